@@ -1,0 +1,44 @@
+# `make demo` and `make test` need nothing first: they make .venv and install what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test lint format bench install clean help
+
+help:           ## what there is
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
+
+demo: $(VENV)/base.done   ## the whole job on the bundled data, about two minutes
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
+
+test: $(VENV)/dev.done    ## every test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.done    ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.done  ## let ruff lay out the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev.done   ## speed and memory against the raw libraries
+	$(BIN)/python benchmarks/audit.py
+
+install: $(VENV)/dev.done ## only set up .venv
+
+clean:          ## remove what make made
+	rm -rf $(VENV) demo build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || (apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv $(VENV))
+
+$(VENV)/base.done: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/base.done
