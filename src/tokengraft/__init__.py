@@ -1,0 +1,59 @@
+"""Fair tokenization for the world's languages: audit, plan, derive, graft, evaluate, report.
+
+    import tokengraft as tg
+    result = tg.audit("udhr", ["llama-3", "o200k_base"], languages=["shn", "tam", "hin"])
+    result.premiums          # a polars DataFrame
+    result.save("audit/")    # tables and figures
+
+Everything is imported when first used, so `import tokengraft` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokengraft.audit.run import Audit, audit
+    from tokengraft.corpus import load as load_corpus
+    from tokengraft.corpus.parallel import ParallelCorpus
+    from tokengraft.errors import TokengraftError
+    from tokengraft.tokenizer import load as load_tokenizer
+    from tokengraft.tokenizer.vocabulary import Vocabulary
+
+_EXPORTS = {
+    "Audit": "tokengraft.audit.run:Audit",
+    "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
+    "TokengraftError": "tokengraft.errors:TokengraftError",
+    "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
+    "audit": "tokengraft.audit.run:audit",
+    "load_corpus": "tokengraft.corpus:load",
+    "load_tokenizer": "tokengraft.tokenizer:load",
+}
+
+__all__ = [
+    "Audit",
+    "ParallelCorpus",
+    "TokengraftError",
+    "Vocabulary",
+    "audit",
+    "load_corpus",
+    "load_tokenizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tokengraft")
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'tokengraft' has no attribute {name!r}")
+    module, attribute = _EXPORTS[name].split(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,78 @@
+"""Whole files or none: what a run writes appears under its final name only when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes `path` on success and is removed on failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays, since figure and table writers choose their format by it.
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary.chmod(0o777 & ~_umask())
+    old = temporary.with_name(temporary.name + ".old")
+    try:
+        yield temporary
+        if path.exists():
+            path.replace(old)
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8 with Unix line ends, whole or not at all."""
+    with writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write `value` as indented JSON; keys keep their order, so equal values give equal bytes."""
+    return write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def sha256(data: bytes) -> str:
+    """Hex digest of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file, read in blocks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

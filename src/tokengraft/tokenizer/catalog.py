@@ -1,0 +1,176 @@
+"""Names → tokenizers: the paper's ten, modern ones by hub id, any path, any tiktoken encoding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft.errors import TokenizerError, Unavailable, did_you_mean
+from tokengraft.files import sha256
+from tokengraft.tokenizer import sources
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.entries import BY_NAME, Entry
+from tokengraft.tokenizer.sources import Source
+
+ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PATH
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tokenizer that is here: named, hashed, and opened only when it has to encode."""
+
+    name: str
+    label: str
+    fingerprint: str
+    where: str
+    open: Callable[[], Tokenizer]
+
+
+def load(name: str | Path, search: Sequence[Path] = ()) -> Tokenizer:
+    """Open a tokenizer by catalog name, path, hub id or tiktoken name."""
+    return find(str(name), search).open()
+
+
+def find(name: str, search: Sequence[Path] = ()) -> Found:
+    """Locate a tokenizer without opening it.
+
+    Looked up in this order: a path; the folders and archives in `search` and in the environment
+    variable; the package; tiktoken's names; the hub. Raises `Unavailable` for a known tokenizer
+    that is not here, `TokenizerError` for a name that means nothing.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _found(name, path.resolve().name, sources.folder(path), None)
+    if path.is_file():
+        inner = sources.folder(path.parent)
+        alone = {
+            n: read for n, read in inner.files.items() if n in (path.name, "tokenizer_config.json")
+        }
+        return _found(name, path.stem, Source(str(path), alone, inner.digests), path.name)
+    entry = BY_NAME.get(name)
+    kind = entry.kind if entry else None
+    label = entry.label if entry else name
+    for place in places(search):
+        if (source := _in_place(place, name)) is not None:
+            return _found(name, label, source, kind)
+    if entry is not None and entry.bundled:
+        return _found(name, label, sources.bundled(name), kind)
+    if (encoding := _tiktoken(name)) is not None:
+        return encoding
+    if entry is not None and entry.hub_id is None:
+        raise Unavailable(
+            f"{name}: not bundled here; give a folder that holds it with --tokenizers."
+        )
+    if entry is None and name.count("/") != 1:
+        raise TokenizerError(
+            f"No tokenizer {name!r}: neither a path, a known name, a tiktoken encoding nor a hub "
+            f"id (owner/model).{did_you_mean(name, BY_NAME)} See `tokengraft tokenizers`."
+        )
+    hub_id = entry.hub_id if entry is not None and entry.hub_id else name
+    return _found(name, label, sources.hub(hub_id), kind)
+
+
+def places(search: Sequence[Path] = ()) -> list[Path]:
+    """The folders and archives in which named tokenizers are looked up."""
+    from_environment = [Path(p) for p in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if p]
+    found = [*search, *from_environment]
+    for place in found:
+        if not place.exists():
+            raise TokenizerError(f"{place}: no such folder or archive of tokenizers")
+    return found
+
+
+def status(entry: Entry, search: Sequence[Path] = ()) -> str:
+    """Where the entry would come from: a given place, `bundled`, `cached` or `hub`."""
+    for place in places(search):
+        if _in_place(place, entry.name) is not None:
+            return str(place)
+    if entry.bundled:
+        return "bundled"
+    if entry.hub_id is not None and sources.hub_cached(entry.hub_id):
+        return "cached"
+    return "hub"
+
+
+def _in_place(place: Path, name: str) -> Source | None:
+    if not place.is_dir():
+        return sources.archive(place).get(name)
+    if (place / name).is_dir():
+        return sources.folder(place / name)
+    # The place may also be the tokenizer's own folder.
+    return sources.folder(place) if place.resolve().name == name else None
+
+
+def _tiktoken(name: str) -> Found | None:
+    import tiktoken
+
+    if name not in tiktoken.list_encoding_names():
+        return None
+    from tokengraft.tokenizer.openai import TikToken
+
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except OSError as error:
+        raise Unavailable(f"{name}: tiktoken could not download it ({error})") from error
+    ranks = b"".join(encoding.token_byte_values())
+    fingerprint = sha256(ranks + encoding._pat_str.encode())
+    return Found(name, name, fingerprint, "tiktoken", lambda: TikToken(name, fingerprint, encoding))
+
+
+def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
+    """Choose the file to build from, and hash what defines the tokenizer."""
+    kind = kind if kind in source.files else _preferred(source)
+    if kind is None:
+        raise TokenizerError(
+            f"{source.where}: no tokenizer file here. Expected one of "
+            f"{', '.join(sources.KNOWN_FILES[:5])} or a .tiktoken file."
+        )
+    chosen = kind
+    companions = {
+        "tokenizer.json": [],
+        "vocab.json": [],
+        "sentencepiece.bpe.model": ["vocab.json", "tokenizer_config.json"],
+    }.get(chosen, ["tokenizer_config.json"])
+    used = [chosen, *(c for c in companions if c in source.files)]
+    fingerprint = sha256("\n".join(f"{n} {source.digest(n)}" for n in used).encode())
+    return Found(
+        name, label, fingerprint, source.where, lambda: _open(name, fingerprint, source, chosen)
+    )
+
+
+def _preferred(source: Source) -> str | None:
+    order = [*sources.KNOWN_FILES[:5]]
+    order += [n for n in source.files if n.endswith((".tiktoken", ".model", ".json"))]
+    settings = ("tokenizer_config.json", "config.json", "generation_config.json")
+    return next((n for n in order if n in source.files and n not in settings), None)
+
+
+def _open(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
+    import json
+
+    data = source.read(kind)
+    config = (
+        source.read("tokenizer_config.json") if "tokenizer_config.json" in source.files else None
+    )
+    if kind.endswith(".model"):
+        from tokengraft.tokenizer.sentence_piece import SentencePiece
+
+        has_table = kind == "sentencepiece.bpe.model" and "vocab.json" in source.files
+        table = source.read("vocab.json") if has_table else None
+        return SentencePiece.from_files(name, fingerprint, data, config, table)
+    if kind.endswith(".tiktoken"):
+        from tokengraft.tokenizer.openai import TikToken
+
+        return TikToken.from_ranks(name, fingerprint, data, Path(kind).stem)
+    if kind == "vocab.json":
+        from tokengraft.tokenizer.openai import TikToken
+
+        return TikToken.from_gpt2(name, fingerprint, data)
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    if kind.endswith(".txt"):
+        lowercase = bool(json.loads(config).get("do_lower_case", True)) if config else True
+        return HuggingFace.from_wordpiece(name, fingerprint, data, lowercase)
+    return HuggingFace.from_json(name, fingerprint, data)

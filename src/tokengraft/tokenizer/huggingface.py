@@ -1,0 +1,155 @@
+"""Adapter over Hugging Face `tokenizers`: any `tokenizer.json`, and WordPiece `vocab.txt` files."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Pipeline
+
+from tokengraft.errors import TokenizerError
+from tokengraft.tokenizer import vocabulary as pieces
+from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
+from tokengraft.tokenizer.vocabulary import Vocabulary
+
+
+class HuggingFace(Tokenizer):
+    """A `tokenizers` pipeline, encoded in Rust batches on all cores."""
+
+    def __init__(self, name: str, fingerprint: str, pipeline: Any) -> None:
+        super().__init__(name, fingerprint)
+        pipeline.no_truncation()
+        pipeline.no_padding()
+        self.pipeline = pipeline
+        # The vocabulary makes up nearly all of the serialised form and is read elsewhere.
+        self._spec = _outline(pipeline)
+
+    @classmethod
+    def from_json(cls, name: str, fingerprint: str, data: bytes) -> HuggingFace:
+        """Read a `tokenizer.json`."""
+        try:
+            return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
+
+    @classmethod
+    def from_wordpiece(
+        cls, name: str, fingerprint: str, vocab: bytes, lowercase: bool
+    ) -> HuggingFace:
+        """Read a BERT `vocab.txt`: one token a line, the line number is the id."""
+        from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+        tokens = vocab.decode("utf-8").split("\n")
+        table = {token.rstrip("\r"): n for n, token in enumerate(tokens) if token.rstrip("\r")}
+        if "[UNK]" not in table:
+            raise TokenizerError(
+                f"{name}: vocab.txt has no [UNK] token, so it is no WordPiece file"
+            )
+        pipeline = Pipeline(models.WordPiece(table, unk_token="[UNK]"))  # noqa: S106
+        pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        pipeline.decoder = decoders.WordPiece()
+        pipeline.add_special_tokens(
+            [t for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if t in table]
+        )
+        return cls(name, fingerprint, pipeline)
+
+    @property
+    def family(self) -> str:
+        model = self._spec["model"]
+        kind = model["type"]
+        if kind != "BPE":
+            return str(kind)
+        if self._byte_level:
+            return "byte-level BPE"
+        return "BPE with byte fallback" if model.get("byte_fallback") else "BPE"
+
+    @property
+    def _byte_level(self) -> bool:
+        return any(
+            part["type"] == "ByteLevel"
+            for step in ("pre_tokenizer", "decoder")
+            for part in _parts(self._spec[step])
+        )
+
+    @property
+    def lossless(self) -> bool:
+        # Byte-level, nothing normalised, all 256 bytes present: every string comes back.
+        return (
+            self._byte_level
+            and self._spec["normalizer"] is None
+            and not any(p.get("add_prefix_space") for p in _parts(self._spec["pre_tokenizer"]))
+            and {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        decoded: list[str] = self.pipeline.decode_batch(
+            [list(row) for row in ids], skip_special_tokens=False
+        )
+        return decoded
+
+    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+        if self.pipeline.pre_tokenizer is None:
+            return None
+        return count_batch(self._counter, texts)
+
+    @functools.cached_property
+    def _counter(self) -> Any:
+        return pretoken_counter(self.pipeline.pre_tokenizer, self.pipeline.normalizer)
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        table: dict[str, int] = self.pipeline.get_vocab(with_added_tokens=True)
+        added = self.pipeline.get_added_tokens_decoder()
+        to_piece = {
+            "WordPiece": pieces.wordpiece_piece,
+            "BPE": pieces.byte_level_piece if self._byte_level else pieces.sentencepiece_piece,
+        }.get(self._spec["model"]["type"], pieces.sentencepiece_piece)
+        by_id = [b""] * (max(table.values(), default=-1) + 1)
+        for token, number in table.items():
+            by_id[number] = token.encode("utf-8") if number in added else to_piece(token)
+        special = frozenset(number for number, token in added.items() if token.special)
+        return Vocabulary(tuple(by_id), self._unknown(table), special)
+
+    def _unknown(self, table: dict[str, int]) -> frozenset[int]:
+        model = self._spec["model"]
+        if model["type"] == "Unigram":
+            return frozenset() if model["unk_id"] is None else frozenset([model["unk_id"]])
+        unk = model.get("unk_token")
+        # A byte-level tokenizer may name an UNK token (GPT-2: <|endoftext|>) that it never emits.
+        return frozenset() if unk is None or self._byte_level else frozenset([table[unk]])
+
+    def clean_vocabulary(self) -> frozenset[bytes]:
+        prefix = self.pipeline.encode(pieces.clean_prefix(), add_special_tokens=False).tokens
+        tokens = self.pipeline.get_vocab(with_added_tokens=True)
+        decoder = self.pipeline.decoder
+        decode = decoder.decode if decoder is not None else " ".join
+        return pieces.clean_decoded(tokens, prefix, decode)
+
+
+def _outline(pipeline: Any) -> dict[str, Any]:
+    """The pipeline's own description, without vocabulary and merges."""
+    spec: dict[str, Any] = json.loads(pipeline.to_str())
+    model = spec["model"]
+    # Older files leave the type out; the shape tells.
+    model.setdefault("type", "Unigram" if "unk_id" in model else "BPE")
+    spec["model"] = {k: v for k, v in model.items() if k not in ("vocab", "merges")}
+    return spec
+
+
+def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The members of a pipeline step, whether it is a Sequence or a single part."""
+    if step is None:
+        return []
+    for key in ("pretokenizers", "decoders", "normalizers"):
+        if key in step:
+            return [inner for part in step[key] for inner in _parts(part)]
+    return [step]

@@ -1,0 +1,116 @@
+"""Adapter over SentencePiece `.model` files."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+
+from tokengraft.errors import TokenizerError
+from tokengraft.tokenizer import vocabulary as pieces
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.vocabulary import Vocabulary
+
+
+class SentencePiece(Tokenizer):
+    """A SentencePiece model, called directly.
+
+    `config` is the model folder's `tokenizer_config.json`, which may declare further special tokens
+    (T5's sentinels, M2M-100's language tokens). `table` is a `vocab.json` where the model knows
+    fewer pieces than SentencePiece emits (M2M-100): the rest are UNK to the model.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fingerprint: str,
+        model: bytes,
+        config: dict[str, Any] | None = None,
+        table: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(name, fingerprint)
+        try:
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise TokenizerError(f"{name}: not a readable SentencePiece model") from error
+        self._config = config or {}
+        self._table = table
+        self._threads = os.cpu_count() or 1
+
+    @classmethod
+    def from_files(
+        cls, name: str, fingerprint: str, model: bytes, config: bytes | None, table: bytes | None
+    ) -> SentencePiece:
+        """Read the model with its folder's optional JSON files."""
+        return cls(
+            name,
+            fingerprint,
+            model,
+            json.loads(config) if config else None,
+            json.loads(table) if table else None,
+        )
+
+    @property
+    def family(self) -> str:
+        fallback = any(self.processor.is_byte(n) for n in range(len(self.processor)))
+        return "SentencePiece" + (" with byte fallback" if fallback else "")
+
+    @property
+    def lossless(self) -> bool:
+        return False  # even with byte fallback, some models normalise or trim spaces
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self.processor.encode(list(texts), num_threads=self._threads)
+        return ids
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        rows = [list(row) for row in ids]
+        decoded: list[str] = self.processor.decode(rows, num_threads=self._threads)
+        return decoded
+
+    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+        return None  # SentencePiece cuts nothing before it consults the vocabulary
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return [self.processor.id_to_piece(n) for n in range(len(self.processor))]
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        ids = range(len(self.processor))
+        silent = {n for n in ids if self.processor.is_control(n) or self.processor.is_unknown(n)}
+        unknown = {n for n in ids if self.processor.is_unknown(n)}
+        if self._table is not None:
+            unknown |= {n for n in ids if self._names[n] not in self._table}
+        by_id = tuple(
+            b"" if n in silent else pieces.sentencepiece_piece(self._names[n]) for n in ids
+        )
+        return Vocabulary(by_id, frozenset(unknown), frozenset(silent))
+
+    def clean_vocabulary(self) -> frozenset[bytes]:
+        from tokenizers import decoders
+
+        prefix = self.processor.encode(pieces.clean_prefix(), out_type=str)
+        tokens = [*(self._table or self._names), *self._config.get("additional_special_tokens", [])]
+        if self._config.get("tokenizer_class") == "M2M100Tokenizer":
+            # transformers decodes this one by SentencePiece itself and strips the result.
+            silent = {self._names[n] for n in self.vocabulary.special}
+            specials = silent | (set(tokens) - set(self._names))
+
+            def decode(row: list[str]) -> str:
+                last = row[-1]
+                if last in specials:
+                    return f"{self.processor.decode(row[:-1])}{last}"
+                return str(self.processor.decode(row)).strip()
+
+            return pieces.clean_decoded(tokens, prefix, decode)
+        fallback = decoders.Sequence(
+            [decoders.Replace(pieces.SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+        return pieces.clean_decoded(tokens, prefix, fallback.decode)

@@ -1,0 +1,138 @@
+"""Where a tokenizer's files come from: the package, a folder, an archive or the model hub."""
+
+from __future__ import annotations
+
+import functools
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path, PurePosixPath
+
+from tokengraft.errors import TokenizerError, Unavailable
+from tokengraft.files import sha256, sha256_file
+
+# What an adapter can be built from, and what describes it further.
+KNOWN_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer_config.json",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one tokenizer, read only when asked for."""
+
+    where: str  # for messages and manifests
+    files: Mapping[str, Callable[[], bytes]]
+    digests: Mapping[str, str] | None = None  # sha256 known in advance
+
+    def read(self, name: str) -> bytes:
+        """Contents of the file `name`."""
+        return self.files[name]()
+
+    def digest(self, name: str) -> str:
+        """sha256 of the file `name`."""
+        return self.digests[name] if self.digests else sha256(self.read(name))
+
+
+def bundled(name: str) -> Source:
+    """The tokenizer `name` as it lies compressed in the package."""
+    root = package_files("tokengraft") / "assets" / "tokenizers"
+    digests = {}
+    for line in (root / "SHA256SUMS").read_text().splitlines():
+        digest, path = line.split("  ")
+        folder, file = path.split("/")
+        if folder == name:
+            digests[file] = digest
+
+    def reader(file: str) -> Callable[[], bytes]:
+        return lambda: lzma.decompress((root / name / f"{file}.xz").read_bytes())
+
+    return Source(f"bundled/{name}", {file: reader(file) for file in digests}, digests)
+
+
+def folder(path: Path) -> Source:
+    """The tokenizer files in the folder `path`."""
+    found = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
+    return Source(
+        str(path),
+        {name: p.read_bytes for name, p in found.items()},
+        _LazyDigests(found),
+    )
+
+
+class _LazyDigests(dict[str, str]):
+    """Hash a file when its digest is first asked for."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        super().__init__()
+        self._paths = paths
+
+    def __missing__(self, name: str) -> str:
+        self[name] = sha256_file(self._paths[name])
+        return self[name]
+
+
+@functools.lru_cache(maxsize=4)
+def archive(path: Path) -> dict[str, Source]:
+    """The tokenizers in a tar or zip archive: folder name → its files, held in memory."""
+    members: dict[str, dict[str, bytes]] = {}
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as zipped:
+                pairs = [(n, zipped.read(n)) for n in zipped.namelist() if not n.endswith("/")]
+        else:
+            with tarfile.open(path) as tar:
+                pairs = [
+                    (m.name, reader.read())
+                    for m in tar
+                    if m.isfile() and (reader := tar.extractfile(m))
+                ]
+    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError, OSError) as error:
+        raise TokenizerError(f"{path}: cannot read this archive ({error})") from error
+    for name, data in pairs:
+        inner = PurePosixPath(name)
+        members.setdefault(inner.parent.name, {})[inner.name] = data
+    return {
+        name: Source(
+            f"{path}:{name}", {n: functools.partial(bytes, data) for n, data in found.items()}
+        )
+        for name, found in members.items()
+    }
+
+
+def hub_cached(hub_id: str) -> bool:
+    """Whether files of `hub_id` lie in the local hub cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in KNOWN_FILES[:5])
+
+
+def hub(hub_id: str) -> Source:
+    """The tokenizer files of a model on the hub, from the local cache or downloaded."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        path = snapshot_download(hub_id, allow_patterns=list(KNOWN_FILES))
+    except LocalEntryNotFoundError as error:
+        raise Unavailable(
+            f"{hub_id}: not on this machine, and the model hub cannot be reached. Go online once, "
+            "or give a folder that holds it with --tokenizers."
+        ) from error
+    except HfHubHTTPError as error:
+        raise Unavailable(
+            f"{hub_id}: the model hub refused it ({error.response.status_code}). Check the id; for "
+            "a gated model accept its licence on the hub and run `hf auth login`."
+        ) from error
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"{hub_id}: could not be downloaded ({error})") from error
+    return folder(Path(path))

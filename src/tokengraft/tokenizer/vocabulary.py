@@ -1,0 +1,136 @@
+"""A token is its bytes. The only module that knows `Ġ`, `▁`, `##` and `<0xE0>`.
+
+`Vocabulary` gives each id's bytes. `clean_*` give the normalised vocabularies of the paper, whose
+tables reproduce only with exactly these readings:
+
+- Hugging Face tokenizers: the string a token decodes to behind the fixed prefix `abcdef`
+  (`transformers`' `StopStringCriteria.clean_tokenizer_vocab`): `Ġthe` and `▁the` are both ` the`,
+  and all fragments of a character become U+FFFD.
+- OpenAI encodings: the mergeable ranks as raw bytes, without special tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PREFIX = "abcdef"
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+SPACE_MARK = "▁"  # SentencePiece writes a space as U+2581
+CONTINUATION_MARK = "##"  # WordPiece marks pieces inside a word
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Each token as bytes, by id; `b""` where an id stands for no text of its own."""
+
+    pieces: tuple[bytes, ...]
+    unknown: frozenset[int] = frozenset()
+    special: frozenset[int] = frozenset()
+    _characters: list[frozenset[str]] = field(default_factory=list, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def starts_inside(self) -> NDArray[np.bool_]:
+        """For each id, whether its first byte continues a UTF-8 character begun by another token.
+
+        The number of such tokens in a text is exactly what splitting characters costs it.
+        """
+        return np.fromiter(
+            (bool(p) and p[0] & 0xC0 == 0x80 for p in self.pieces), bool, len(self.pieces)
+        )
+
+    def is_unknown(self) -> NDArray[np.bool_]:
+        """For each id, whether it stands for text the tokenizer could not represent."""
+        flags = np.zeros(len(self.pieces), dtype=bool)
+        flags[list(self.unknown)] = True
+        return flags
+
+    def characters(self) -> frozenset[str]:
+        """The characters that are one token, alone or behind a space."""
+        if not self._characters:
+            found = set()
+            for piece in self.pieces:
+                if 0 < len(piece) <= 5:
+                    try:
+                        text = piece.decode("utf-8")
+                    except UnicodeDecodeError:
+                        continue
+                    text = text[1:] if len(text) == 2 and text[0] == " " else text
+                    if len(text) == 1:
+                        found.add(text)
+            self._characters.append(frozenset(found))
+        return self._characters[0]
+
+
+@functools.cache
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's table: the printable character that stands for each byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    table.update({chr(0x100 + n): byte for n, byte in enumerate(others)})
+    return table
+
+
+def byte_level_piece(token: str) -> bytes:
+    """Bytes of a byte-level token; a token outside that alphabet (an added one) is its own text."""
+    table = byte_alphabet()
+    try:
+        return bytes(table[char] for char in token)
+    except KeyError:
+        return token.encode("utf-8")
+
+
+def sentencepiece_piece(token: str) -> bytes:
+    """Bytes of a SentencePiece token: `▁` is a space, `<0xE0>` a byte."""
+    if match := _BYTE_PIECE.fullmatch(token):
+        return bytes([int(match[1], 16)])
+    return token.replace(SPACE_MARK, " ").encode("utf-8")
+
+
+def wordpiece_piece(token: str) -> bytes:
+    """Bytes of a WordPiece token, without the mark of a continuation."""
+    inner = token[len(CONTINUATION_MARK) :] if token.startswith(CONTINUATION_MARK) else token
+    return (inner or token).encode("utf-8")
+
+
+def clean_decoded(
+    tokens: Iterable[str], prefix_tokens: Sequence[str], decode: Callable[[list[str]], str]
+) -> frozenset[bytes]:
+    """The paper's normalisation for a tokenizer that decodes token strings."""
+    base = list(prefix_tokens)
+    strings = {_behind_prefix(decode([*base, token])) for token in tokens}
+    return frozenset(text.encode("utf-8") for text in strings)
+
+
+def _behind_prefix(text: str) -> str:
+    return text[text.index(_PREFIX) + len(_PREFIX) :]
+
+
+def clean_prefix() -> str:
+    """The fixed text behind which each token is decoded."""
+    return _PREFIX
+
+
+def recovered_text(piece: bytes) -> str:
+    """The longest valid UTF-8 inside `piece` after dropping at most three bytes from each end.
+
+    At least two bytes must remain, else `""`: the paper's rule for raw byte vocabularies.
+    """
+    candidates = sorted(((front, back) for front in range(4) for back in range(4)), key=sum)
+    for front, back in candidates:
+        inner = piece[front : len(piece) - back]
+        if len(inner) < 2:
+            continue
+        try:
+            return inner.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return ""

@@ -1,0 +1,189 @@
+"""Adapters, catalog and vocabularies, on the bundled tokenizers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tokengraft.errors import TokenizerError, Unavailable
+from tokengraft.tokenizer import find, load, sources
+from tokengraft.tokenizer.adapters import for_oniguruma
+from tokengraft.tokenizer.catalog import status
+from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, PAPER
+from tokengraft.tokenizer.vocabulary import (
+    byte_alphabet,
+    byte_level_piece,
+    recovered_text,
+    sentencepiece_piece,
+    wordpiece_piece,
+)
+
+
+def test_nine_of_the_papers_ten_are_bundled():
+    assert len(PAPER) == 10
+    assert set(PAPER) - set(BUNDLED) == {"m2m100"}
+
+
+def test_every_modern_tokenizer_of_the_catalog_has_a_hub_id():
+    assert all(entry.hub_id for entry in ENTRIES if not entry.paper)
+    assert len([entry for entry in ENTRIES if not entry.paper]) == 12
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_files_have_the_recorded_hashes(name):
+    source = sources.bundled(name)
+    assert source.files
+    for file in source.files:
+        assert hashlib.sha256(source.read(file)).hexdigest() == source.digest(file)
+
+
+def test_a_folder_and_the_package_give_the_same_fingerprint(tmp_path):
+    source = sources.bundled("t5")
+    for file in source.files:
+        (tmp_path / file).write_bytes(source.read(file))
+    assert find(str(tmp_path)).fingerprint == find("t5").fingerprint
+
+
+def test_special_files_choose_the_adapter(tmp_path):
+    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n##s\n"
+    (tmp_path / "vocab.txt").write_text(vocab)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    tokenizer = load(tmp_path)
+    assert tokenizer.family == "WordPiece"
+    assert tokenizer.encode(["Hellos ကူ"]) == [[5, 6, 1]]
+    assert tokenizer.vocabulary.unknown == {1}
+
+
+def test_a_vocab_file_without_unk_is_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    with pytest.raises(TokenizerError, match=r"no \[UNK\]"):
+        load(tmp_path)
+
+
+def test_unknown_name_suggests(tmp_path):
+    with pytest.raises(TokenizerError, match="Did you mean llama-3"):
+        find("lama-3")
+
+
+def test_hub_only_entry_offline_is_unavailable():
+    with pytest.raises(Unavailable, match="Qwen/Qwen3-0.6B"):
+        find("qwen3")
+
+
+def test_empty_folder_says_what_was_expected(tmp_path):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        find(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("tokenizer.json", b"{}"), ("tokenizer.model", b"junk"), ("cl100k_base.tiktoken", b"!! x\n")],
+)
+def test_broken_files_are_clear_errors(tmp_path, file, content):
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(TokenizerError):
+        load(tmp_path)
+
+
+def test_search_place_comes_first_and_may_be_an_archive(tmp_path):
+    source = sources.bundled("t5")
+    folder = tmp_path / "places" / "mt5"
+    folder.mkdir(parents=True)
+    (folder / "spiece.model").write_bytes(source.read("spiece.model"))
+    assert status(BY_NAME["mt5"], [tmp_path / "places"]) == str(tmp_path / "places")
+    archive = Path(shutil.make_archive(str(tmp_path / "all"), "xztar", tmp_path / "places"))
+    assert find("mt5", [archive]).fingerprint == find("mt5", [tmp_path / "places"]).fingerprint
+    assert load("mt5", [archive]).encode(["a b"]) == load("t5").encode(["a b"])
+
+
+def test_missing_search_place_is_an_error(tmp_path):
+    with pytest.raises(TokenizerError, match="no such folder or archive"):
+        find("m2m100", [tmp_path / "nowhere"])
+
+
+def test_environment_variable_names_places(tmp_path, monkeypatch):
+    folder = tmp_path / "m2m100"
+    folder.mkdir()
+    (folder / "sentencepiece.bpe.model").write_bytes(sources.bundled("t5").read("spiece.model"))
+    monkeypatch.setenv("TOKENGRAFT_TOKENIZERS", str(tmp_path))
+    assert find("m2m100").where.endswith("m2m100")
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_pieces_spell_the_text(name):
+    """Where a tokenizer keeps the text, its pieces' bytes joined are the text."""
+    tokenizer = load(name)
+    text = "Ünïcode ၵူၼ်း தமிழ் 你好, world! 123"
+    (ids,) = tokenizer.encode([text])
+    joined = b"".join(tokenizer.vocabulary.pieces[n] for n in ids)
+    if tokenizer.lossless or name == "mistral-v0.3":
+        assert joined.removeprefix(b" ") == text.encode()
+    if tokenizer.vocabulary.unknown:
+        assert tokenizer.vocabulary.is_unknown().sum() == len(tokenizer.vocabulary.unknown)
+
+
+def test_starts_inside_counts_split_characters():
+    """က is three bytes; GPT-2 has no token for it, so two tokens begin inside it."""
+    tokenizer = load("gpt2")
+    (ids,) = tokenizer.encode(["က"])
+    assert len(ids) == 3
+    assert tokenizer.vocabulary.starts_inside()[ids].tolist() == [False, True, True]
+
+
+def test_characters_include_those_only_known_behind_a_space():
+    from tokengraft.tokenizer import Vocabulary
+
+    vocabulary = Vocabulary((b"a", " က".encode(), "ab".encode(), b"\xe1\x80", "é".encode()))
+    assert vocabulary.characters() == {"a", "က", "é"}
+
+
+def test_byte_alphabet_is_a_bijection():
+    table = byte_alphabet()
+    assert sorted(table.values()) == list(range(256))
+    assert byte_level_piece("Ġhello") == b" hello"
+    assert byte_level_piece("à¤ķ") == "क".encode()
+    assert byte_level_piece("<|end of text|>") == b"<|end of text|>"
+
+
+def test_piece_marks():
+    assert sentencepiece_piece("▁the") == b" the"
+    assert sentencepiece_piece("<0xE0>") == b"\xe0"
+    assert sentencepiece_piece("<0xE0>x") == b"<0xE0>x"
+    assert wordpiece_piece("##ing") == b"ing"
+    assert wordpiece_piece("##") == b"##"
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [
+        (b"ab", "ab"),
+        (b"a", ""),
+        ("é".encode(), "é"),
+        (b"\x80" + "क".encode() + b"\xe0", "क"),
+        (b"\x80\x80\x80\x80" + "é".encode(), ""),
+        (b"\xff\xfe", ""),
+    ],
+)
+def test_recovered_text(piece, text):
+    assert recovered_text(piece) == text
+
+
+def test_for_oniguruma_drops_possessive_quantifiers_only():
+    assert for_oniguruma(r"\p{N}{1,3}+|\s++$|x\++| ?+a*+") == r"\p{N}{1,3}|\s+\z|x\++| ?a*"
+
+
+def test_repr_names_family_and_size():
+    assert repr(load("t5")) == "<SentencePiece t5: SentencePiece, 32000 tokens>"
+
+
+def test_m2m100_counts_pieces_its_model_lacks_as_unk(paper_tokenizers):
+    tokenizer = load("m2m100", [paper_tokenizers])
+    table = json.loads(sources.archive(paper_tokenizers)["m2m100"].read("vocab.json"))
+    names = [tokenizer.processor.id_to_piece(n) for n in range(len(tokenizer.processor))]
+    assert tokenizer.vocabulary.unknown == {
+        n for n, name in enumerate(names) if name not in table or name == "<unk>"
+    }
