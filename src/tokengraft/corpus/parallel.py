@@ -1,0 +1,98 @@
+"""The one type that every loader returns and every audit takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tokengraft.corpus import languages
+from tokengraft.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """Parallel text: one list of units per language, aligned by position.
+
+    An entry is a text that is not empty, or None where the language lacks the unit.
+    """
+
+    name: str
+    source: str
+    units: tuple[str, ...]
+    texts: Mapping[str, tuple[str | None, ...]]
+    _digests: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.units)) != len(self.units):
+            raise CorpusError(f"{self.name}: a unit id occurs twice.")
+        for code, texts in self.texts.items():
+            if len(texts) != len(self.units):
+                raise CorpusError(
+                    f"{self.name}: {code} has {len(texts)} entries for {len(self.units)} units; "
+                    f"put None where a unit is missing."
+                )
+            if "" in texts:
+                unit = self.units[texts.index("")]
+                raise CorpusError(
+                    f"{self.name}: {code}, unit {unit}, is empty; put None where it is missing."
+                )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes, sorted."""
+        return tuple(sorted(self.texts))
+
+    def select(self, codes: Iterable[str]) -> ParallelCorpus:
+        """The same units in these languages only; bare ISO codes work where unambiguous.
+
+        A code that is not here is a CorpusError with suggestions.
+        """
+        chosen = choose(codes, self.texts, self.name)
+        return ParallelCorpus(
+            self.name, self.source, self.units, {code: self.texts[code] for code in chosen}
+        )
+
+    def digest(self, code: str) -> str:
+        """SHA-256 over the language's texts and which are missing; computed once.
+
+        Equal digests mean equal entries; the unit ids and the corpus name are not in it.
+        """
+        if code not in self._digests:
+            digest = hashlib.sha256()
+            for text in self.texts[code]:
+                data = b"" if text is None else text.encode()
+                # No text is empty, so a length of zero can only mean a missing unit.
+                digest.update(len(data).to_bytes(8, "little") + data)
+            self._digests[code] = digest.hexdigest()
+        return self._digests[code]
+
+    def lines(self, code: str) -> list[str]:
+        """The language's texts in order, without the missing ones."""
+        return [text for text in self.texts[code] if text is not None]
+
+    def require(self, pivot: str) -> None:
+        """Raise a CorpusError unless there are two languages and `pivot` is one of them."""
+        if len(self.texts) < 2:
+            have = ", ".join(self.languages) or "none"
+            raise CorpusError(
+                f"{self.name} has fewer than two languages ({have}); a comparison needs the "
+                f"pivot {pivot} and at least one more."
+            )
+        if pivot not in self.texts:
+            raise CorpusError(
+                f"The pivot {pivot} is not in {self.name}, which has {len(self.texts)} languages "
+                f"({', '.join(self.languages[:8])}{', …' if len(self.texts) > 8 else ''}); add "
+                f"it or choose another pivot.{languages.suggest(pivot, self.texts)}"
+            )
+
+
+def choose(codes: Iterable[str] | None, among: Iterable[str], where: str) -> list[str]:
+    """The full codes meant by `codes`, each once and in order; all, sorted, for None."""
+    choices = sorted(among)
+    if codes is None:
+        return choices
+    codes = [codes] if isinstance(codes, str) else list(codes)
+    if not codes:
+        raise CorpusError(f"No language chosen; {where} has {len(choices)}.")
+    return list(dict.fromkeys(languages.resolve(code, choices, where) for code in codes))

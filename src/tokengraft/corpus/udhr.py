@@ -1,0 +1,51 @@
+"""The Universal Declaration of Human Rights, the parallel corpus that comes with the package."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections.abc import Iterable
+from importlib import resources
+
+from tokengraft.corpus.parallel import ParallelCorpus, choose
+
+NAME = "udhr"
+TITLE = "Universal Declaration of Human Rights"
+_CODE = re.compile(rb'\{"code": ?"([^"]+)"')
+
+
+def load(languages: Iterable[str] | None = None) -> ParallelCorpus:
+    """The chosen translations (all for None), by the units of the English text, in its order.
+
+    A translation lacks the units that its source does not have in the same form.
+    """
+    lines = _lines()
+    chosen = choose(languages, lines, NAME)
+    units = tuple(_units(lines["eng_Latn"]))
+    texts = {}
+    for code in chosen:
+        translation = _units(lines[code])
+        texts[code] = tuple(translation.get(unit, "").strip() or None for unit in units)
+    return ParallelCorpus(NAME, f"{TITLE}, bundled with tokengraft", units, texts)
+
+
+def size() -> tuple[int, int]:
+    """The number of translations and of units."""
+    lines = _lines()
+    return len(lines), len(_units(lines["eng_Latn"]))
+
+
+def _lines() -> dict[str, bytes]:
+    asset = resources.files("tokengraft") / "assets" / "udhr.jsonl.xz"
+    found = {}
+    for line in lzma.decompress(asset.read_bytes()).split(b"\n"):
+        match = _CODE.match(line)
+        if match:
+            found[match[1].decode()] = line
+    return found
+
+
+def _units(line: bytes) -> dict[str, str]:
+    units: dict[str, str] = json.loads(line)["units"]
+    return units
