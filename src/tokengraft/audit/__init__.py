@@ -1,0 +1,1 @@
+"""Auditing tokenizers over languages: counts, premiums, vocabularies, coverage, cost."""

@@ -1,0 +1,70 @@
+"""What a premium means in money and context, from a price file the user can edit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokengraft.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Price:
+    """A model's list price in dollars per million tokens, and its context in tokens."""
+
+    model: str
+    tokenizer: str
+    context: int
+    source: str
+    input: float | None = None
+    output: float | None = None
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices as of a date."""
+
+    as_of: str
+    models: tuple[Price, ...]
+
+
+def read_prices(path: Path | None = None) -> PriceList:
+    """The price list in `path`, or the bundled one; a malformed file names the bad entry."""
+    origin = path or package_files("tokengraft") / "assets" / "prices.yaml"
+    try:
+        data: Any = yaml.safe_load(origin.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{origin}: cannot read the price file ({error})") from error
+    if (
+        not isinstance(data, dict)
+        or "as_of" not in data
+        or not isinstance(data.get("models"), list)
+    ):
+        raise UsageError(f"{origin}: expected the keys `as_of` (a date) and `models` (a list)")
+    return PriceList(
+        str(data["as_of"]),
+        tuple(_price(entry, n, origin) for n, entry in enumerate(data["models"])),
+    )
+
+
+def _price(entry: Any, number: int, origin: object) -> Price:
+    where = f"{origin}: models[{number}]"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: expected a mapping, got {entry!r}")
+    missing = {"model", "tokenizer", "context", "source"} - entry.keys()
+    if missing:
+        raise UsageError(f"{where}: missing {', '.join(sorted(missing))}")
+    unknown = entry.keys() - {"model", "tokenizer", "context", "source", "input", "output"}
+    if unknown:
+        raise UsageError(f"{where}: unknown key {', '.join(sorted(map(str, unknown)))}")
+    for key in ("context", "input", "output"):
+        value = entry.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UsageError(f"{where}: {key} must be a number, got {value!r}")
+        if value is not None and value < (1 if key == "context" else 0):
+            raise UsageError(f"{where}: {key} cannot be {value}")
+    return Price(**entry)

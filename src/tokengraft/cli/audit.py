@@ -1,0 +1,154 @@
+"""`tokengraft audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.table import Table
+
+from tokengraft.audit.count import FLOOR_LINES
+from tokengraft.audit.run import PIVOT, Audit
+from tokengraft.audit.run import audit as run_audit
+from tokengraft.cli.console import counting, print_json, stdout, warn
+from tokengraft.corpus import load, load_pairs
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.tokenizer.entries import BUNDLED
+
+SHOWN = 24
+
+
+def audit(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A corpus by name (`udhr`, the default, is bundled; see [bold]tokengraft "
+            "corpora[/bold]), a folder, an archive or a table file; or two or more text files as "
+            "`eng_Latn=a.txt shn_Mymr=b.txt`.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tokenizer",
+            "-t",
+            help="A catalog name, hub id, path or tiktoken encoding; repeat for more. Default: the "
+            "nine bundled ones.",
+        ),
+    ] = None,
+    tokenizers: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--tokenizers",
+            help="A folder or archive in which named tokenizers are looked up first.",
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--language", "-l", help="Only these languages (shn_Mymr or shn). Default: all."
+        ),
+    ] = None,
+    pivot: Annotated[str, typer.Option(help="The language that premiums are relative to.")] = PIVOT,
+    split: Annotated[
+        str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
+    ] = None,
+    floor_lines: Annotated[
+        int,
+        typer.Option(min=0, help="Lines a language on which the split floor is measured; 0: all."),
+    ] = FLOOR_LINES,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write tables and figures into this folder.")
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
+) -> None:
+    """Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
+
+    A premium is the mean over sentences of tokens(language) / tokens(pivot). Counts are cached, so
+    a second run encodes nothing and an interrupted one goes on where it stopped.
+
+    [bold]Examples[/bold]
+
+      tokengraft audit -o audit/
+
+      tokengraft audit flores200.tar.xz -t llama-3 -t Qwen/Qwen3-0.6B -l shn -l tam -o audit/
+
+      tokengraft audit eng_Latn=en.txt quy_Latn=quechua.txt
+    """
+    with counting() as on_count:
+        result = run_audit(
+            open_corpus(corpus or ["udhr"], split),
+            tokenizer or BUNDLED,
+            language or None,
+            pivot=pivot,
+            search=tokenizers or (),
+            prices=prices,
+            floor_lines=floor_lines or None,
+            on_count=on_count,
+        )
+    for reason in result.skipped.values():
+        warn(f"{reason} Going on without it.")
+    written = result.save(out, figures=figures) if out else []
+    if json:
+        print_json(result.premiums.to_dicts())
+    else:
+        show(result)
+        if out:
+            stdout.print(f"{len(written)} files written to {out}")
+
+
+def open_corpus(given: list[str], split: str | None) -> ParallelCorpus:
+    """A corpus from the command line: one name or path, or `code=file` pairs."""
+    if len(given) == 1 and "=" not in given[0]:
+        return load(given[0], split=split)
+    return load_pairs(given)
+
+
+def show(result: Audit) -> None:
+    """Print the premium table, worst languages first, and what each tokenizer is like."""
+    table = result.premiums
+    worst = (
+        table.filter(~pl.col("meaningless"))
+        .group_by("language", "name")
+        .agg(pl.col("premium").median().alias("median"))
+        .sort("median", descending=True)
+    )
+    cells = {(r["language"], r["tokenizer"]): r for r in table.to_dicts()}
+    shown = Table(
+        title=f"Premium over {result.pivot} (mean of ratios), {result.corpus.name}",
+        caption="† UNK hides the cost: the premium means nothing",
+    )
+    shown.add_column("language")
+    for found in result.tokenizers:
+        shown.add_column(found.label, justify="right")
+    for row in worst.head(SHOWN).to_dicts():
+        code = row["language"]
+        values = [cells[code, found.name] for found in result.tokenizers]
+        shown.add_row(f"{code} {row['name']}", *(_cell(v) for v in values))
+    stdout.print(shown)
+    if worst.height > SHOWN:
+        stdout.print(f"… and {worst.height - SHOWN} more languages (--out or --json gives all).")
+    for row in result.summary.to_dicts():
+        lost = row["meaningless_cells"]
+        unk = f", {lost} languages lost to UNK" if lost else ""
+        if row["worst_language"] is None:
+            stdout.print(f"[bold]{row['label']}[/bold]: every language is lost to UNK")
+            continue
+        stdout.print(
+            f"[bold]{row['label']}[/bold]: worst {row['worst_language']} {row['worst_premium']:.2f}"
+            f", median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
+            f"{row['above_2x']} of {row['languages']} above 2×{unk}"
+        )
+
+
+def _cell(row: dict[str, float]) -> str:
+    text = f"{row['premium']:.2f}"
+    if row["meaningless"]:
+        return f"[dim]{text}†[/dim]"
+    return f"[red]{text}[/red]" if row["premium"] >= 4 else text

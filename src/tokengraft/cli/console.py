@@ -1,0 +1,59 @@
+"""How the command line speaks: results on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tokengraft.audit.count import OnCount
+
+# Piped output is for files and CI logs: wide enough that no table is cut.
+stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+stderr = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Write `value` to stdout as JSON and nothing else."""
+    print(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def warn(message: str) -> None:
+    """A message that does not stop the run."""
+    stderr.print("[yellow]Note:[/yellow]", end=" ")
+    stderr.print(message, markup=False)
+
+
+@contextmanager
+def counting() -> Iterator[OnCount]:
+    """A progress bar over the lines being counted; it appears only when something is."""
+    progress = Progress(
+        TextColumn("Counting [bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("lines"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+    )
+    task = progress.add_task("", total=None, visible=False)
+
+    def on_count(tokenizer: str, language: str, done: int, total: int) -> None:
+        what = f"{tokenizer} · {language}" if tokenizer else "done"
+        progress.update(task, description=what, completed=done, total=total, visible=True)
+
+    with progress:
+        yield on_count

@@ -1,0 +1,69 @@
+"""The `tokengraft` command and how it ends: 0 ok, 1 error, 2 usage, 130 interrupted."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import Annotated
+
+import typer
+
+from tokengraft.cli import audit, lists, reproduce
+from tokengraft.cli.console import stderr
+from tokengraft.errors import TokengraftError
+
+app = typer.Typer(
+    name="tokengraft",
+    help="Fair tokenization for the world's languages.\n\n"
+    "Start with [bold]tokengraft audit[/bold]: it needs nothing but this package.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("audit")(audit.audit)
+app.command("tokenizers")(lists.tokenizers)
+app.command("corpora")(lists.corpora)
+app.command("languages")(lists.languages)
+app.add_typer(reproduce.app, name="reproduce")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tokengraft {version('tokengraft')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def run() -> None:
+    """Run the command line; every expected failure ends in one message and a non-zero exit."""
+    try:
+        app()
+    except TokengraftError as error:
+        stderr.print("[bold red]Error:[/bold red]", end=" ")
+        stderr.print(str(error), markup=False, highlight=False)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        stderr.print("[bold red]Error:[/bold red]", end=" ")
+        stderr.print(f"{error}. Nothing half-written was left.", markup=False, highlight=False)
+        sys.exit(1)
+    except SystemExit as end:
+        if end.code == 130:
+            stderr.print("\nInterrupted. What was counted is kept: run the command again to go on.")
+        raise
+
+
+if __name__ == "__main__":
+    run()

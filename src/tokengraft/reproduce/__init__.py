@@ -1,0 +1,1 @@
+"""Published tables as claims: inputs with hashes, a command, expected values, a tolerance."""

@@ -1,0 +1,140 @@
+"""The command line as a user meets it: a real process, exit codes, messages, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def tokengraft(*args, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "tokengraft.cli.main", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "160", **environment},
+    )
+
+
+@pytest.fixture
+def pair(tmp_path):
+    (tmp_path / "en.txt").write_text("All are born free.\nEveryone has rights.\n")
+    (tmp_path / "shn.txt").write_text("ၵူၼ်းၵူႈၵေႃႉ\nမီးသုၼ်ႇ\n")
+    return f"eng_Latn={tmp_path / 'en.txt'}", f"shn_Mymr={tmp_path / 'shn.txt'}"
+
+
+def test_help_teaches():
+    shown = tokengraft("audit", "--help")
+    assert shown.returncode == 0
+    assert "tokengraft audit flores200.tar.xz" in shown.stdout
+    assert "mean over sentences" in shown.stdout
+
+
+def test_no_arguments_show_the_verbs():
+    shown = tokengraft()
+    assert shown.returncode == 2
+    assert all(verb in shown.stdout + shown.stderr for verb in ("audit", "tokenizers", "reproduce"))
+
+
+def test_audit_of_two_files_as_json(pair):
+    ran = tokengraft("audit", *pair, "-t", "gpt2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    rows = {row["language"]: row for row in json.loads(ran.stdout)}
+    assert rows["eng_Latn"]["premium"] == 1 and rows["shn_Mymr"]["premium"] > 5
+
+
+def test_audit_writes_tables_and_figures(pair, tmp_path):
+    ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", "t5", "-o", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    for kind in ("csv", "parquet", "json", "md", "tex"):
+        assert (tmp_path / "out" / "tables" / f"premiums.{kind}").stat().st_size
+    assert list((tmp_path / "out" / "figures").glob("*.svg"))
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["pivot"] == "eng_Latn"
+    assert "UNK hides the cost" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["audit", "--no-such-option"], 2, "No such option"),
+        (["audit", "nowhere/"], 1, "nowhere"),
+        (["audit", "-t", "lama-3"], 1, "Did you mean llama-3"),
+        (["audit", "-l", "shan"], 1, "shn_Mymr"),
+        (["audit", "--pivot", "xxx_Latn", "-t", "t5"], 1, "xxx_Latn"),
+        (["audit", "--prices", "none.yaml"], 2, "none.yaml"),
+        (["audit", "-t", "gemma3"], 1, "hub"),
+        (["reproduce", "premiums"], 2, "--corpus"),
+        (["reproduce", "premiums", "--corpus", "nowhere.tar.xz"], 1, "nowhere.tar.xz"),
+    ],
+)
+def test_mistakes_are_explained(arguments, code, message):
+    ran = tokengraft(*arguments)
+    assert ran.returncode == code, ran.stderr
+    assert message in " ".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr
+
+
+def test_broken_text_names_file_and_line(pair, tmp_path):
+    (tmp_path / "shn.txt").write_bytes("ၵူၼ်း\n".encode() + b"\xff\xfe\n")
+    ran = tokengraft("audit", *pair)
+    assert ran.returncode == 1
+    assert "shn.txt" in ran.stderr and "2" in ran.stderr
+
+
+def test_one_missing_tokenizer_does_not_stop_the_rest(pair):
+    ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", "gemma3", "--json")
+    assert ran.returncode == 0
+    assert "Going on without it" in " ".join(ran.stderr.split())
+    assert {row["tokenizer"] for row in json.loads(ran.stdout)} == {"gpt2"}
+
+
+@pytest.mark.parametrize("verb", ["tokenizers", "corpora", "languages"])
+def test_lists(verb):
+    rows = json.loads(tokengraft(verb, "--json").stdout)
+    assert len(rows) >= 3
+    assert tokengraft(verb).returncode == 0
+
+
+def test_corpora_lists_the_languages_of_one():
+    codes = {row["code"] for row in json.loads(tokengraft("corpora", "udhr", "--json").stdout)}
+    assert {"eng_Latn", "shn_Mymr"} <= codes
+
+
+def test_version_and_completion():
+    assert tokengraft("--version").stdout.startswith("tokengraft 0.")
+    assert "--install-completion" in tokengraft("--help").stdout
+
+
+def test_an_unwritable_folder_leaves_nothing(pair, tmp_path):
+    (tmp_path / "out").write_text("a file, not a folder")
+    ran = tokengraft("audit", *pair, "-t", "gpt2", "-o", tmp_path / "out")
+    assert ran.returncode != 0
+    assert (tmp_path / "out").read_text() == "a file, not a folder"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["en.txt", "out", "shn.txt"]
+
+
+def test_ctrl_c_exits_130_and_the_next_run_goes_on(tmp_path):
+    cache = tmp_path / "cache"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tokengraft.cli.main", "audit", "-t", "llama-3", "-t", "t5"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TOKENGRAFT_CACHE": str(cache)},
+    )
+    deadline = time.monotonic() + 60
+    while not (cache / "audit.sqlite-wal").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert "run the command again to go on" in message
+    again = tokengraft("audit", "-t", "t5", "-l", "shn", "--json", TOKENGRAFT_CACHE=str(cache))
+    assert again.returncode == 0

@@ -1,0 +1,263 @@
+"""The audit as a whole, on small corpora and on the bundled one."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tokengraft as tg
+from tokengraft.audit.cost import read_prices
+from tokengraft.audit.count import count
+from tokengraft.audit.store import Store
+from tokengraft.audit.vocabularies import breakdown, cluster_order, containment, jaccard
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.tokenizer import load
+
+SMALL = ParallelCorpus(
+    "small",
+    "made for this test",
+    ("1", "2", "3"),
+    {
+        "eng_Latn": ("All human beings are born free.", "Everyone has rights.", "No one is a slave."),
+        "shn_Mymr": ("ၵူၼ်းၵူႈၵေႃႉ", "မီးသုၼ်ႇ", None),
+        "zho_Hans": ("人人生而自由", None, "任何人不得为奴隶"),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("store"))
+    return tg.audit(SMALL, ["llama-3", "t5", "o200k_base", "mistral-v0.3"], store=store)
+
+
+def cell(result, tokenizer, language):
+    return result.premiums.row(
+        by_predicate=(pl.col("tokenizer") == tokenizer) & (pl.col("language") == language),
+        named=True,
+    )
+
+
+def test_a_unit_missing_on_one_side_is_dropped_on_both(small):
+    row = cell(small, "llama-3", "shn_Mymr")
+    tokenizer = load("llama-3")
+    tokens = [len(ids) for ids in tokenizer.encode(SMALL.lines("shn_Mymr"))]
+    english = [len(ids) for ids in tokenizer.encode(SMALL.lines("eng_Latn"))][:2]
+    assert row["n"] == 2
+    assert row["premium"] == pytest.approx(np.mean(np.array(tokens) / english))
+
+
+def test_the_pivot_costs_one(small):
+    for name in ("llama-3", "t5", "o200k_base", "mistral-v0.3"):
+        assert cell(small, name, "eng_Latn")["premium"] == 1
+
+
+def test_the_parts_of_a_premium_sum_to_it(small):
+    table = small.premiums
+    total = table["floor"].fill_null(0) + table["missing_tokens"] + table["missing_characters"]
+    assert total.to_numpy() == pytest.approx(table["premium"].to_numpy())
+
+
+def test_no_floor_where_nothing_is_cut(small):
+    assert cell(small, "mistral-v0.3", "shn_Mymr")["floor"] is None
+    assert cell(small, "llama-3", "shn_Mymr")["floor"] > 0
+
+
+def test_unk_is_flagged(small):
+    row = cell(small, "t5", "zho_Hans")
+    assert row["meaningless"] and row["unk_share"] > 0.3 and row["lossless_share"] == 0
+    assert not cell(small, "llama-3", "zho_Hans")["meaningless"]
+    assert small.premium("t5", "zho_Hans").unk_share == row["unk_share"]
+
+
+def test_cost_follows_the_ratio_of_sums(small):
+    row = small.cost.row(
+        by_predicate=(pl.col("model") == "GPT-4o") & (pl.col("language") == "shn_Mymr"), named=True
+    )
+    ratio = cell(small, "o200k_base", "shn_Mymr")["ratio_of_sums"]
+    assert row["input_usd"] == pytest.approx(2.5 * ratio)
+    assert row["effective_context"] == int(128_000 / ratio)
+
+
+def test_coverage_names_the_missing_characters(small):
+    row = small.coverage.row(
+        by_predicate=(pl.col("tokenizer") == "t5") & (pl.col("language") == "zho_Hans"), named=True
+    )
+    assert row["covered"] == 0 and row["missing"][0] == "人"
+    assert row["running_share"] == 0
+    english = small.coverage.row(
+        by_predicate=(pl.col("tokenizer") == "t5") & (pl.col("language") == "eng_Latn"), named=True
+    )
+    assert english["missing"] == "" and english["running_share"] == 1
+
+
+def test_a_second_run_encodes_nothing(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    first = tg.audit(SMALL, ["gpt2"], store=store)
+    monkeypatch.setattr(
+        "tokengraft.tokenizer.openai.TikToken.from_gpt2", lambda *_: pytest.fail("opened again")
+    )
+    calls = []
+    second = tg.audit(SMALL, ["gpt2"], store=store, on_count=lambda *call: calls.append(call))
+    assert second.premiums.equals(first.premiums) and not calls
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    store, seen = Store(tmp_path), []
+
+    def interrupt(tokenizer, texts, floor_lines):
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(len(texts))
+        return count(tokenizer, texts, floor_lines)
+
+    monkeypatch.setattr("tokengraft.audit.count.count", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tg.audit(SMALL, ["gpt2"], store=store)
+    monkeypatch.setattr(
+        "tokengraft.audit.count.count", lambda *args: seen.append("again") or count(*args)
+    )
+    tg.audit(SMALL, ["gpt2"], store=store)
+    assert seen.count("again") == len(SMALL.languages) - 2
+
+
+def test_other_text_is_counted_anew(tmp_path):
+    store = Store(tmp_path)
+    before = tg.audit(SMALL, ["gpt2"], store=store)
+    texts = dict(SMALL.texts) | {"zho_Hans": ("自由", None, "奴隶")}
+    after = tg.audit(ParallelCorpus("small", "", SMALL.units, texts), ["gpt2"], store=store)
+    assert cell(after, "gpt2", "zho_Hans")["premium"] < cell(before, "gpt2", "zho_Hans")["premium"]
+
+
+def test_hub_only_tokenizers_are_skipped_with_a_reason():
+    result = tg.audit(SMALL, ["gpt2", "gemma3"])
+    assert [found.name for found in result.tokenizers] == ["gpt2"]
+    assert "hub" in result.skipped["gemma3"]
+    with pytest.raises(TokengraftError, match="No tokenizer could be used"):
+        tg.audit(SMALL, ["gemma3"])
+
+
+def test_inputs_are_checked_before_anything_is_encoded(monkeypatch):
+    monkeypatch.setattr("tokengraft.audit.run.count_corpus", lambda *_: pytest.fail("too late"))
+    with pytest.raises(CorpusError, match="Did you mean"):
+        tg.audit("udhr", ["gpt2"], ["shn_Mymx"])
+    with pytest.raises(CorpusError, match="deu_Latn"):
+        tg.audit(SMALL, ["gpt2"], pivot="deu_Latn")
+
+
+def test_a_damaged_cache_is_set_aside(tmp_path):
+    (tmp_path / "audit.sqlite").write_bytes(b"not a database, but long enough to look like one" * 9)
+    store = Store(tmp_path)
+    store.put("a", b"1")
+    assert store.get("a") == b"1" and store.get("b") is None
+    assert (tmp_path / "audit.damaged").exists()
+
+
+def test_an_unwritable_cache_says_what_to_do(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(TokengraftError, match="TOKENGRAFT_CACHE"):
+        Store(blocked)
+
+
+def test_a_full_cache_is_a_clear_error(tmp_path):
+    store = Store(tmp_path)
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(TokengraftError, match="cannot write the cache") as failure:
+        store.put("key", b"x" * 100_000)
+    assert isinstance(failure.value.__cause__, sqlite3.OperationalError)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models: []", "as_of"),
+        ("as_of: 2024\nmodels: [3]", r"models\[0\]"),
+        ("as_of: 2024\nmodels: [{model: m, tokenizer: t, context: 1}]", "missing source"),
+        (
+            "as_of: 2024\nmodels: [{model: m, tokenizer: t, context: 1, source: s, input: x}]",
+            "must be a number",
+        ),
+        (
+            "as_of: 2024\nmodels: [{model: m, tokenizer: t, context: 0, source: s}]",
+            "cannot be 0",
+        ),
+        ("as_of: [", "cannot read"),
+    ],
+)
+def test_a_bad_price_file_names_the_entry(tmp_path, text, message):
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_prices(path)
+
+
+def test_own_prices_are_used(tmp_path):
+    path = tmp_path / "prices.yaml"
+    path.write_text(
+        "as_of: 2030-01-01\n"
+        "models: [{model: Mine, tokenizer: gpt2, context: 100, source: me, input: 7}]\n"
+    )
+    result = tg.audit(SMALL, ["gpt2"], prices=path)
+    assert result.cost["model"].unique().to_list() == ["Mine"]
+    english = result.cost.filter(pl.col("language") == "eng_Latn").row(0, named=True)
+    assert english["input_usd"] == 7 and english["output_usd"] is None
+
+
+def test_breakdown_by_hand():
+    clean = frozenset([b"a", b"ab", "é".encode(), "的".encode(), b"longer token"])
+    row = breakdown(clean, raw_bytes=False)
+    assert row["clean_vocab_size"] == 5
+    assert [row[f"toks_{n}b"] for n in range(1, 8)] == [1, 2, 1, 0, 0, 0, 0]
+    assert row["toks_gt7b"] == 1
+    assert (row["chars_2b"], row["chars_3b"]) == (1, 1)
+    assert row["unicode_blocks"] == 3
+
+
+def test_overlaps_by_hand():
+    shared = np.array([[4, 2, 0], [2, 8, 1], [0, 1, 2]])
+    assert jaccard(shared)[0, 1] == pytest.approx(2 / 10)
+    assert containment(shared)[0, 1] == 0.5 and containment(shared)[1, 0] == 0.25
+    assert sorted(cluster_order(jaccard(shared))) == [0, 1, 2]
+
+
+def test_clustering_puts_alike_together():
+    similarity = np.array(
+        [[1, 0.1, 0.9, 0.1], [0.1, 1, 0.1, 0.8], [0.9, 0.1, 1, 0.1], [0.1, 0.8, 0.1, 1]]
+    )
+    order = cluster_order(similarity)
+    assert abs(order.index(0) - order.index(2)) == 1
+    assert abs(order.index(1) - order.index(3)) == 1
+
+
+def test_the_base_imports_no_torch_and_is_instant():
+    code = (
+        "import sys, tokengraft; assert 'numpy' not in sys.modules\n"
+        "import tokengraft.audit.run, tokengraft.cli.main\n"
+        "loaded = {'torch', 'transformers', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_resolve():
+    assert set(tg.__all__) <= set(dir(tg))
+    for name in tg.__all__:
+        assert getattr(tg, name) is not None
+    assert tg.__version__
+    with pytest.raises(AttributeError):
+        tg.nothing
+
+
+def test_udhr_audit_has_over_a_hundred_languages():
+    result = tg.audit("udhr", ["t5"])
+    assert result.premiums["language"].n_unique() > 100
+    assert Path(result.manifest()["tokenizers"]["t5"]["from"]).name == "t5"
