@@ -4,16 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint format bench install clean help
+.PHONY: demo test lint format bench install clean help chromium
 
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
 
-demo: $(VENV)/base.done   ## the whole job on the bundled data, about two minutes
+demo: $(VENV)/model.done   ## the whole job on the bundled data, about two minutes
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
-test: $(VENV)/dev.done    ## every test
-	$(BIN)/python -m pytest
+test: $(VENV)/dev.done chromium    ## every test
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/dev.done    ## ruff and mypy
 	$(BIN)/ruff check .
@@ -35,10 +35,16 @@ clean:          ## remove what make made
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || (apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv $(VENV))
 
-$(VENV)/base.done: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e .
+$(VENV)/model.done: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e '.[model]'
 	touch $@
 
 $(VENV)/dev.done: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	touch $@ $(VENV)/base.done
+	$(BIN)/pip install -q -c constraints.txt -e '.[model,dev]'
+	touch $@ $(VENV)/model.done
+
+# Browser tests drive a real Chromium; without root or apt they skip and say so.
+chromium:
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
+	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || echo "no chromium: browser tests will be skipped"

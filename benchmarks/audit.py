@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokengraft.audit.count import count_corpus, count_texts
-from tokengraft.audit.run import Audit, audit
-from tokengraft.audit.store import Store
+from tokengraft.auditing.count import count_corpus, count_texts
+from tokengraft.auditing.run import Audit, audit
+from tokengraft.auditing.store import Store
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import Unavailable

@@ -14,31 +14,54 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokengraft.audit.run import Audit, audit
+    from tokengraft.auditing.run import Audit, audit
     from tokengraft.corpus import load as load_corpus
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.errors import TokengraftError
+    from tokengraft.evaluating.run import Evaluation, evaluate
+    from tokengraft.grafting.run import Grafted, graft, logits_processor
+    from tokengraft.grafting.run import verify_model as verify
+    from tokengraft.page import build_page as report
+    from tokengraft.planning.run import Planned, plan
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
 _EXPORTS = {
-    "Audit": "tokengraft.audit.run:Audit",
+    "Audit": "tokengraft.auditing.run:Audit",
+    "Evaluation": "tokengraft.evaluating.run:Evaluation",
+    "Grafted": "tokengraft.grafting.run:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
+    "Planned": "tokengraft.planning.run:Planned",
     "TokengraftError": "tokengraft.errors:TokengraftError",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
-    "audit": "tokengraft.audit.run:audit",
+    "audit": "tokengraft.auditing.run:audit",
+    "evaluate": "tokengraft.evaluating.run:evaluate",
+    "graft": "tokengraft.grafting.run:graft",
     "load_corpus": "tokengraft.corpus:load",
     "load_tokenizer": "tokengraft.tokenizer:load",
+    "logits_processor": "tokengraft.grafting.run:logits_processor",
+    "plan": "tokengraft.planning.run:plan",
+    "report": "tokengraft.page:build_page",
+    "verify": "tokengraft.grafting.run:verify_model",
 }
 
 __all__ = [
     "Audit",
+    "Evaluation",
+    "Grafted",
     "ParallelCorpus",
+    "Planned",
     "TokengraftError",
     "Vocabulary",
     "audit",
+    "evaluate",
+    "graft",
     "load_corpus",
     "load_tokenizer",
+    "logits_processor",
+    "plan",
+    "report",
+    "verify",
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengraft.audit.count import Counts, count, floor_sample
+from tokengraft.auditing.count import Counts, count, floor_sample
 from tokengraft.tokenizer import load
 from tokengraft.tokenizer.entries import BUNDLED
 from tokengraft.tokenizer.vocabulary import recovered_text
@@ -79,7 +79,9 @@ def test_count_equals_its_slow_twin(name, batch):
 def test_packed_counts_come_back(rows):
     table = np.array(rows, np.int64).reshape(-1, 5).T
     back = Counts.unpack(Counts(*table).pack())
-    for field, column in zip(("tokens", "unks", "inside", "exact", "pretokens"), table, strict=True):
+    for field, column in zip(
+        ("tokens", "unks", "inside", "exact", "pretokens"), table, strict=True
+    ):
         assert getattr(back, field).tolist() == column.tolist()
 
 

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 import tokengraft as tg
-from tokengraft.audit.cost import read_prices
-from tokengraft.audit.count import count
-from tokengraft.audit.store import Store
-from tokengraft.audit.vocabularies import breakdown, cluster_order, containment, jaccard
+from tokengraft.auditing.cost import read_prices
+from tokengraft.auditing.count import count
+from tokengraft.auditing.store import Store
+from tokengraft.auditing.vocabularies import breakdown, cluster_order, containment, jaccard
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.tokenizer import load
@@ -25,7 +25,11 @@ SMALL = ParallelCorpus(
     "made for this test",
     ("1", "2", "3"),
     {
-        "eng_Latn": ("All human beings are born free.", "Everyone has rights.", "No one is a slave."),
+        "eng_Latn": (
+            "All human beings are born free.",
+            "Everyone has rights.",
+            "No one is a slave.",
+        ),
         "shn_Mymr": ("ၵူၼ်းၵူႈၵေႃႉ", "မီးသုၼ်ႇ", None),
         "zho_Hans": ("人人生而自由", None, "任何人不得为奴隶"),
     },
@@ -118,11 +122,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         seen.append(len(texts))
         return count(tokenizer, texts, floor_lines)
 
-    monkeypatch.setattr("tokengraft.audit.count.count", interrupt)
+    monkeypatch.setattr("tokengraft.auditing.count.count", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tg.audit(SMALL, ["gpt2"], store=store)
     monkeypatch.setattr(
-        "tokengraft.audit.count.count", lambda *args: seen.append("again") or count(*args)
+        "tokengraft.auditing.count.count", lambda *args: seen.append("again") or count(*args)
     )
     tg.audit(SMALL, ["gpt2"], store=store)
     assert seen.count("again") == len(SMALL.languages) - 2
@@ -145,7 +149,7 @@ def test_hub_only_tokenizers_are_skipped_with_a_reason():
 
 
 def test_inputs_are_checked_before_anything_is_encoded(monkeypatch):
-    monkeypatch.setattr("tokengraft.audit.run.count_corpus", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("tokengraft.auditing.run.count_corpus", lambda *_: pytest.fail("too late"))
     with pytest.raises(CorpusError, match="Did you mean"):
         tg.audit("udhr", ["gpt2"], ["shn_Mymx"])
     with pytest.raises(CorpusError, match="deu_Latn"):
@@ -241,7 +245,7 @@ def test_clustering_puts_alike_together():
 def test_the_base_imports_no_torch_and_is_instant():
     code = (
         "import sys, tokengraft; assert 'numpy' not in sys.modules\n"
-        "import tokengraft.audit.run, tokengraft.cli.main\n"
+        "import tokengraft.auditing.run, tokengraft.cli.main\n"
         "loaded = {'torch', 'transformers', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
@@ -254,7 +258,7 @@ def test_public_names_resolve():
         assert getattr(tg, name) is not None
     assert tg.__version__
     with pytest.raises(AttributeError):
-        tg.nothing
+        _ = tg.nothing
 
 
 def test_udhr_audit_has_over_a_hundred_languages():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tokengraft.audit.premium import Premium, estimate, gini
+from tokengraft.auditing.premium import Premium, estimate, gini
 
 
 def slow_premium(cost, pivot):

@@ -9,9 +9,9 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from tokengraft.audit.count import FLOOR_LINES
-from tokengraft.audit.run import PIVOT, Audit
-from tokengraft.audit.run import audit as run_audit
+from tokengraft.auditing.count import FLOOR_LINES
+from tokengraft.auditing.run import PIVOT, Audit
+from tokengraft.auditing.run import audit as run_audit
 from tokengraft.cli.console import counting, print_json, stdout, warn
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.parallel import ParallelCorpus

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, lists, reproduce
+from tokengraft.cli import audit, evaluate, graft, lists, plan, playground, report, reproduce
 from tokengraft.cli.console import stderr
 from tokengraft.errors import TokengraftError
 
@@ -22,9 +22,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("audit")(audit.audit)
+app.command("plan")(plan.plan)
+app.command("insert")(plan.insert)
+app.command("graft")(graft.graft)
+app.command("verify")(graft.verify)
+app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("playground")(playground.playground)
 app.command("tokenizers")(lists.tokenizers)
 app.command("corpora")(lists.corpora)
 app.command("languages")(lists.languages)
+reproduce.app.command("fidelity")(evaluate.fidelity)
 app.add_typer(reproduce.app, name="reproduce")
 
 

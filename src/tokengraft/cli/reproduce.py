@@ -44,6 +44,17 @@ def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
     _finish(verdict, remarks, json)
 
 
+@app.command("new-token-share")
+def new_token_share(
+    corpus: Annotated[Path, typer.Option(help="FLORES-200: its archive or folder.")],
+    json: JSON = False,
+) -> None:
+    """Share of the paper's new tokens in Llama 3's encodings, and lengths before and after."""
+    from tokengraft.reproduce.shares import new_token_share as compute
+
+    _finish(compute(corpus), [], json)
+
+
 def _finish(verdict: Verdict, remarks: list[str], json: bool) -> None:
     for remark in remarks:
         warn(remark)
@@ -71,11 +82,11 @@ def _show(verdict: Verdict) -> None:
     if len(columns) > len(rows):  # terminals are taller than wide
         table = Table("", *rows, title=claim.title)
         for column in columns:
-            table.add_row(column, *(marks[row, column] for row in rows))
+            table.add_row(column, *(marks.get((row, column), "") for row in rows))
     else:
         table = Table("", *columns, title=claim.title)
         for row in rows:
-            table.add_row(row, *(marks[row, column] for column in columns))
+            table.add_row(row, *(marks.get((row, column), "") for column in columns))
     stdout.print(table)
     counted = [column for column in columns if column not in claim.besides]
     exact = [column for column in counted if verdict.exact(column)]

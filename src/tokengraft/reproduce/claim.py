@@ -93,6 +93,7 @@ def read_claim(name: str) -> Claim:
         (str(row), column): float(value)
         for row, values in data["rows"].items()
         for column, value in zip(columns, values, strict=True)
+        if value is not None
     }
     known = {
         (str(row), column): float(value)

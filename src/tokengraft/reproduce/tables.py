@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokengraft.audit.count import OnCount
-from tokengraft.audit.frames import vocabulary
-from tokengraft.audit.run import audit, find_all
-from tokengraft.audit.store import Store
-from tokengraft.audit.vocabularies import compare
+from tokengraft.auditing.count import OnCount
+from tokengraft.auditing.frames import vocabulary
+from tokengraft.auditing.run import audit, find_all
+from tokengraft.auditing.store import Store
+from tokengraft.auditing.vocabularies import compare
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Verdict, changed_inputs, judge, read_claim
 from tokengraft.tokenizer.entries import PAPER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files as package_files
 from pathlib import Path
 
 from tokengraft.errors import TokenizerError, Unavailable, did_you_mean
@@ -14,6 +15,7 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.entries import BY_NAME, Entry
 from tokengraft.tokenizer.sources import Source
 
+ROOTSTOCK = "rootstock"  # the bundled model
 ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PATH
 
 
@@ -26,6 +28,8 @@ class Found:
     fingerprint: str
     where: str
     open: Callable[[], Tokenizer]
+    source: Source | None = None  # its files; None for what tiktoken itself provides
+    kind: str | None = None  # the file of `source` that defines it
 
 
 def load(name: str | Path, search: Sequence[Path] = ()) -> Tokenizer:
@@ -63,13 +67,20 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
         raise Unavailable(
             f"{name}: not bundled here; give a folder that holds it with --tokenizers."
         )
-    if entry is None and name.count("/") != 1:
+    if name == ROOTSTOCK:
+        return _found(name, "rootstock", sources.folder(rootstock()), "tokenizer.json")
+    if entry is None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise TokenizerError(
             f"No tokenizer {name!r}: neither a path, a known name, a tiktoken encoding nor a hub "
             f"id (owner/model).{did_you_mean(name, BY_NAME)} See `tokengraft tokenizers`."
         )
     hub_id = entry.hub_id if entry is not None and entry.hub_id else name
     return _found(name, label, sources.hub(hub_id), kind)
+
+
+def rootstock() -> Path:
+    """The folder of the bundled model."""
+    return Path(str(package_files("tokengraft"))) / "assets" / "rootstock"
 
 
 def places(search: Sequence[Path] = ()) -> list[Path]:
@@ -136,7 +147,13 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     used = [chosen, *(c for c in companions if c in source.files)]
     fingerprint = sha256("\n".join(f"{n} {source.digest(n)}" for n in used).encode())
     return Found(
-        name, label, fingerprint, source.where, lambda: _open(name, fingerprint, source, chosen)
+        name,
+        label,
+        fingerprint,
+        source.where,
+        lambda: _open(name, fingerprint, source, chosen),
+        source,
+        chosen,
     )
 
 

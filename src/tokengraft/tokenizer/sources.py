@@ -133,6 +133,6 @@ def hub(hub_id: str) -> Source:
             f"{hub_id}: the model hub refused it ({error.response.status_code}). Check the id; for "
             "a gated model accept its licence on the hub and run `hf auth login`."
         ) from error
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise Unavailable(f"{hub_id}: could not be downloaded ({error})") from error
     return folder(Path(path))

@@ -106,12 +106,12 @@ def clean_decoded(
 ) -> frozenset[bytes]:
     """The paper's normalisation for a tokenizer that decodes token strings."""
     base = list(prefix_tokens)
-    strings = {_behind_prefix(decode([*base, token])) for token in tokens}
+    if _PREFIX not in decode(base):
+        base = []  # a vocabulary that cannot spell the prefix: each token by itself
+    skip = len(_PREFIX) if base else 0
+    texts = (decode([*base, token]) for token in tokens)
+    strings = {text[text.index(_PREFIX if base else "") + skip :] for text in texts}
     return frozenset(text.encode("utf-8") for text in strings)
-
-
-def _behind_prefix(text: str) -> str:
-    return text[text.index(_PREFIX) + len(_PREFIX) :]
 
 
 def clean_prefix() -> str:

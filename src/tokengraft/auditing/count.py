@@ -1,0 +1,156 @@
+"""Counting: the only place where an audit encodes text. All its figures derive from `Counts`."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.auditing.store import Store
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.tokenizer import Found, Tokenizer
+
+_VERSION = "1"  # part of every key: raise it when the meaning of a count changes
+FLOOR_LINES = 512
+_FIELDS = ("tokens", "unks", "inside", "exact", "pretokens")
+Ints = NDArray[np.int64]
+# (tokenizer label, language, lines done, lines in all)
+OnCount = Callable[[str, str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one tokenizer makes of one language, a number a line; lines of shards concatenate."""
+
+    tokens: Ints
+    unks: Ints  # tokens that stand for text the tokenizer cannot represent
+    inside: Ints  # tokens that begin inside a character
+    exact: Ints  # 1 where decoding gives the line back
+    pretokens: Ints  # pieces before any vocabulary is consulted; -1 where not measured
+
+    def pack(self) -> bytes:
+        """Compact bytes, read back by `unpack`."""
+        table = np.stack([getattr(self, name) for name in _FIELDS]).astype("<i4")
+        return zlib.compress(table.tobytes(), level=1)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Counts:
+        """Inverse of `pack`."""
+        table = np.frombuffer(zlib.decompress(data), "<i4").reshape(len(_FIELDS), -1)
+        return cls(*table.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class TextCounts:
+    """What a language's text is made of, whatever the tokenizer."""
+
+    bytes: Ints  # a number a line
+    characters: Ints
+    histogram: dict[str, int]  # non-space characters of all lines
+
+
+def floor_sample(lines: int, limit: int | None) -> Ints:
+    """The lines on which the split floor is measured: all, or `limit` evenly spread ones."""
+    if limit is None or lines <= limit:
+        return np.arange(lines)
+    return np.asarray(np.linspace(0, lines - 1, limit).round(), np.int64)
+
+
+def count(tokenizer: Tokenizer, texts: Sequence[str], floor_lines: int | None = None) -> Counts:
+    """Count `texts` with one batch call; ids are reduced to numbers at once and dropped."""
+    ids = tokenizer.encode(texts)
+    tokens = np.fromiter(map(len, ids), np.int64, len(ids))
+    flat = np.fromiter(chain.from_iterable(ids), np.int64, int(tokens.sum()))
+    vocabulary = tokenizer.vocabulary
+    ends = np.cumsum(tokens)
+
+    def per_line(flags: NDArray[np.bool_]) -> Ints:
+        running = np.concatenate([[0], np.cumsum(flags[flat])])
+        return np.asarray(running[ends] - running[ends - tokens], np.int64)
+
+    if tokenizer.lossless:
+        exact = np.ones(len(texts), np.int64)
+    else:
+        decoded = tokenizer.decode(ids)
+        exact = np.fromiter(
+            (a == b for a, b in zip(decoded, texts, strict=True)), np.int64, len(texts)
+        )
+    pretokens = np.full(len(texts), -1, np.int64)
+    sample = floor_sample(len(texts), floor_lines)
+    measured = tokenizer.pretokens([texts[n] for n in sample])
+    if measured is not None:
+        pretokens[sample] = measured
+    unks = per_line(vocabulary.is_unknown()) if vocabulary.unknown else np.zeros_like(tokens)
+    return Counts(tokens, unks, per_line(vocabulary.starts_inside()), exact, pretokens)
+
+
+def count_corpus(
+    corpus: ParallelCorpus,
+    tokenizers: Sequence[Found],
+    store: Store,
+    floor_lines: int | None = FLOOR_LINES,
+    on_count: OnCount | None = None,
+) -> dict[tuple[str, str], Counts]:
+    """Counts of every (tokenizer name, language); only what the store lacks is encoded.
+
+    A tokenizer is opened only when it has something to encode, and closed before the next.
+    """
+    results: dict[tuple[str, str], Counts] = {}
+    todo: dict[str, list[tuple[str, str]]] = {}
+    for found in tokenizers:
+        for code in corpus.languages:
+            key = f"counts/{_VERSION}/{found.fingerprint}/{corpus.digest(code)}/{floor_lines}"
+            stored = store.get(key)
+            if stored is None:
+                todo.setdefault(found.name, []).append((code, key))
+            else:
+                results[found.name, code] = Counts.unpack(stored)
+    total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
+    done = 0
+    for found in tokenizers:
+        jobs = todo.get(found.name)
+        if not jobs:
+            continue
+        tokenizer = found.open()
+        for code, key in jobs:
+            if on_count:
+                on_count(found.label, code, done, total)
+            lines = corpus.lines(code)
+            counts = count(tokenizer, lines, floor_lines)
+            store.put(key, counts.pack())
+            results[found.name, code] = counts
+            done += len(lines)
+    if on_count and total:
+        on_count("", "", total, total)
+    return results
+
+
+def count_texts(corpus: ParallelCorpus, store: Store) -> dict[str, TextCounts]:
+    """Bytes, characters and character histogram of each language."""
+    results = {}
+    for code in corpus.languages:
+        key = f"text/{_VERSION}/{corpus.digest(code)}"
+        stored = store.get(key)
+        if stored is None:
+            lines = corpus.lines(code)
+            histogram = Counter(chain.from_iterable(lines))
+            value = {
+                "bytes": [len(line.encode("utf-8")) for line in lines],
+                "characters": [len(line) for line in lines],
+                "histogram": {c: n for c, n in histogram.most_common() if not c.isspace()},
+            }
+            stored = zlib.compress(json.dumps(value).encode(), level=1)
+            store.put(key, stored)
+        value = json.loads(zlib.decompress(stored))
+        results[code] = TextCounts(
+            np.array(value["bytes"], np.int64),
+            np.array(value["characters"], np.int64),
+            value["histogram"],
+        )
+    return results

@@ -1,0 +1,225 @@
+"""Counts → data frames: one function a table, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tokengraft.auditing.cost import PriceList
+from tokengraft.auditing.count import Counts, TextCounts
+from tokengraft.auditing.coverage import cover
+from tokengraft.auditing.premium import Floats, estimate, gini
+from tokengraft.auditing.vocabularies import Breakdown
+from tokengraft.corpus.languages import language
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.tokenizer import Found
+
+UNK_LIMIT = 0.01  # above this share of UNK tokens a premium measures what was thrown away
+
+
+def premiums(
+    corpus: ParallelCorpus,
+    pivot: str,
+    tokenizers: Sequence[Found],
+    counts: Mapping[tuple[str, str], Counts],
+    texts: Mapping[str, TextCounts],
+    resamples: int,
+) -> pl.DataFrame:
+    """Premiums of every tokenizer and language, taken apart.
+
+    `premium` = `floor` + `missing_tokens` + `missing_characters`, exactly: what the split pattern
+    forces whatever the vocabulary, what longer tokens would save, and what splitting characters
+    costs. `floor` is null where the tokenizer cuts nothing in advance. `utf8` is the premium of a
+    tokenizer whose tokens are bytes.
+    """
+    codes = corpus.languages
+    here = {code: np.array([t is not None for t in corpus.texts[code]]) for code in codes}
+
+    def spread(code: str, values: NDArray[np.int64]) -> Floats:
+        column = np.full(len(corpus.units), np.nan)
+        column[here[code]] = values
+        return column
+
+    def columns(per_language: Mapping[str, NDArray[np.int64]]) -> Floats:
+        return np.stack([spread(code, per_language[code]) for code in codes], axis=1)
+
+    blocks: list[Floats] = []
+    pivots: list[Floats] = []
+    for found in tokenizers:
+        block = columns({code: counts[found.name, code].tokens for code in codes})
+        blocks.append(block)
+        pivots.append(np.repeat(block[:, [codes.index(pivot)]], len(codes), axis=1))
+    cost = np.concatenate(blocks, axis=1)  # (units, tokenizers × languages)
+    base = np.concatenate(pivots, axis=1)
+    estimates = estimate(cost, base, resamples)
+    sizes = columns({code: texts[code].bytes for code in codes})
+    utf8 = estimate(sizes, np.repeat(sizes[:, [codes.index(pivot)]], len(codes), axis=1), 0)
+    rows = []
+    for number, (found, code) in enumerate((f, c) for f in tokenizers for c in codes):
+        cell = counts[found.name, code]
+        row: dict[str, Any] = {
+            "tokenizer": found.name,
+            "label": found.label,
+            "language": code,
+            **_about(code),
+            "n": int(estimates.n[number]),
+            "premium": estimates.mean_of_ratios[number],
+            "premium_low": estimates.mean_low[number],
+            "premium_high": estimates.mean_high[number],
+            "ratio_of_sums": estimates.ratio_of_sums[number],
+            "ratio_of_sums_low": estimates.sums_low[number],
+            "ratio_of_sums_high": estimates.sums_high[number],
+            "tokens": int(cell.tokens.sum()),
+            "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
+            "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
+            "unk_share": cell.unks.sum() / max(1, cell.tokens.sum()),
+            "lossless_share": cell.exact.mean(),
+            "utf8": utf8.mean_of_ratios[codes.index(code)],
+        }
+        row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
+        row |= _apart(row["premium"], cell, spread, code, base[:, number])
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _apart(
+    premium: float, cell: Counts, spread: Any, code: str, pivot: Floats
+) -> dict[str, float | None]:
+    """Take a premium apart into floor, missing tokens and missing characters."""
+    tokens, inside = spread(code, cell.tokens), spread(code, cell.inside)
+    pretokens = spread(code, cell.pretokens)
+    usable = np.isfinite(tokens) & (pivot > 0)
+    characters = float(np.mean(inside[usable] / pivot[usable])) if usable.any() else float("nan")
+    floor = None
+    measured = usable & (pretokens >= 0)
+    if measured.any():
+        # As a share of the sampled lines' own premium, so that floor ≤ premium always holds.
+        share = np.sum(pretokens[measured] / pivot[measured])
+        floor = premium * float(share / np.sum(tokens[measured] / pivot[measured]))
+    return {
+        "floor": floor,
+        "missing_tokens": premium - characters - (floor or 0.0),
+        "missing_characters": characters,
+        "floor_lines": int(measured.sum()),
+    }
+
+
+def summary(premium_table: pl.DataFrame) -> pl.DataFrame:
+    """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost."""
+    rows = []
+    for (name,), cells in premium_table.group_by(["tokenizer"], maintain_order=True):
+        honest = cells.filter(~pl.col("meaningless"))
+        worst = honest.sort("premium", descending=True, nulls_last=True).head(1)
+        rows.append(
+            {
+                "tokenizer": name,
+                "label": cells["label"][0],
+                "languages": cells.height,
+                "gini": gini(honest["ratio_of_sums"].to_numpy()),
+                "median_premium": honest["premium"].median(),
+                "worst_language": worst["language"][0] if worst.height else None,
+                "worst_premium": worst["premium"][0] if worst.height else None,
+                "above_2x": honest.filter(pl.col("premium") > 2).height,
+                "meaningless_cells": cells.height - honest.height,
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def vocabulary(tokenizers: Sequence[Found], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:
+    """The paper's vocabulary breakdown, smallest vocabulary first."""
+    rows = [
+        {"tokenizer": found.name, "label": found.label, **row}
+        for found, row in zip(tokenizers, breakdowns, strict=True)
+    ]
+    return pl.DataFrame(rows).sort("clean_vocab_size", "tokenizer")
+
+
+def matrix(
+    tokenizers: Sequence[Found], values: NDArray[np.float64], order: Sequence[int]
+) -> pl.DataFrame:
+    """A square table of tokenizers in the given order."""
+    labels = [tokenizers[n].label for n in order]
+    ordered = values[np.ix_(order, order)]
+    return pl.DataFrame({"label": labels} | {t: ordered[:, n] for n, t in enumerate(labels)})
+
+
+def coverage(
+    tokenizers: Sequence[Found], characters: Sequence[str], texts: Mapping[str, TextCounts]
+) -> pl.DataFrame:
+    """Characters of each language that are one token in each vocabulary."""
+    rows = []
+    for found, known in zip(tokenizers, characters, strict=True):
+        single = frozenset(known)
+        for code, text in sorted(texts.items()):
+            result = cover(text, single)
+            rows.append(
+                {
+                    "tokenizer": found.name,
+                    "label": found.label,
+                    "language": code,
+                    "name": language(code).name,
+                    "script": language(code).script,
+                    "characters": result.distinct,
+                    "covered": result.distinct_covered,
+                    "covered_share": result.distinct_covered / max(1, result.distinct),
+                    "running_share": result.running_share,
+                    "missing": result.missing,
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
+    """What content that costs a million tokens in the pivot language costs in the others."""
+    schema = {
+        "model": pl.String,
+        "tokenizer": pl.String,
+        "language": pl.String,
+        "name": pl.String,
+        "relative_cost": pl.Float64,
+        "input_usd": pl.Float64,
+        "output_usd": pl.Float64,
+        "context": pl.Int64,
+        "effective_context": pl.Int64,
+        "meaningless": pl.Boolean,
+        "as_of": pl.String,
+        "source": pl.String,
+    }
+    rows = []
+    for price in prices.models:
+        for cell in premium_table.filter(pl.col("tokenizer") == price.tokenizer).to_dicts():
+            # Money and context add up over text, so the ratio of sums is the one to use here.
+            ratio = cell["ratio_of_sums"]
+            rows.append(
+                {
+                    "model": price.model,
+                    "tokenizer": price.tokenizer,
+                    "language": cell["language"],
+                    "name": cell["name"],
+                    "relative_cost": ratio,
+                    "input_usd": None if price.input is None else price.input * ratio,
+                    "output_usd": None if price.output is None else price.output * ratio,
+                    "context": price.context,
+                    "effective_context": int(price.context / ratio),
+                    "meaningless": cell["meaningless"],
+                    "as_of": prices.as_of,
+                    "source": price.source,
+                }
+            )
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _about(code: str) -> dict[str, Any]:
+    entry = language(code)
+    return {
+        "name": entry.name,
+        "script": entry.script,
+        "family": entry.family,
+        "speakers_first": entry.speakers_first,
+        "speakers_total": entry.speakers_total,
+    }

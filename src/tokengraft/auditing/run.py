@@ -1,0 +1,208 @@
+"""The audit: corpus × tokenizers → tables. Everything here derives from counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tokengraft.auditing import frames
+from tokengraft.auditing.cost import PriceList, read_prices
+from tokengraft.auditing.count import (
+    FLOOR_LINES,
+    Counts,
+    OnCount,
+    TextCounts,
+    count_corpus,
+    count_texts,
+)
+from tokengraft.auditing.premium import RESAMPLES, Premium
+from tokengraft.auditing.store import Store
+from tokengraft.auditing.vocabularies import Breakdown, cluster_order, compare, containment, jaccard
+from tokengraft.corpus.catalog import load as load_corpus
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import Unavailable, UsageError
+from tokengraft.tokenizer import Found
+from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.entries import BUNDLED
+
+PIVOT = "eng_Latn"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit: counts, and every table derived from them."""
+
+    corpus: ParallelCorpus
+    pivot: str
+    tokenizers: tuple[Found, ...]
+    skipped: dict[str, str]  # tokenizer name → why it could not be used
+    counts: dict[tuple[str, str], Counts]
+    texts: dict[str, TextCounts]
+    breakdowns: tuple[Breakdown, ...]
+    shared: np.ndarray[Any, np.dtype[np.int64]]
+    characters: tuple[str, ...]
+    prices: PriceList
+    resamples: int = RESAMPLES
+
+    @cached_property
+    def premiums(self) -> pl.DataFrame:
+        """One row a tokenizer and language: premiums, intervals, UNK, floor, decomposition."""
+        return frames.premiums(
+            self.corpus, self.pivot, self.tokenizers, self.counts, self.texts, self.resamples
+        )
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row a tokenizer: Gini, median and worst premium, UNK cells."""
+        return frames.summary(self.premiums)
+
+    @cached_property
+    def vocabulary(self) -> pl.DataFrame:
+        """The paper's breakdown, one row a tokenizer."""
+        return frames.vocabulary(self.tokenizers, self.breakdowns)
+
+    @cached_property
+    def jaccard(self) -> pl.DataFrame:
+        """Jaccard similarity of each pair of vocabularies, in clustering order."""
+        return frames.matrix(self.tokenizers, jaccard(self.shared), self.order)
+
+    @cached_property
+    def containment(self) -> pl.DataFrame:
+        """Share of the row's vocabulary that the column's holds, in clustering order."""
+        return frames.matrix(self.tokenizers, containment(self.shared), self.order)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Clustering order of the tokenizers by Jaccard similarity."""
+        return cluster_order(jaccard(self.shared))
+
+    @cached_property
+    def coverage(self) -> pl.DataFrame:
+        """One row a tokenizer and language: characters that are one token, and those missing."""
+        return frames.coverage(self.tokenizers, self.characters, self.texts)
+
+    @cached_property
+    def cost(self) -> pl.DataFrame:
+        """One row a priced model and language: relative cost, dollars, effective context."""
+        return frames.cost(self.premiums, self.prices)
+
+    def premium(self, tokenizer: str, language: str) -> Premium:
+        """One cell of `premiums` (mean of ratios) as a value with its definition."""
+        rows = self.premiums.filter(
+            (pl.col("tokenizer") == tokenizer) & (pl.col("language") == language)
+        )
+        if rows.is_empty():
+            raise UsageError(f"The audit has no cell {tokenizer}, {language}.")
+        row = rows.row(0, named=True)
+        return Premium(
+            row["premium"],
+            row["premium_low"],
+            row["premium_high"],
+            row["n"],
+            "mean of ratios",
+            row["unk_share"],
+        )
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Every table by name, as `save` writes them."""
+        names = ("premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost")
+        return {name: getattr(self, name) for name in names}
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run was made of: inputs with hashes, settings, versions."""
+        return {
+            "tokengraft": version("tokengraft"),
+            "corpus": {
+                "name": self.corpus.name,
+                "source": self.corpus.source,
+                "units": len(self.corpus.units),
+                "languages": {code: self.corpus.digest(code) for code in self.corpus.languages},
+            },
+            "pivot": self.pivot,
+            "tokenizers": {
+                t.name: {"label": t.label, "sha256": t.fingerprint, "from": t.where}
+                for t in self.tokenizers
+            },
+            "skipped": self.skipped,
+            "prices_as_of": self.prices.as_of,
+            "bootstrap": {"resamples": self.resamples, "confidence": 0.95, "method": "percentile"},
+            "libraries": {
+                name: version(name)
+                for name in ("tokenizers", "tiktoken", "sentencepiece", "numpy", "scipy")
+            },
+        }
+
+    def save(self, folder: Path | str, figures: bool = True) -> list[Path]:
+        """Write every table (CSV, Parquet, JSON, Markdown, LaTeX), figures and the manifest."""
+        from tokengraft.reporting import save_audit
+
+        return save_audit(self, Path(folder), figures=figures)
+
+
+def audit(
+    corpus: str | Path | ParallelCorpus = "udhr",
+    tokenizers: Iterable[str] = BUNDLED,
+    languages: Iterable[str] | None = None,
+    *,
+    pivot: str = PIVOT,
+    search: Sequence[Path] = (),
+    prices: Path | None = None,
+    floor_lines: int | None = FLOOR_LINES,
+    resamples: int = RESAMPLES,
+    store: Store | None = None,
+    on_count: OnCount | None = None,
+) -> Audit:
+    """Audit tokenizers over a parallel corpus.
+
+    Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
+    that is known but not on this machine is skipped and listed in `skipped`.
+    """
+    price_list = read_prices(prices)
+    if not isinstance(corpus, ParallelCorpus):
+        corpus = load_corpus(corpus)
+    if languages is not None:
+        corpus = corpus.select({*languages, pivot})
+    corpus.require(pivot)
+    found, skipped = find_all(tokenizers, search)
+    opened = store or Store()
+    try:
+        counts = count_corpus(corpus, found, opened, floor_lines, on_count)
+        texts = count_texts(corpus, opened)
+        breakdowns, shared, characters = compare(found, opened)
+    finally:
+        if store is None:
+            opened.close()
+    return Audit(
+        corpus,
+        pivot,
+        tuple(found),
+        skipped,
+        counts,
+        texts,
+        tuple(breakdowns),
+        shared,
+        tuple(characters),
+        price_list,
+        resamples,
+    )
+
+
+def find_all(names: Iterable[str], search: Sequence[Path]) -> tuple[list[Found], dict[str, str]]:
+    """Locate tokenizers; those not on this machine go to the second value with the reason."""
+    found: list[Found] = []
+    skipped: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        try:
+            found.append(find(name, search))
+        except Unavailable as reason:
+            skipped[name] = str(reason)
+    if not found:
+        raise Unavailable("No tokenizer could be used:\n" + "\n".join(skipped.values()))
+    return found, skipped

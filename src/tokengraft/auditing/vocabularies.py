@@ -1,0 +1,108 @@
+"""Comparing vocabularies: the paper's breakdown, overlap matrices and their clustering order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from fontTools.unicodedata import block
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from tokengraft.auditing.store import Store
+from tokengraft.tokenizer import Found
+from tokengraft.tokenizer.vocabulary import recovered_text
+
+_VERSION = "1"
+LENGTHS = 8  # tokens of 1 … 7 bytes, and longer
+Breakdown = dict[str, int]
+
+
+def breakdown(clean: frozenset[bytes], raw_bytes: bool) -> Breakdown:
+    """The paper's columns for one normalised vocabulary."""
+    texts = map(recovered_text, clean) if raw_bytes else (p.decode("utf-8") for p in clean)
+    characters = set("".join(texts))
+    if raw_bytes:
+        # Single bytes are too short for the recovery rule, yet every ASCII character is a token.
+        characters |= {chr(p[0]) for p in clean if len(p) == 1 and p[0] < 0x80}
+    row = {
+        "clean_vocab_size": len(clean),
+        "unicode_blocks": len({block(c) for c in characters}),
+    }
+    sizes = [len(c.encode("utf-8")) for c in characters]
+    row |= {f"chars_{n}b": sizes.count(n) for n in range(1, 5)}
+    lengths = np.bincount([len(p) for p in clean], minlength=LENGTHS)
+    row |= {f"toks_{n}b": int(lengths[n]) for n in range(1, LENGTHS)}
+    row["toks_gt7b"] = int(lengths[LENGTHS:].sum())
+    return row
+
+
+def compare(
+    tokenizers: Sequence[Found], store: Store
+) -> tuple[list[Breakdown], NDArray[np.int64], list[str]]:
+    """Breakdowns, the matrix of shared entries, and each tokenizer's one-token characters."""
+    count = len(tokenizers)
+    prints = [found.fingerprint for found in tokenizers]
+    rows: list[Breakdown | None] = [_get(store, f"breakdown/{_VERSION}/{p}") for p in prints]
+    characters: list[str | None] = [_get(store, f"characters/{_VERSION}/{p}") for p in prints]
+    shared = np.full((count, count), -1, np.int64)
+    for a, b in combinations(range(count), 2):
+        known = _get(store, _pair(prints[a], prints[b]))
+        shared[a, b] = shared[b, a] = -1 if known is None else known
+    needed = {a for a in range(count) if rows[a] is None or characters[a] is None}
+    needed |= {a for a in range(count) for b in range(count) if a != b and shared[a, b] < 0}
+    clean: dict[int, frozenset[bytes]] = {}
+    for a in sorted(needed):
+        tokenizer = tokenizers[a].open()
+        clean[a] = tokenizer.clean_vocabulary()
+        rows[a] = breakdown(clean[a], tokenizer.raw_bytes)
+        characters[a] = "".join(sorted(tokenizer.vocabulary.characters()))
+        _put(store, f"breakdown/{_VERSION}/{prints[a]}", rows[a])
+        _put(store, f"characters/{_VERSION}/{prints[a]}", characters[a])
+    for a, b in combinations(range(count), 2):
+        if shared[a, b] < 0:
+            shared[a, b] = shared[b, a] = len(clean[a] & clean[b])
+            _put(store, _pair(prints[a], prints[b]), int(shared[a, b]))
+    done = [row for row in rows if row is not None]
+    for a, row in enumerate(done):
+        shared[a, a] = row["clean_vocab_size"]
+    return done, shared, [text or "" for text in characters]
+
+
+def jaccard(shared: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Shared entries over all entries of each pair."""
+    sizes = np.diag(shared)
+    return shared / (sizes[:, None] + sizes[None, :] - shared)
+
+
+def containment(shared: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Row's share of entries that the column has too."""
+    return shared / np.diag(shared)[:, None]
+
+
+def cluster_order(similarity: NDArray[np.float64]) -> list[int]:
+    """Order in which alike vocabularies stand together (average linkage, optimal leaf order)."""
+    if len(similarity) < 3:
+        return list(range(len(similarity)))
+    distance = 1 - similarity
+    np.fill_diagonal(distance, 0)
+    tree = linkage(squareform(distance, checks=False), "average", optimal_ordering=True)
+    return [int(n) for n in leaves_list(tree)]
+
+
+def _pair(a: str, b: str) -> str:
+    first, second = sorted((a, b))
+    return f"shared/{_VERSION}/{first}/{second}"
+
+
+def _get(store: Store, key: str) -> Any:
+    stored = store.get(key)
+    return None if stored is None else json.loads(stored)
+
+
+def _put(store: Store, key: str, value: object) -> None:
+    store.put(key, json.dumps(value).encode())

@@ -1,0 +1,262 @@
+"""`tokengraft evaluate` and `tokengraft reproduce fidelity`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tokengraft.cli.console import print_json, stderr, stdout
+from tokengraft.evaluating.grid import OnCell
+from tokengraft.evaluating.run import MOST_POSITIONS, Evaluation, OnProgress
+from tokengraft.evaluating.run import evaluate as run_evaluate
+from tokengraft.evaluating.score import RESAMPLES
+
+_SHOWN = {
+    "kl": "KL", "top1": "top-1", "top10": "top-10", "aligned_cosine": "aligned cos",
+    "continuation_excess": "bits +", "shared_bpb": "shared bpb",
+    "aligned_mutual_rank": "rank", "pooled_cosine": "paper's cos",
+}  # fmt: skip
+
+
+def evaluate(
+    base: Annotated[str, typer.Argument(help="The base model: rootstock, a folder or a hub id.")],
+    graft: Annotated[str, typer.Argument(help="The grafted model's folder.")],
+    corpus: Annotated[
+        str,
+        typer.Option(help="Text to judge by: udhr (bundled), flores200, a folder or archive."),
+    ] = "udhr",
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--language", "-l", help="Only these languages. Default: those the graft is for."
+        ),
+    ] = None,
+    lines: Annotated[
+        int | None, typer.Option(min=1, help="At most so many lines a language.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text the rows were trained on: refused if it holds a corpus line."),
+    ] = None,
+    against: Annotated[
+        bool, typer.Option("--against/--bare", help="Measure floors and ceilings too.")
+    ] = True,
+    prompts: Annotated[
+        int, typer.Option(min=0, help="Measure generation on so many prompts a language.")
+    ] = 0,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--tasks", help="A task of lm-evaluation-harness; repeat for more."),
+    ] = None,
+    task_files: Annotated[
+        Path | None, typer.Option(help="A folder of your own task files (YAML).")
+    ] = None,
+    task_limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many documents a task.")
+    ] = None,
+    positions: Annotated[
+        int,
+        typer.Option(min=0, help="Positions at which distributions are compared; 0: all."),
+    ] = MOST_POSITIONS,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = RESAMPLES,
+    window: Annotated[int | None, typer.Option(min=8, help="Most tokens read of a line.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    seed: Annotated[int, typer.Option(help="For every random choice.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write tables and figures into this folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say how much of a model survived a graft: each figure with floor, ceiling and interval.
+
+    [bold]Examples[/bold]
+
+      tokengraft evaluate rootstock grafted/ -o evaluation/
+
+      tokengraft evaluate rootstock grafted/ --corpus flores200.tar.xz --split devtest -l shn
+
+      tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
+    """
+    with measuring() as progress:
+        result = run_evaluate(
+            base, graft, corpus, language or None, lines,
+            split=split, text=_lines(text), device=device, window=window, against=against,
+            prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
+            most_positions=positions, resamples=resamples, seed=seed, progress=progress,
+        )  # fmt: skip
+    written = result.save(out) if out else []
+    if json:
+        print_json(result.to_json())
+        return
+    show(result)
+    if out:
+        stdout.print(f"{len(written)} files written to {out}")
+
+
+def fidelity(
+    model: Annotated[str, typer.Option(help="A model: rootstock, a folder or a hub id.")],
+    corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
+    languages: Annotated[
+        list[str] | None,
+        typer.Option("--languages", "-l", help="Only these. Default: the paper's twelve."),
+    ] = None,
+    lines: Annotated[
+        int | None, typer.Option(min=2, help="At most so many lines a language.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Lines to judge on; characters are always those of all splits.")
+    ] = "devtest",
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Folder of xxx_Ssss.txt for the default mode. None: the paper's only."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="For the default mode; repeat. Default: mean and distil."),
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="New tokens a language.")] = 2000,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a distillation.")] = None,
+    positions: Annotated[
+        int, typer.Option(min=0, help="Positions for distributions; 0: all.")
+    ] = MOST_POSITIONS,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin no cell after so many minutes.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Tables go here; finished cells to its .work.")
+    ] = Path("fidelity"),
+    json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
+) -> None:
+    """The paper's 40 strategies × 12 languages, by its metric and by those that rank rightly.
+
+    An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
+    paper's figures come out; for any other model they stand beside ours for comparison.
+    """
+    from tokengraft.corpus import load
+    from tokengraft.reproduce import fidelity as reproducing
+
+    with celling() as on_cell:
+        found = reproducing.run(
+            model, load(corpus), languages=languages or None, lines=lines,
+            judged=load(corpus, split=split), text=None if text is None else read_texts(text),
+            methods=method or None, budget=budget, steps=steps, positions=positions,
+            seconds=None if minutes is None else 60 * minutes, device=device,
+            work=out / ".work", on_cell=on_cell,
+        )  # fmt: skip
+    written = found.save(out)
+    if json:
+        print_json(found.grid.to_dicts())
+    else:
+        for metric in ("pooled_cosine", "kl"):
+            best = found.table(metric)
+            table = Table(*best.columns, title=f"{found.model}, paper mode: {metric}")
+            for row in best.rows():
+                table.add_row(*(_plain(value) for value in row))
+            stdout.print(table)
+        stdout.print(f"{len(written)} files written to {out}")
+        if found.missing:
+            stdout.print(f"{found.missing} cells are missing: run again to go on.")
+        if found.verdict is not None:
+            stdout.print(found.verdict.line, markup=False)
+    if found.verdict is not None and not found.verdict.holds:
+        raise typer.Exit(1)
+
+
+def show(result: Evaluation) -> None:
+    """Print one row a language, with the floor under each value."""
+    found = {(r["language"], r["metric"]): r for r in result.scores.to_dicts()}
+    measured = {metric for _, metric in found}
+    columns = [metric for metric in _SHOWN if metric in measured]
+    table = Table(
+        title=f"{result.graft} against {result.base}, {result.corpus}",
+        caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
+        "token reaches",
+    )
+    table.add_column("language")
+    table.add_column("tokens", justify="right")
+    for metric in columns:
+        table.add_column(_SHOWN[metric], justify="right")
+    for row in result.sizes.to_dicts():
+        code = row["language"]
+        table.add_row(
+            code, f"{row['tokens_before']:,} → {row['tokens_after']:,}",
+            *(_cell(found.get((code, metric))) for metric in columns),
+        )  # fmt: skip
+    stdout.print(table)
+    for name in ("generation", "tasks"):
+        found_rows = result.tables().get(name)
+        if found_rows is not None:
+            rows = found_rows.to_dicts()
+            shown = Table(*rows[0], title=name)
+            for one in rows:
+                shown.add_row(*(_plain(value) for value in one.values()))
+            stdout.print(shown)
+
+
+def read_texts(folder: Path) -> dict[str, list[str]]:
+    """Lines of every xxx_Ssss.txt in a folder."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").split("\n")
+        for path in sorted(folder.glob("*_*.txt"))
+    }
+
+
+@contextmanager
+def celling() -> Iterator[OnCell]:
+    """A progress line over the cells of a grid."""
+    bar = Progress(
+        TextColumn("{task.completed} cells, now [bold]{task.description}"), TimeElapsedColumn(),
+        console=stderr, transient=True,
+    )  # fmt: skip
+    task = bar.add_task("", total=None)
+
+    def report(what: str, done: int, total: int) -> None:
+        bar.update(task, description=what, completed=done, total=total or None)
+
+    with bar:
+        yield report
+
+
+@contextmanager
+def measuring() -> Iterator[OnProgress]:
+    """A progress bar over the lines being read."""
+    bar = Progress(
+        TextColumn("Reading [bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("lines"), TimeElapsedColumn(), console=stderr, transient=True,
+    )  # fmt: skip
+    task = bar.add_task("", total=None, visible=False)
+
+    def report(language: str, what: str, done: int, total: int) -> None:
+        bar.update(
+            task, description=f"{language} · {what}", completed=done, total=total, visible=True
+        )
+
+    with bar:
+        yield report
+
+
+def _lines(paths: list[Path] | None) -> list[str] | None:
+    if not paths:
+        return None
+    return [line for path in paths for line in path.read_text(encoding="utf-8").split("\n")]
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    ends = [f"{row[key]:.3g}" for key in ("floor", "ceiling") if row[key] is not None]
+    return f"{row['value']:.3f}" + (f" [dim]\\[{' → '.join(ends)}][/dim]" if len(ends) == 2 else "")
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

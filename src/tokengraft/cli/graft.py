@@ -1,0 +1,155 @@
+"""`tokengraft graft` and `tokengraft verify`."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from tokengraft.cli.console import print_json, stderr, stdout, warn
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
+]
+
+
+class Policy(str, enum.Enum):
+    """What the model may say with the new tokens."""
+
+    input_only = "input-only"
+    shared = "shared"
+    remove = "remove"
+    winner_takes_all = "winner-takes-all"
+
+
+@contextmanager
+def _deriving() -> Iterator[Callable[[str, float, float], None]]:
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    progress = Progress(*columns, console=stderr, transient=True)
+    task = progress.add_task("", total=None, visible=False)
+
+    def on_progress(stage: str, done: float, total: float) -> None:
+        progress.update(task, description=stage, completed=done, total=total, visible=True)
+
+    with progress:
+        yield on_progress
+
+
+def graft(
+    model: ModelArgument,
+    plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder for the model.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            help="How the rows are derived: auto (distil when text is given, else the best "
+            "training-free method), mean, mean-late, knn, linear, local-linear, ridge, procrustes, "
+            "split-anchor, context, distil …",
+        ),
+    ] = "auto",
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", help="Text to train the rows on (distil); repeat for more."),
+    ] = None,
+    layer: Annotated[int, typer.Option(min=0, help="Layer, for methods that take one.")] = 0,
+    k: Annotated[int, typer.Option(min=1, help="Neighbours, for methods that take them.")] = 5,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop distilling after so many minutes.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Most steps of distilling.")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Folder for checkpoints: a second run with it goes on from there."),
+    ] = None,
+    policy: Annotated[Policy, typer.Option(help="Output policy.")] = Policy.input_only,
+    bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
+
+    Only the embedding tables are rewritten; every old row and every other tensor stays as it is.
+    Exits 3 and leaves no folder where verification fails.
+
+    [bold]Examples[/bold]
+
+      tokengraft graft rootstock plan/ -o grafted/
+
+      tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
+    """
+    from tokengraft.grafting.run import graft as run_graft
+    from tokengraft.planning.run import read_plan, read_text
+
+    options: dict[str, Any] = {"layer": layer, "k": k, "device": device}
+    options |= {"max_minutes": minutes, "steps": steps, "work": work}
+    with _deriving() as on_progress:
+        result = run_graft(
+            model,
+            read_plan(plan),
+            out,
+            method=method,
+            text=read_text(text) if text else None,
+            derive_options=options | {"progress": on_progress},
+            policy=policy.value,
+            bias=bias,
+            seed=seed,
+            command=["tokengraft", *sys.argv[1:]],
+        )
+    for note in result.rows.notes:
+        warn(note)
+    checks = result.report.checks if result.report else ()
+    if json:
+        print_json(
+            {
+                "folder": str(result.folder),
+                "new_tokens": len(result.rows.rows),
+                "method": result.rows.method,
+                "checks": [asdict(check) for check in checks],
+            }
+        )
+        return
+    for line in result.report.lines() if result.report else ():
+        stdout.print(line, markup=False)
+    stdout.print(
+        f"{len(result.rows.rows)} tokens grafted by {result.rows.method}: {result.folder}",
+        markup=False,
+    )
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A grafted model's folder.")],
+    base: Annotated[str, typer.Option(help="The model it was grafted from.")],
+    text: Annotated[
+        list[Path] | None, typer.Option("--text", help="Lines to check on; default: the UDHR.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+) -> None:
+    """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
+
+    Exits 3 where one of the invariants does not hold.
+    """
+    from tokengraft.grafting.run import verify_model
+    from tokengraft.planning.run import read_text
+
+    with stderr.status("Verifying"):
+        report = verify_model(folder, base, read_text(text) if text else None)
+    if json:
+        print_json([asdict(check) for check in report.checks])
+    else:
+        for line in report.lines():
+            stdout.print(line, markup=False)
+    if not report.passed:
+        raise typer.Exit(3)

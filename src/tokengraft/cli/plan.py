@@ -1,0 +1,209 @@
+"""`tokengraft plan` and `tokengraft insert`."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tokengraft.cli.audit import open_corpus
+from tokengraft.cli.console import print_json, stderr, stdout, warn
+from tokengraft.corpus import resolve
+from tokengraft.errors import UsageError
+
+SearchOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--tokenizers", help="A folder or archive in which named tokenizers are looked up."
+    ),
+]
+
+
+class Mode(str, enum.Enum):
+    """How tokens are chosen."""
+
+    merges = "merges"
+    characters = "characters"
+    paper = "paper"
+
+
+class Boundaries(str, enum.Enum):
+    """What happens to the split pattern."""
+
+    auto = "auto"
+    keep = "keep"
+    relax = "relax"
+
+
+class Objective(str, enum.Enum):
+    """Which language the next token should help."""
+
+    total = "total"
+    parity = "parity"
+    speakers = "speakers"
+
+
+def plan(
+    tokenizer: Annotated[str, typer.Argument(help="A catalog name, hub id or path.")],
+    language: Annotated[
+        list[str], typer.Option("--language", "-l", help="Plan for this language; repeat for more.")
+    ],
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; plain, "
+            ".gz or .xz. Without it, half of the test corpus is used.",
+        ),
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="At most this many new tokens in all.")] = 2000,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="merges: continued BPE on the old tokens; characters: only split characters; "
+            "paper: the paper's procedure, for reproduction (makes many languages longer).",
+        ),
+    ] = Mode.merges,
+    boundaries: Annotated[
+        Boundaries,
+        typer.Option(
+            help="auto relaxes the split pattern for the planned scripts where its floor is above "
+            "1.2; keep never does; relax always.",
+        ),
+    ] = Boundaries.auto,
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            help="total: most tokens saved; parity: always help the dearest language; speakers: "
+            "weigh by number of speakers.",
+        ),
+    ] = Objective.total,
+    compare: Annotated[
+        bool, typer.Option("--compare-objectives", help="Plan with all three and show the curves.")
+    ] = False,
+    test: Annotated[
+        str, typer.Option(help="Parallel corpus on which premiums are measured.")
+    ] = "udhr",
+    split: Annotated[str | None, typer.Option(help="Split of the test corpus (FLORES).")] = None,
+    pivot: Annotated[
+        str, typer.Option(help="The language that premiums are relative to.")
+    ] = "eng_Latn",
+    tokenizers: SearchOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write plan.json, tables and the curve here.")
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    r"""Choose new tokens for languages and say what premium they buy; no model is touched.
+
+    The plan is proved with the real encoder before it is given: no line of the text, of the test
+    corpus or of the bundled UDHR in the planned scripts gets longer, and every token is used.
+
+    [bold]Examples[/bold]
+
+      tokengraft plan llama-3 -l shn -o plan/
+
+      tokengraft plan Qwen/Qwen3-0.6B -l tam -l tel --text tam_Taml=ta.txt --text \
+        tel_Telu=te.txt.gz --budget 4000 --objective parity --test flores200.tar.xz \
+        --split devtest -o plan/
+    """
+    from tokengraft.planning.run import plan as run_plan
+
+    corpus = open_corpus([test], split)
+    codes = [resolve(code) for code in language]
+    files = _files(text, codes) if text else None
+    wanted = list(Objective) if compare else [objective]
+    plans = {}
+    for goal in wanted:
+        with stderr.status(f"Choosing tokens for {', '.join(codes)} ({goal.value})"):
+            plans[goal.value] = run_plan(
+                tokenizer,
+                codes,
+                files,
+                budget=budget,
+                mode=mode.value,
+                boundaries=boundaries.value,
+                objective=goal.value,
+                test=corpus,
+                pivot=pivot,
+                search=tokenizers or (),
+            )
+    chosen = plans[objective.value]
+    for note in chosen.plan.notes:
+        warn(note)
+    written = chosen.save(out, figure=figures) if out else []
+    if out and compare and figures:
+        from tokengraft.reporting.plan import draw
+        from tokengraft.reporting.style import save_figure
+
+        if (drawn := draw(plans)) is not None:
+            written += save_figure(drawn, out / "figures" / "objectives")
+    if json:
+        print_json(chosen.plan.to_json())
+        return
+    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {chosen.found.label}")
+    for title in ("language", "objective", "premium before", "after", "floor before", "after"):
+        table.add_column(title, justify="left" if title in ("language", "objective") else "right")
+    for name, planned in plans.items():
+        for code, outcome in planned.plan.languages.items():
+            numbers = (
+                outcome.premium_before,
+                outcome.premium_after,
+                outcome.floor_before,
+                outcome.floor_after,
+            )
+            table.add_row(code, name, *("" if n is None else f"{n:.2f}" for n in numbers))
+    stdout.print(table)
+    stdout.print(
+        f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}. "
+        f"{chosen.plan.check.longer} of {chosen.plan.check.pieces:,} pieces of text got longer."
+    )
+    if out:
+        stdout.print(f"{len(written)} files written to {out}")
+
+
+def _files(given: list[str], codes: list[str]) -> dict[str, list[Path]]:
+    """`--text` values by language: `CODE=FILE`, or `FILE` where there is one language."""
+    files: dict[str, list[Path]] = {}
+    for value in given:
+        code, sign, path = value.partition("=")
+        if not sign:
+            if len(codes) != 1:
+                raise UsageError(f"--text {value}: with several languages write CODE={value}")
+            code, path = codes[0], value
+        resolved = resolve(code)
+        if resolved not in codes:
+            raise UsageError(f"--text {value}: {resolved} is not planned for; add -l {resolved}")
+        if not Path(path).is_file():
+            raise UsageError(f"--text {value}: no such file")
+        files.setdefault(resolved, []).append(Path(path))
+    return files
+
+
+def insert(
+    tokenizer: Annotated[str, typer.Argument(help="The tokenizer the plan was made for.")],
+    plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder for the tokenizer.")],
+    tokenizers: SearchOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Put a plan's tokens into the tokenizer: a folder that AutoTokenizer loads.
+
+    Every old id, special token, chat template and post-processor stays as it is.
+
+    [bold]Example[/bold]
+
+      tokengraft insert llama-3 plan/ -o llama-3-shan/
+    """
+    from tokengraft.planning.run import insert_plan, read_plan
+
+    insert_plan(tokenizer, plan, out, tokenizers or ())
+    count = len(read_plan(plan).tokens)
+    if json:
+        print_json({"folder": str(out), "new_tokens": count})
+    else:
+        stdout.print(f"{count} tokens added: {out}")

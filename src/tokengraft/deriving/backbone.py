@@ -1,0 +1,158 @@
+"""A frozen causal model as derive needs it: rows in, hidden states out, nothing written.
+
+`Backbone` hides what differs between architectures: where the blocks are, whether the embedding
+module scales its rows (Gemma), whether the head is tied. Weights come from safetensors only and
+no remote code is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.errors import MissingExtra, TokengraftError
+from tokengraft.files import sha256_file
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ModelError(TokengraftError):
+    """A model folder that cannot be read or has a shape that derive does not know."""
+
+
+def require_torch() -> Any:
+    """The torch module, or MissingExtra."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("Running a model", "model") from error
+    return torch
+
+
+def model_hash(folder: Path) -> str:
+    """sha256 over config and weights: what hidden states depend on."""
+    files = sorted([folder / "config.json", *folder.glob("*.safetensors")])
+    digest = hashlib.sha256()
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{folder}: no {file.name}; a model folder with config.json is needed")
+        digest.update(f"{file.name} {sha256_file(file)}\n".encode())
+    return digest.hexdigest()
+
+
+class Backbone:
+    """A loaded model, frozen, without dropout."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
+        self.base = model.base_model
+        config = getattr(model.config, "text_config", model.config)
+        self.layers = int(config.num_hidden_layers)
+        self.dimensions = int(config.hidden_size)
+        self.blocks = _blocks(self.base, self.layers)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto", dtype: str = "auto") -> Backbone:
+        """Read a model folder.
+
+        `device` auto: the GPU where there is one. `dtype` auto: the weights' own type on a GPU,
+        float32 on a CPU, where half types are slow or inexact.
+        """
+        torch = require_torch()
+        try:
+            import transformers
+        except ImportError as error:
+            raise MissingExtra("Loading a model", "model") from error
+        folder = Path(folder)
+        if not any(folder.glob("*.safetensors")):
+            raise ModelError(f"{folder}: no safetensors weights here; pickled weights are not read")
+        where = pick_device(device)
+        if dtype == "auto":
+            dtype = "auto" if where.type == "cuda" else "float32"
+        kind: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+        version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+        name = "dtype" if version >= (4, 56) else "torch_dtype"
+        try:
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                **{name: kind},
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"{folder}: cannot be loaded ({error})") from error
+        return cls(model.to(where))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        found: torch.device = self.weight.device
+        return found
+
+    @property
+    def embedding(self) -> Any:
+        """The input embedding module."""
+        return self.model.get_input_embeddings()
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """Input rows as they are stored, unscaled (vocabulary, dimensions)."""
+        found: torch.Tensor = self.embedding.weight
+        return found
+
+    @property
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Output rows and their bias."""
+        head = self.model.get_output_embeddings()
+        return head.weight, getattr(head, "bias", None)
+
+    @property
+    def scale(self) -> float:
+        """What the embedding module multiplies its rows by (Gemma 3: √dimensions)."""
+        scale: Any = getattr(self.embedding, "embed_scale", 1.0)
+        return float(scale)
+
+    @property
+    def logit_cap(self) -> float | None:
+        """Gemma 2 squashes logits by cap · tanh(x / cap)."""
+        found = getattr(self.model.config, "final_logit_softcapping", None)
+        return None if found is None else float(found)
+
+    def run(self, ids: Any = None, rows: Any = None) -> torch.Tensor:
+        """Last hidden states after the final norm (batch, length, dimensions).
+
+        `rows` are unscaled input rows in place of ids. No mask is given: shorter sequences are
+        filled at the right, where causal attention cannot see the filling.
+        """
+        found: torch.Tensor
+        if rows is None:
+            found = self.base(input_ids=ids, use_cache=False).last_hidden_state
+        else:
+            rows = (rows * self.scale).to(self.weight.dtype)
+            found = self.base(inputs_embeds=rows, use_cache=False).last_hidden_state
+        return found
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto`, `cpu`, `cuda`, `cuda:1` … as a torch device."""
+    library = require_torch()
+    if name == "auto":
+        name = "cuda" if library.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not library.cuda.is_available():
+        raise ModelError(f"device {name!r} was asked for, but torch sees no GPU here")
+    found: torch.device = library.device(name)
+    return found
+
+
+def _blocks(base: Any, count: int) -> Sequence[Any]:
+    torch = require_torch()
+    for module in base.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return list(module)
+    raise ModelError(f"{type(base).__name__}: no list of {count} blocks found in this architecture")

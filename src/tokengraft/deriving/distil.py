@@ -1,0 +1,295 @@
+"""Distil: new rows that make the frozen model read the new tokens as it read the old ones.
+
+    rows* = argmin  mean over aligned positions of
+            a |h_new − h_old|² / mean|h_old|²  +  b (1 − cos(h_new, h_old))  +  c KL(p_old ‖ p_new)
+
+h = last hidden states after the final norm, p = next-token distribution over the old vocabulary.
+Only the new rows are optimised; the model is frozen and reads both tokenizations of one text.
+
+Reference: embeddings alone can carry a change of tokenizer, de Vries & Nissim 2021
+(https://aclanthology.org/2021.findings-acl.74/); matching the states of the old tokenization,
+Dobler et al. 2025, AweDist (https://arxiv.org/abs/2505.20133). Changed here: states and
+distributions are matched at every position where both tokenizations end at the same byte; teacher
+states are computed once and kept; rows share what they have in common (`bridge`), and a token's
+own part moves only in steps that see it; the learning rate is relative to the size of the model's
+rows, so one recipe serves models of any scale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from tokengraft.deriving import checkpoint
+from tokengraft.deriving.bridge import Composed
+from tokengraft.deriving.divergence import divergence
+from tokengraft.deriving.judging import HeldOut, judge
+from tokengraft.deriving.protocol import Rows
+from tokengraft.deriving.reading import Reader
+from tokengraft.deriving.teacher import Teacher
+from tokengraft.deriving.text import Lots, batches, choose
+from tokengraft.tokenizer.align import Alignment, Ints
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    `learning_rate` is relative to the root mean square of the old rows and falls to 0 by a cosine
+    over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it.
+    Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
+    (a tenth of that for held-out text), so that passages are seen more than once. `patience`
+    held-out checks without a better KL end the run (0: never).
+    """
+
+    steps: int = 1500
+    max_minutes: float | None = None
+    teaching: float = 0.35
+    passages: int = 48
+    learning_rate: float = 0.045
+    share: float = 0.36
+    warmup: int = 20
+    mse: float = 1.0
+    cosine: float = 1.0
+    kl: float = 1.0
+    check_every: int = 100
+    patience: int = 5
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """A held-out score along the way."""
+
+    step: int
+    seconds: float
+    score: HeldOut
+
+
+_PLAIN = ("steps", "seconds", "stopped", "reading", "judged")
+Progress: TypeAlias = Callable[[Check], None]
+
+
+@dataclass
+class Outcome:
+    """The best rows seen, their score, the start's score, and the curve between."""
+
+    rows: Rows
+    score: HeldOut
+    start: HeldOut
+    steps: int = 0
+    seconds: float = 0.0
+    curve: list[Check] = field(default_factory=list)
+    stopped: str = "steps"
+    reading: float = math.inf  # old tokens of training text that were used at most
+    judged: int = 0  # held-out passages
+    unseen: int = 0  # new tokens that no training passage holds: only the bridge moved them
+
+
+class Distiller:
+    """One training of rows for fixed passages; `run` may be interrupted and run again.
+
+    `features` (new tokens, width) is φ of the bridge; without it every row is on its own. With a
+    `work` folder the teacher's states and a checkpoint are kept there, under a key made of model,
+    passages, start and recipe.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        lots: Lots,
+        start: Rows,
+        recipe: Recipe,
+        features: Rows | None = None,
+        work: Path | None = None,
+    ) -> None:
+        self.reader, self.lots, self.recipe = reader, lots, recipe
+        self.device = reader.backbone.device
+        self.key = _key(reader, lots, start, recipe)
+        self.folder = None if work is None else work / self.key[:16]
+        self.teacher = Teacher(reader, lots.train, self.folder)
+        self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
+        weight = reader.backbone.weight[: reader.first_new]
+        self.unit = float(weight.float().square().mean().sqrt())
+        self._start = torch.from_numpy(np.array(start, np.float32)).to(self.device)
+        phi = features if recipe.share else None
+        self._phi = None if phi is None else torch.from_numpy(phi).to(self.device)
+
+    def run(
+        self,
+        progress: Progress | None = None,
+        teaching: Callable[[int, int], None] | None = None,
+    ) -> Outcome:
+        """Train from the start, or on from the last checkpoint under the same key.
+
+        `progress` is called with every held-out check; `teaching` while the teacher's held-out
+        states are computed. Teacher states of training passages are computed when first needed.
+        """
+        begun = time.monotonic()
+        composed = Composed(self._start, self._phi, self.recipe.share)
+        out = self._resumed(composed)
+        if out is None:
+            reading = self._affordable()
+            judged = self._judge(reading / 10, teaching)
+            score = judge(self.reader, self.judge, self._start)
+            out = Outcome(_array(self._start), score, score, reading=reading, judged=judged)
+        else:
+            self._judge(out.reading / 10, teaching, out.judged)
+        begun -= out.seconds
+        self._use(out.reading)
+        out.unseen = len(out.rows) - len(self._seen(self.lots.train))
+        while out.stopped == "steps" and out.steps < self.recipe.steps:
+            done = self._done(out.steps, time.monotonic() - begun)
+            self._step(composed, self._batch(out.steps), done, out.steps)
+            out.steps += 1
+            out.seconds = time.monotonic() - begun
+            over = self._done(out.steps, out.seconds) >= 1
+            if out.steps % self.recipe.check_every and not over:
+                continue
+            self._check(composed, out, over)
+            self._save(composed, out)
+            if progress is not None:
+                progress(out.curve[-1])
+        return out
+
+    def _check(self, composed: Composed, out: Outcome, over: bool) -> None:
+        rows = composed.rows()
+        score = judge(self.reader, self.judge, rows)
+        out.curve.append(Check(out.steps, out.seconds, score))
+        if score.kl < out.score.kl:
+            out.score, out.rows = score, _array(rows)
+        if over and out.steps < self.recipe.steps:
+            out.stopped = "max_minutes"
+        elif self.recipe.patience and _stale(out) >= self.recipe.patience:
+            out.stopped = "held-out score no longer better"
+
+    def _step(self, composed: Composed, numbers: Ints, done: float, step: int) -> None:
+        recipe = self.recipe
+        passages = [self.lots.train[n] for n in numbers]
+        old = self.teacher.states(numbers)
+        with torch.enable_grad():
+            rows = composed.rows().detach().requires_grad_()
+            new = self.reader.new(passages, rows).float()
+            loss = new.new_zeros(())
+            if recipe.mse:
+                loss = loss + recipe.mse * (new - old).square().mean() / old.square().mean()
+            if recipe.cosine:
+                near = torch.cosine_similarity(new, old, dim=-1)
+                loss = loss + recipe.cosine * (1 - near).mean()
+            if recipe.kl:
+                loss = loss + recipe.kl * divergence(new, old, self.reader.head).mean()
+            (grad,) = torch.autograd.grad(loss, rows)
+        warm = min(1.0, (step + 1) / max(1, recipe.warmup))
+        rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
+        composed.step(grad, self._seen(passages), rate)
+
+    def _done(self, step: int, seconds: float) -> float:
+        """Share of the run that lies behind, by steps or by time, whichever is further."""
+        share = step / self.recipe.steps
+        if self.recipe.max_minutes:
+            share = max(share, seconds / (60 * self.recipe.max_minutes))
+        return min(1.0, share)
+
+    def _affordable(self) -> float:
+        """Old tokens that the teacher can read in its share of the time, by trial."""
+        if not self.recipe.max_minutes:
+            return math.inf
+        sample = self.lots.held_out[:8]
+        begun = time.monotonic()
+        self.reader.old(sample)
+        speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
+        return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
+
+    def _judge(
+        self, most: float, teaching: Callable[[int, int], None] | None, count: int = 0
+    ) -> int:
+        """Read evenly spaced held-out passages: `count`, or as many as have `most` old tokens."""
+        held = self.lots.held_out
+        if not count:
+            total = sum(len(one.old) for one in held)
+            count = max(min(8, len(held)), int(len(held) * min(1.0, most / total)))
+        even = np.linspace(0, len(held) - 1, count).round().astype(int)
+        passages = [held[n] for n in even]
+        self.judge = Teacher(self.reader, passages, self.folder, "held-out")
+        self.judge.fill(progress=teaching)
+        return count
+
+    def _use(self, most: float) -> None:
+        self._turn = -1
+        self._used = np.arange(len(self.sizes))
+        if self.teacher.sizes.sum() > most:
+            first = self.reader.first_new
+            self._used = choose(self.lots.train, first, most, self.recipe.seed)
+
+    def _batch(self, step: int) -> Ints:
+        """The step's passages: a function of seed and step alone, so a resumed run agrees."""
+        per_pass = -(-len(self._used) // self.recipe.passages)
+        turn, place = divmod(step, per_pass)
+        if turn != self._turn:
+            generator = np.random.default_rng([self.recipe.seed, turn])
+            sizes = self.sizes[self._used]
+            self._order = batches(sizes, self.recipe.passages, generator)
+            self._turn = turn
+        return self._used[self._order[place]]
+
+    def _seen(self, passages: Sequence[Alignment]) -> torch.Tensor:
+        ids = np.unique(np.concatenate([one.new for one in passages]))
+        first = self.reader.first_new
+        return torch.from_numpy(ids[ids >= first] - first).to(self.device)
+
+    def _save(self, composed: Composed, out: Outcome) -> None:
+        if self.folder is None:
+            return
+        facts = {
+            "key": self.key,
+            **{name: getattr(out, name) for name in _PLAIN},
+            "score": asdict(out.score),
+            "start": asdict(out.start),
+            "curve": [asdict(check) for check in out.curve],
+        }
+        best = torch.from_numpy(out.rows)
+        checkpoint.save(self.folder, {"best": best, **composed.tensors()}, facts)
+
+    def _resumed(self, composed: Composed) -> Outcome | None:
+        found = None if self.folder is None else checkpoint.load(self.folder, self.key)
+        if found is None:
+            return None
+        tensors, facts = found
+        best = tensors.pop("best")
+        composed.restore({name: one.to(self.device) for name, one in tensors.items()})
+        curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
+        return Outcome(
+            _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
+            curve=curve, **{name: facts[name] for name in _PLAIN},
+        )  # fmt: skip
+
+
+def _array(rows: torch.Tensor) -> Rows:
+    found: Rows = rows.detach().cpu().numpy().copy()
+    return found
+
+
+def _stale(out: Outcome) -> int:
+    """Checks since the best one."""
+    scores = [check.score.kl for check in out.curve]
+    return len(scores) - 1 - int(np.argmin(scores))
+
+
+def _key(reader: Reader, lots: Lots, start: Rows, recipe: Recipe) -> str:
+    """What a checkpoint belongs to: model, passages, start and recipe."""
+    digest = hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode())
+    digest.update(np.ascontiguousarray(start, np.float32).tobytes())
+    digest.update(reader.backbone.weight.detach().float().cpu().numpy().tobytes())
+    digest.update(reader.prefix.tobytes() + str(reader.first_new).encode())
+    for one in (*lots.train, *lots.held_out):
+        digest.update(one.new.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,59 @@
+"""k nearest neighbours: the anchors' rows, weighted by inverse distance.
+
+    row(h) = Σ w_i row_i / Σ w_i,   w_i = 1 / |h − h_i|,   i over the k nearest anchors
+
+Reference: section "Mitigation Methods" of the paper; weights as scikit-learn's
+`KNeighborsRegressor(weights="distance")` has them
+(https://scikit-learn.org/stable/modules/generated/sklearn.neighbors.KNeighborsRegressor.html):
+an anchor at distance 0 takes all the weight, several share it. Changed: blocks of anchors, so that
+memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokengraft.deriving.neighbours import nearest
+from tokengraft.deriving.protocol import Fitted, Floats, Rows
+
+
+@dataclass(frozen=True)
+class KNN:
+    """`k` neighbours; `block` anchors at a time; `device` cpu or a GPU."""
+
+    k: int = 5
+    block: int | None = None
+    device: str = "cpu"
+
+    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
+        """Keep the anchors; nothing is computed."""
+        return FittedKNN(self, anchors_hidden, anchors_rows)
+
+
+@dataclass(frozen=True)
+class FittedKNN:
+    """The anchors themselves."""
+
+    method: KNN
+    anchors_hidden: Floats
+    anchors_rows: Floats
+
+    def derive(self, hidden: Floats) -> Rows:
+        """Weighted mean of the nearest anchors' rows."""
+        method = self.method
+        distances, index = nearest(
+            hidden, self.anchors_hidden, method.k, method.block, method.device
+        )
+        return blend(distances, np.asarray(self.anchors_rows)[index])
+
+
+def blend(distances: Floats, rows: Floats) -> Rows:
+    """Means of rows (n, k, d) by inverse distances (n, k)."""
+    hit = distances == 0
+    with np.errstate(divide="ignore"):
+        weights = np.where(hit.any(axis=1, keepdims=True), hit, 1 / distances)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    found: Rows = np.einsum("nk,nkd->nd", weights, rows.astype(np.float64)).astype(np.float32)
+    return found

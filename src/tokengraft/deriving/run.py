@@ -1,0 +1,290 @@
+"""`derive_rows`: from a model folder and the parts of new tokens to their rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tokengraft.deriving.backbone import Backbone, model_hash, require_torch
+from tokengraft.deriving.linear import Linear
+from tokengraft.deriving.protocol import Rows
+from tokengraft.deriving.registry import TRAINING_FREE, Method, named
+from tokengraft.deriving.states import Layer, part_states, vocabulary_states
+from tokengraft.errors import UsageError
+from tokengraft.files import sha256
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.align import Aligner
+from tokengraft.tokenizer.catalog import load
+
+if TYPE_CHECKING:
+    from tokengraft.deriving.distil import Check, Recipe
+    from tokengraft.deriving.judging import HeldOut
+    from tokengraft.deriving.reading import Reader
+    from tokengraft.deriving.text import Lots
+
+AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Rows for new tokens and how they came about.
+
+    `held_out` and `start` are scores on held-out text of these rows and of the rows that training
+    started from; None for methods that read no text.
+    """
+
+    rows: Rows  # (new tokens, dimensions), float32
+    method: str
+    params: Mapping[str, Any]
+    seconds: float
+    notes: tuple[str, ...] = ()
+    held_out: HeldOut | None = None
+    start: HeldOut | None = None
+    curve: tuple[Check, ...] = ()
+
+
+@dataclass
+class _Case:
+    """What the methods work on; the parts that cost time are made when first asked for."""
+
+    folder: Path
+    backbone: Backbone
+    parts: Sequence[Sequence[int]]
+    old: Tokenizer
+    new: Tokenizer | None
+    text: Sequence[str] | None
+    layer: Layer
+    k: int
+    cache: Path | None
+    work: Path | None
+    recipe: Recipe | None
+    changes: Mapping[str, Any]
+    characters: int
+    progress: Callable[[str, float, float], None] | None
+    notes: list[str] = field(default_factory=list)
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def first_new(self) -> int:
+        return len(self.old.vocabulary)
+
+    @property
+    def device(self) -> str:
+        return str(self.backbone.device)
+
+    def tell(self, stage: str) -> Callable[[int, int], None]:
+        def report(done: int, total: int) -> None:
+            if self.progress is not None:
+                self.progress(stage, done, total)
+
+        return report
+
+    def reading(self) -> tuple[Reader, Lots]:
+        from tokengraft.deriving.reading import Reader
+        from tokengraft.deriving.text import read_lots
+
+        if self.new is None or self.text is None:
+            raise UsageError("this method needs text and the new tokenizer")
+        aligner = Aligner(self.old, self.new)
+        lots = read_lots(self.text, aligner, self.first_new, self.characters)
+        return Reader(self.backbone, self.first_new, prefix_ids(self.old)), lots
+
+
+def derive_rows(
+    model_dir: Path | str,
+    parts: Sequence[Sequence[int]],
+    method: str = "auto",
+    *,
+    text: Iterable[str] | None = None,
+    tokenizer_old: AnyTokenizer | None = None,
+    tokenizer: AnyTokenizer | None = None,
+    layer: Layer = 0,
+    k: int = 5,
+    start: str | Rows = TRAINING_FREE,
+    recipe: Recipe | None = None,
+    steps: int | None = None,
+    max_minutes: float | None = None,
+    seed: int | None = None,
+    characters: int = 160,
+    device: str = "auto",
+    dtype: str = "auto",
+    cache: Path | None = None,
+    work: Path | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
+) -> Derived:
+    """Rows for new tokens, given each one's old ids (`parts`), in the order of their new ids.
+
+    `auto` takes distil where `text` and the extended `tokenizer` are given, else the best
+    training-free method, and says so in `notes`. New token i has id `len(old vocabulary) + i` in
+    `tokenizer`. `steps`, `max_minutes` and `seed` take precedence over those of `recipe`.
+    `cache` keeps V_l between calls, `work` the teacher's states and the checkpoint of a
+    distillation, which a second call with the same arguments goes on from.
+    `progress(stage, done, total)` is called now and then.
+    """
+    begun = time.monotonic()
+    folder = Path(model_dir)
+    notes: list[str] = []
+    if method == "auto":
+        ready = text is not None and tokenizer is not None
+        method = "distil" if ready else TRAINING_FREE
+        why = (
+            "text is given, and trained rows are several times closer to the base model"
+            if ready
+            else "no text is given; it is the best method that needs none"
+        )
+        notes.append(f"method {method}: {why}")
+    chosen = named(method)
+    backbone = Backbone.load(folder, device, dtype)
+    _check(parts, backbone)
+    given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
+    changes = {name: value for name, value in given.items() if value is not None}
+    case = _Case(
+        folder, backbone, parts,
+        _tokenizer(tokenizer_old if tokenizer_old is not None else folder),
+        None if tokenizer is None else _tokenizer(tokenizer),
+        None if text is None else list(text),
+        layer, k, cache, work, recipe, changes, characters, progress, notes,
+    )  # fmt: skip
+    if chosen.name == "distil":
+        rows = _distil(case, start)
+    elif chosen.name == "context":
+        rows = _context(case)
+    elif chosen.name == "split-anchor":
+        rows = _split_anchor(case)
+    else:
+        rows = _array_method(case, chosen)
+    if not np.isfinite(rows).all():
+        raise UsageError(f"method {chosen.name} gave rows that are not finite: take another one")
+    params = {"layer": layer, "k": k} if chosen.needs == "states" else {}
+    params.update(case.result.pop("params", {}))
+    seconds = time.monotonic() - begun
+    return Derived(rows, chosen.name, params, seconds, tuple(notes), **case.result)
+
+
+def prefix_ids(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens (BOS) that the tokenizer's own template puts before a text."""
+    pipeline: Any = getattr(tokenizer, "pipeline", None)
+    if pipeline is None:
+        return []
+    full = list(pipeline.encode("a", add_special_tokens=True).ids)
+    bare = list(pipeline.encode("a", add_special_tokens=False).ids)
+    return full[: full.index(bare[0])] if bare and bare[0] in full else []
+
+
+def _tokenizer(given: AnyTokenizer) -> Tokenizer:
+    if isinstance(given, Tokenizer):
+        return given
+    if isinstance(given, Mapping):
+        from tokengraft.tokenizer.huggingface import HuggingFace
+
+        data = json.dumps(given, ensure_ascii=False).encode("utf-8")
+        return HuggingFace.from_json("tokenizer", sha256(data), data)
+    return load(given)
+
+
+def _check(parts: Sequence[Sequence[int]], backbone: Backbone) -> None:
+    count = len(backbone.weight)
+    for number, one in enumerate(parts):
+        if not one or not all(0 <= part < count for part in one):
+            raise UsageError(f"new token {number} has parts {list(one)}; ids are 0 to {count - 1}")
+
+
+def _lengths(case: _Case) -> list[int]:
+    return [len(piece) for piece in case.old.vocabulary.pieces]
+
+
+def _array_method(case: _Case, chosen: Method) -> Rows:
+    assert chosen.make is not None
+    layer: Layer = case.layer if chosen.needs == "states" else 0
+    lengths = _lengths(case) if chosen.pool == "bytes" else None
+    hidden = part_states(case.backbone, case.parts, [layer], chosen.pool, lengths)[layer]
+    deriver = chosen.make(case.k, case.device)
+    known = vocabulary_states(
+        case.backbone,
+        list(dict.fromkeys((0, layer))),
+        case.first_new,
+        cache=case.cache,
+        key=model_hash(case.folder) if case.cache is not None else "",
+        progress=case.tell("states"),
+    )
+    return deriver.fit(known[layer], known[0]).derive(hidden)
+
+
+def _split_anchor(case: _Case) -> Rows:
+    from tokengraft.deriving import split_anchor
+
+    fit = split_anchor.fit(
+        case.backbone, case.old.vocabulary.pieces, tell=case.tell("split anchors")
+    )
+    worst = max(fit.errors.items(), key=lambda item: item[1][0], default=None)
+    case.result["params"] = {
+        "ridge": fit.ridge,
+        "layer": fit.layer,
+        "left_out_script_error": {name: error for name, (error, _) in fit.errors.items()},
+    }
+    if worst is not None:
+        case.notes.append(
+            f"unexplained variance of a script left out: worst {worst[1][0]:.2f} ({worst[0]})"
+        )
+    return fit.derive(case.backbone, case.parts)
+
+
+def _context(case: _Case) -> Rows:
+    from tokengraft.deriving.context import context_states, torch_rows
+
+    reader, lots = case.reading()
+    layer: Layer = case.layer or max(1, case.backbone.layers // 2)
+    found = context_states(reader, lots.train, [layer])
+    is_new = found.ids >= case.first_new
+    anchors = found.ids[~is_new]
+    fitted = Linear(ridge=0.1).fit(found.states[layer][~is_new], torch_rows(reader, anchors))
+    rows = part_states(case.backbone, case.parts, [0])[0]
+    seen = found.ids[is_new] - case.first_new
+    rows[seen] = fitted.derive(found.states[layer][is_new])
+    if len(seen) < len(rows):
+        case.notes.append(f"{len(rows) - len(seen)} tokens not in the text: the mean of their rows")
+    case.result["params"] = {"layer": layer, "anchors": len(anchors)}
+    return rows
+
+
+def _distil(case: _Case, start: str | Rows) -> Rows:
+    require_torch()
+    from tokengraft.deriving.bridge import features
+    from tokengraft.deriving.distil import Distiller, Recipe
+
+    if isinstance(start, str):
+        chosen = named(start)
+        if chosen.needs == "text":
+            raise UsageError(f"distil cannot start from {start!r}: give a training-free method")
+        first = _split_anchor(case) if start == "split-anchor" else _array_method(case, chosen)
+    else:
+        first = np.array(start, np.float32)
+    recipe = case.recipe or Recipe()
+    recipe = replace(recipe, **case.changes)
+    reader, lots = case.reading()
+    phi = features(case.backbone, case.parts)
+    run = Distiller(reader, lots, first, recipe, phi, case.work)
+
+    def report(check: Check) -> None:
+        if case.progress is not None:
+            case.progress(f"distil: held-out KL {check.score.kl:.3f}", check.step, recipe.steps)
+
+    out = run.run(report, case.tell("teacher"))
+    if out.stopped != "steps":
+        case.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
+    if out.unseen:
+        case.notes.append(
+            f"{out.unseen} tokens are in no training passage: only the shared map moved their rows"
+        )
+    case.result.update(
+        params={**asdict(recipe), "start": start if isinstance(start, str) else "given rows",
+                "steps_done": out.steps, "training_passages": len(lots.train)},
+        held_out=out.score, start=out.start, curve=tuple(out.curve),
+    )  # fmt: skip
+    return out.rows

@@ -1,0 +1,149 @@
+"""Continuation bits per byte: what a user of `input-only` gets.
+
+    −log2 p(continuation in old tokens | prompt) / bytes of the continuation
+
+The prompt is the first half of a line (to the middle one of the common positions at which a
+character ends), in new tokens for the graft and in old ones for the base; the continuation is the
+rest in old tokens for both, over the old vocabulary. Lines with a single common position have no
+continuation and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokengraft.evaluating.case import Case
+from tokengraft.evaluating.fidelity import mean_rows
+from tokengraft.evaluating.metrics import Head, derangement, likelihoods
+from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, read
+from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
+from tokengraft.evaluating.segment import Segmenter
+from tokengraft.evaluating.subject import Subject
+from tokengraft.tokenizer.align import Ints
+
+_WHAT = "of the second half of each line in old tokens, after its first half in"
+BPB = Metric("continuation_bpb", f"bits per byte {_WHAT} new tokens", higher=False)
+BASE_BPB = Metric(
+    "base_continuation_bpb", f"bits per byte {_WHAT} old tokens, by the base model", higher=False
+)
+EXCESS = Metric(
+    "continuation_excess",
+    f"relative excess over the base of the bits {_WHAT} new tokens against old ones",
+    higher=False,
+)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Lines cut in two: prompts under both tokenizations, and the rest in old tokens."""
+
+    old: list[Ints]
+    new: list[Ints]
+    rest: list[Ints]
+    size: Floats  # bytes of the rest, line by line
+
+    @property
+    def same(self) -> list[bool]:
+        """Whether the prompt is the same under both."""
+        return [np.array_equal(a, b) for a, b in zip(self.old, self.new, strict=True)]
+
+
+def halve(case: Case) -> Halves:
+    """Cut every line at the middle one of its common positions that end a character."""
+    found: tuple[list[Ints], list[Ints], list[Ints]] = ([], [], [])
+    for pair in case.pairs:
+        if len(pair) < 2:
+            continue
+        after_it = pair.old[np.minimum(pair.old_at + 1, len(pair.old) - 1)]
+        places = np.flatnonzero(~case.inside[after_it[:-1]])
+        if not len(places):
+            places = np.arange(len(pair) - 1)
+        middle = int(places[len(places) // 2])
+        before, after = int(pair.old_at[middle]) + 1, int(pair.new_at[middle]) + 1
+        rest = pair.old[before : int(pair.old_at[-1]) + 1]
+        for part, ids in zip(found, (pair.old[:before], pair.new[:after], rest), strict=True):
+            part.append(ids)
+    size = np.array([case.lengths[rest].sum() for rest in found[2]], np.float64)
+    return Halves(*found, size)
+
+
+class Continuation:
+    """The base's side of one language, computed once."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        case: Case,
+        seed: int = 0,
+        tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+    ) -> None:
+        self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
+        self.halves = halve(case)
+        self.head = Head.of(subject, case.first_new)
+        self.base = self._bits(subject, self.halves.old, self.head, same=self.halves.same,
+                               progress=progress)  # fmt: skip
+
+    def measure(
+        self,
+        subject: Subject | None = None,
+        new: NewRows | None = None,
+        head: Head | None = None,
+        progress: Progress | None = None,
+    ) -> Floats:
+        """Bits of each line's rest after its prompt in new tokens."""
+        return self._bits(
+            subject or self.subject, self.halves.new, head or self.head, new, self.halves.same,
+            progress,
+        )  # fmt: skip
+
+    def scores(self, bits: Floats, floors: bool = True, resamples: int = 1000) -> dict[str, Score]:
+        """The figures; `floors` asks for what they are read against (three more readings)."""
+        size, base = self.halves.size, self.base
+        against: dict[str, Floats] = {}
+        if floors:
+            order = derangement(len(self.halves.old), self.seed)
+            others = [self.halves.old[n] for n in order]
+            cut = Segmenter(self.subject.tokenizer, seed=self.seed)
+            against["unrelated"] = self._bits(self.subject, others, self.head)
+            against["mean_row"] = self.measure(new=mean_rows(self.subject, self.case))
+            against["ceiling"] = self._bits(
+                self.subject, [cut(ids, 0 if len(ids) < 2 else None)[0] for ids in self.halves.old],
+                self.head,
+            )  # fmt: skip
+        seed = self.seed
+        plain = {name: float(v.sum() / size.sum()) for name, v in against.items()}
+        excess = {name: float((v - base).sum() / base.sum()) for name, v in against.items()}
+        return {
+            BPB.name: score(BPB, Sums(bits, size), **plain, resamples=resamples, seed=seed),
+            BASE_BPB.name: score(BASE_BPB, Sums(base, size), resamples=resamples, seed=seed),
+            EXCESS.name: score(
+                EXCESS, Sums(bits - base, base), **excess, resamples=resamples, seed=seed
+            ),
+        }
+
+    def _bits(
+        self,
+        subject: Subject,
+        prompts: Sequence[Ints],
+        head: Head,
+        new: NewRows | None = None,
+        same: Sequence[bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Floats:
+        rests = self.halves.rest
+        whole = [np.concatenate(pair) for pair in zip(prompts, rests, strict=True)]
+        at = [
+            np.arange(len(prompt) - 1, len(prompt) + len(rest) - 1)
+            for prompt, rest in zip(prompts, rests, strict=True)
+        ]
+        reading = read(
+            subject, whole, at, same=same, new=new, tokens=self.tokens, progress=progress
+        )
+        targets = np.concatenate(rests) if rests else np.zeros(0, np.int64)
+        found = -likelihoods(reading.states, targets, head) / np.log(2)
+        edges = np.cumsum(reading.counts)[:-1]
+        return np.array([part.sum() for part in np.split(found, edges)])

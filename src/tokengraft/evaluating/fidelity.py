@@ -1,0 +1,205 @@
+"""How alike two readings of one text are: at common positions, and sentence by sentence.
+
+The base model's side is computed once for a language and compared with any number of grafts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengraft.evaluating.case import Case
+from tokengraft.evaluating.metrics import (
+    Distributions,
+    Head,
+    cosines,
+    derangement,
+    diverge,
+    ranks,
+)
+from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, Reading, read
+from tokengraft.evaluating.score import Floats, Metric, Score, Sums, counted, score
+from tokengraft.evaluating.segment import Segmenter
+from tokengraft.evaluating.subject import Subject
+from tokengraft.evaluating.upstream import require_torch
+from tokengraft.tokenizer.align import Ints
+
+if TYPE_CHECKING:
+    import torch
+
+_COMMON = "at positions where both tokenizations end at the same byte"
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("aligned_cosine", f"cosine of last hidden states {_COMMON}, mean over positions"),
+        Metric("kl", f"KL(base ‖ graft) of the next-token distribution over the old vocabulary "
+               f"{_COMMON}, nats, mean over positions", higher=False),
+        Metric("top1", f"share of positions with the same likeliest old token {_COMMON}"),
+        Metric("top10", f"share of the base's ten likeliest old tokens among the graft's ten "
+               f"{_COMMON}"),
+        Metric("pooled_cosine", "the paper's: cosine of last hidden states averaged over all "
+               "tokens of a sentence, each tokenization over its own; mean over sentences"),
+        Metric("aligned_pooled_cosine", f"as pooled_cosine, averaged only {_COMMON}"),
+        Metric("mutual_rank", "mean of a sentence's rank among its counterpart's neighbours, both "
+               "ways, among all sentences of the language; vectors as in pooled_cosine; 1 is best",
+               higher=False),
+        Metric("retrieval", "share of sentences whose graft vector finds its own base vector "
+               "first among all sentences; vectors as in pooled_cosine"),
+        Metric("aligned_mutual_rank", "as mutual_rank, vectors as in aligned_pooled_cosine",
+               higher=False),
+        Metric("aligned_retrieval", "as retrieval, vectors as in aligned_pooled_cosine"),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """What is compared of a reading."""
+
+    states: torch.Tensor  # (positions, dimensions)
+    pooled: Floats  # (lines, dimensions)
+    means: Floats  # (lines, dimensions), over common positions
+
+    @classmethod
+    def of(cls, reading: Reading) -> View:
+        """The view of a reading."""
+        return cls(reading.states, reading.pooled, reading.means())
+
+
+class BaseReading:
+    """The base model's side of one language.
+
+    `most_positions` limits where distributions are compared (drawn by `seed`; 0: everywhere);
+    `keep_bytes` is the memory that the base's own distributions may take for reuse.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        case: Case,
+        *,
+        most_positions: int = 0,
+        keep_bytes: int = 0,
+        seed: int = 0,
+        tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+    ) -> None:
+        self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
+        reading = read(
+            subject, case.old, [pair.old_at for pair in case.pairs], same=case.same,
+            tokens=tokens, progress=progress,
+        )  # fmt: skip
+        self.counts = reading.counts
+        self.view = View.of(reading)
+        self.sample = _sample(len(reading.states), most_positions, seed)
+        lines = np.repeat(np.arange(len(self.counts)), self.counts)
+        self.sample_counts = np.bincount(lines[self.sample], minlength=len(self.counts))
+        self.head: Head | None = None
+        self.distributions: Distributions | None = None
+        if subject.kind == "causal":
+            self.head = Head.of(subject, case.first_new)
+            self.distributions = Distributions(self._sampled(self.view), self.head, keep_bytes)
+
+    def read_new(
+        self,
+        subject: Subject | None = None,
+        new: NewRows | None = None,
+        progress: Progress | None = None,
+    ) -> View:
+        """The new tokenization read by a grafted model, or by the base with `new` rows."""
+        case = self.case
+        return View.of(
+            read(
+                subject or self.subject, case.new, [pair.new_at for pair in case.pairs],
+                same=case.same, new=new, tokens=self.tokens, progress=progress,
+            )
+        )  # fmt: skip
+
+    def compare(self, view: View, head: Head | None = None) -> dict[str, Sums]:
+        """Every figure of METRICS, line by line; `head` is the graft's own over old tokens."""
+        old = self.view
+        found = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
+        if self.distributions is not None and self.head is not None:
+            apart = diverge(self.distributions, self._sampled(view), head or self.head)
+            for name in ("kl", "top1", "top10"):
+                found[name] = counted(getattr(apart, name), self.sample_counts)
+        found["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
+        found["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
+        if len(old.pooled) > 1:
+            for prefix, ours, theirs in (
+                ("", old.pooled, view.pooled), ("aligned_", old.means, view.means),
+            ):  # fmt: skip
+                both = ranks(ours, theirs)
+                found[f"{prefix}mutual_rank"] = Sums.of(both.mutual)
+                found[f"{prefix}retrieval"] = Sums.of(both.first)
+        return found
+
+    def unrelated(self) -> dict[str, float]:
+        """The floor: each position, and each sentence, against another one's."""
+        if len(self.case.pairs) < 2:
+            return {}
+        positions = derangement(len(self.view.states), self.seed)
+        lines = derangement(len(self.case.pairs), self.seed)
+        index = require_torch().from_numpy(positions)
+        view = View(
+            self.view.states[index.to(self.view.states.device)],
+            self.view.pooled[lines],
+            self.view.means[lines],
+        )
+        return {name: sums.value for name, sums in self.compare(view).items()}
+
+    def mean_row(self, progress: Progress | None = None) -> dict[str, float]:
+        """The other floor: the mean of all old rows for every new token."""
+        view = self.read_new(new=mean_rows(self.subject, self.case), progress=progress)
+        return {name: sums.value for name, sums in self.compare(view).items()}
+
+    def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
+        """The base against itself under another segmentation by the old vocabulary."""
+        cut = Segmenter(self.subject.tokenizer, seed=self.seed)
+        room = self.subject.window - len(self.subject.prefix) - len(self.subject.suffix)
+        others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]
+        at = [ends[pair.old_at] for (_, ends), pair in zip(others, self.case.pairs, strict=True)]
+        reading = read(
+            self.subject, [ids for ids, _ in others], at, tokens=self.tokens, progress=progress
+        )
+        return {name: sums.value for name, sums in self.compare(View.of(reading)).items()}
+
+    def _sampled(self, view: View) -> Any:
+        index = require_torch().from_numpy(self.sample).to(view.states.device)
+        return view.states[index]
+
+
+def mean_rows(subject: Subject, case: Case) -> NewRows:
+    """One row, the mean of all old ones, for every new token that occurs."""
+    highest = max((int(ids.max()) for ids in case.new if len(ids)), default=0)
+    old = subject.embedding.weight.detach()[: case.first_new]
+    row = old.double().mean(0).to(old.dtype)
+    return NewRows(case.first_new, row.expand(max(1, highest + 1 - case.first_new), -1))
+
+
+def scores(
+    found: dict[str, Sums],
+    unrelated: dict[str, float],
+    mean_row: dict[str, float],
+    ceiling: dict[str, float],
+    resamples: int,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """Figures with what each is read against, in the order of METRICS."""
+    return {
+        name: score(
+            metric, found[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),
+            ceiling=ceiling.get(name), resamples=resamples, seed=seed,
+        )
+        for name, metric in METRICS.items()
+        if name in found
+    }  # fmt: skip
+
+
+def _sample(count: int, most: int, seed: int) -> Ints:
+    if not most or count <= most:
+        return np.arange(count, dtype=np.int64)
+    drawn = np.random.default_rng(seed).choice(count, most, replace=False)
+    return np.sort(drawn).astype(np.int64)

@@ -1,0 +1,191 @@
+"""What generation costs and gives, before and after, on the same machine in one run.
+
+Prompts are read one at a time (batch 1) by both models in turn, so that a machine that slows down
+slows down both. Prefill is one pass over the prompt; decode is greedy, token by token, with the
+ids that the folder's generation config suppresses left out. Per character means: of the prompt for
+prefill and cache, of the text that came out for decode.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokengraft.evaluating.reading import Progress
+from tokengraft.evaluating.subject import MANIFEST, Subject
+from tokengraft.evaluating.upstream import grafting, require_torch
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Sums over all prompts of one language and one model."""
+
+    language: str
+    model: str
+    prompts: int
+    tokens_per_prompt: float
+    prefill_ms_per_character: float
+    decode_ms_per_character: float | None  # None where no character came out
+    decode_ms_per_token: float
+    characters_per_token_out: float
+    cache_bytes_per_character: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What both models wrote after one prompt."""
+
+    language: str
+    way: str  # "greedy" or "sampled"
+    prompt: str
+    base: str
+    graft: str
+
+
+@dataclass
+class _Tally:
+    prompts: int = 0
+    tokens: int = 0
+    characters: int = 0
+    prefill: float = 0.0
+    decode: float = 0.0
+    written: int = 0
+    steps: int = 0
+    cache: int = 0
+
+
+def measure_generation(
+    base: Subject,
+    graft: Subject,
+    language: str,
+    prompts: Sequence[str],
+    *,
+    steps: int = 32,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Costs of both models as table rows; the first prompt is run once more before, to warm up."""
+    tallies = {"base": _Tally(), "graft": _Tally()}
+    sides = {"base": base, "graft": graft}
+    for name, subject in sides.items():
+        del name
+        _decode(subject, prompts[0], steps, _Tally())
+    for prompt in prompts:
+        for name, subject in sides.items():
+            _decode(subject, prompt, steps, tallies[name])
+        if progress is not None:
+            progress(1)
+    return [asdict(_cost(language, name, tally)) for name, tally in tallies.items()]
+
+
+def write_samples(
+    base: Subject,
+    graft: Subject,
+    language: str,
+    prompts: Sequence[str],
+    *,
+    tokens: int = 48,
+    seed: int = 0,
+    temperature: float = 0.8,
+) -> list[dict[str, Any]]:
+    """Greedy and sampled continuations side by side; the same seed for both models."""
+    found = []
+    for number, prompt in enumerate(prompts):
+        for way, options in (
+            ("greedy", {"do_sample": False}),
+            ("sampled", {"do_sample": True, "temperature": temperature, "top_p": 0.95, "top_k": 0}),
+        ):
+            texts = [
+                _generate(subject, prompt, tokens, seed + number, options)
+                for subject in (base, graft)
+            ]
+            found.append(asdict(Sample(language, way, prompt, *texts)))
+    return found
+
+
+def _decode(subject: Subject, prompt: str, steps: int, tally: _Tally) -> None:
+    torch = require_torch()
+    ids = _ids(subject, prompt)
+    barred = _barred(subject)
+    written: list[int] = []
+    with torch.inference_mode():
+        begun = _now(subject)
+        out = subject.model(input_ids=ids, use_cache=True)
+        scores = out.logits[:, -1].float()
+        read = _now(subject)
+        tally.cache += cache_bytes(out.past_key_values)
+        for _ in range(steps):
+            if len(barred):
+                scores[:, barred] = -torch.inf
+            token = scores.argmax(-1, keepdim=True)
+            written.append(int(token))
+            out = subject.model(
+                input_ids=token, past_key_values=out.past_key_values, use_cache=True
+            )
+            scores = out.logits[:, -1].float()
+        done = _now(subject)
+    tally.prompts += 1
+    tally.tokens += ids.shape[1]
+    tally.characters += len(prompt)
+    tally.prefill += read - begun
+    tally.decode += done - read
+    tally.steps += steps
+    tally.written += len(subject.tokenizer.decode([written])[0].replace("\ufffd", ""))
+
+
+def cache_bytes(cache: Any) -> int:
+    """Bytes of all keys and values held."""
+    layers = getattr(cache, "layers", None)
+    if layers is not None:
+        held = [part for layer in layers for part in (layer.keys, layer.values)]
+    else:
+        held = [part for layer in cache for part in layer[:2]]
+    return sum(part.numel() * part.element_size() for part in held if part is not None)
+
+
+def _generate(
+    subject: Subject, prompt: str, tokens: int, seed: int, options: dict[str, Any]
+) -> str:
+    torch = require_torch()
+    ids = _ids(subject, prompt)
+    extra: dict[str, Any] = {}
+    if (subject.folder / MANIFEST).is_file():
+        extra["logits_processor"] = grafting().logits_processor(subject.folder)
+    torch.manual_seed(seed)
+    with torch.inference_mode():
+        out = subject.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
+            pad_token_id=subject.pad, **options, **extra,
+        )  # fmt: skip
+    return subject.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
+
+
+def _ids(subject: Subject, prompt: str) -> Any:
+    torch = require_torch()
+    room = subject.window - len(subject.prefix)
+    ids = [*subject.prefix, *subject.tokenizer.encode([prompt])[0][:room]]
+    return torch.tensor([ids], device=subject.device)
+
+
+def _barred(subject: Subject) -> Any:
+    torch = require_torch()
+    ids = getattr(subject.model.generation_config, "suppress_tokens", None) or []
+    return torch.tensor(ids, dtype=torch.long, device=subject.device)
+
+
+def _now(subject: Subject) -> float:
+    if subject.device.type == "cuda":
+        require_torch().cuda.synchronize(subject.device)
+    return time.perf_counter()
+
+
+def _cost(language: str, model: str, tally: _Tally) -> Cost:
+    decode = 1000 * tally.decode
+    return Cost(
+        language, model, tally.prompts, tally.tokens / tally.prompts,
+        1000 * tally.prefill / tally.characters,
+        decode / tally.written if tally.written else None,
+        decode / max(1, tally.steps), tally.written / max(1, tally.steps),
+        tally.cache / tally.characters,
+    )  # fmt: skip

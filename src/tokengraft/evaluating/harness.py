@@ -1,0 +1,89 @@
+"""Downstream tasks by EleutherAI's lm-evaluation-harness, on base and graft alike.
+
+Reference: https://github.com/EleutherAI/lm-evaluation-harness (`pip install lm_eval`). A grafted
+folder is a plain Hugging Face model, so the harness's own `hf` model reads it; nothing of it is
+replaced. Tasks are named as there (`belebele_shn_Mymr`, `global_mmlu_full_am`, …); a folder of
+one's own task files (YAML) is given as `include`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.evaluating.upstream import resolve
+
+
+class MissingHarness(TokengraftError):
+    """lm-evaluation-harness is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("Downstream tasks need lm-evaluation-harness: pip install lm_eval")
+
+
+def run_tasks(
+    base: str | Path,
+    graft: str | Path,
+    tasks: Sequence[str],
+    *,
+    include: Path | None = None,
+    limit: int | None = None,
+    shots: int | None = None,
+    batch: int | str = 8,
+    device: str | None = None,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """One row for each task, metric and model: value and standard error as the harness gives them.
+
+    Datasets that a task names on a hub are fetched by the harness; code that comes with a dataset
+    is not run. Raises MissingHarness without lm_eval and UsageError for an unknown task.
+    """
+    try:
+        harness = importlib.import_module("lm_eval")
+        manager = importlib.import_module("lm_eval.tasks").TaskManager(
+            include_path=None if include is None else str(include)
+        )
+    except ImportError:
+        raise MissingHarness from None
+    unknown = [task for task in tasks if task not in manager.all_tasks]
+    if unknown:
+        raise UsageError(
+            f"lm-evaluation-harness knows no task {unknown[0]!r}; `lm_eval --tasks list` shows "
+            "all, a folder of own task files is given as include"
+        )
+    rows = []
+    for name, model in (("base", base), ("graft", graft)):
+        folder, _ = resolve(model)
+        found = harness.simple_evaluate(
+            model="hf",
+            model_args={"pretrained": str(folder), "trust_remote_code": False},
+            tasks=list(tasks), num_fewshot=shots, limit=limit, batch_size=batch, device=device,
+            task_manager=manager, random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed,
+            fewshot_random_seed=seed, log_samples=False,
+        )  # fmt: skip
+        rows += _rows(name, found["results"], found.get("n-samples", {}))
+    return rows
+
+
+def _rows(
+    model: str, results: dict[str, dict[str, Any]], counts: dict[str, Any]
+) -> list[dict[str, Any]]:
+    rows = []
+    for task, values in results.items():
+        for key, value in values.items():
+            metric, _, chosen = key.partition(",")
+            if not isinstance(value, (int, float)) or metric.endswith("_stderr") or "," not in key:
+                continue
+            error = values.get(f"{metric}_stderr,{chosen}")
+            rows.append(
+                {
+                    "task": task, "metric": metric, "filter": chosen, "model": model,
+                    "value": float(value),
+                    "standard_error": error if isinstance(error, float) else None,
+                    "n": counts.get(task, {}).get("effective"),
+                }
+            )  # fmt: skip
+    return rows

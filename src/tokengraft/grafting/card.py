@@ -1,0 +1,180 @@
+"""The model card: what the model is, what it was made from, how to use it, where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokengraft.corpus.languages import language_name
+from tokengraft.files import write_text
+from tokengraft.grafting.export import Written
+from tokengraft.grafting.policy import Policy
+from tokengraft.grafting.side_files import CARD
+from tokengraft.planning.types import Plan
+
+_POLICIES: dict[Policy, str] = {
+    "input-only": (
+        "`input-only`: the new tokens compress what goes in; `generate` writes with the old ones "
+        "(`suppress_tokens` in `generation_config.json`), so its output for text without new "
+        "tokens is the base model's."
+    ),
+    "shared": "`shared`: `generate` may emit the new tokens as well as the old ones.",
+    "remove": (
+        "`remove`: `generate` may emit the new tokens; old pieces inside characters that no text "
+        "of the check needs any more are barred (`suppress_tokens` in `generation_config.json`)."
+    ),
+    "winner-takes-all": (
+        "`winner-takes-all`: a new token and its first old part pool their probability and the "
+        "larger takes it. Switch it on with "
+        "`model.generate(..., logits_processor=tokengraft.grafting.logits_processor(folder))`; "
+        "without it the model behaves as under `shared`."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a card says besides the plan's own figures."""
+
+    name: str
+    base: str
+    license: str | None
+    policy: Policy
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
+
+
+def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path:
+    """Write README.md with front matter that the model hub understands."""
+    parts = [
+        _front(plan, facts),
+        f"# {facts.name}\n",
+        _summary(plan, written, facts),
+        _table(plan),
+        _fidelity(facts),
+        _method(written, facts),
+        f"## Output\n\n{_POLICIES[facts.policy]}\n",
+        _use(facts),
+        _limits(plan, facts),
+    ]
+    return write_text(folder / CARD, "\n".join(part for part in parts if part))
+
+
+def _front(plan: Plan, facts: Facts) -> str:
+    codes = sorted({code.partition("_")[0] for code in plan.languages})
+    front = {
+        "base_model": facts.base,
+        "language": codes,
+        "license": facts.license or "other",
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["tokengraft", "vocabulary-extension", "low-resource-languages"],
+    }
+    return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def _summary(plan: Plan, written: Written, facts: Facts) -> str:
+    names = ", ".join(_name(code) for code in plan.languages) or "no named language"
+    grew = (
+        f"{written.rows_before:,} to {written.rows_after:,} rows"
+        if written.rows_after > written.rows_before
+        else f"{written.rows_before:,} rows, spare ones used"
+    )
+    return (
+        f"`{facts.base}` with {len(plan.tokens):,} new tokens for {names}. Everything the base "
+        f"model knew is unchanged: all other weights and all old rows are the same bytes, text "
+        f"without new tokens is encoded as before. Embedding table: {grew}.\n"
+    )
+
+
+def _table(plan: Plan) -> str:
+    if not plan.languages:
+        return ""
+    rows = [
+        f"| {_name(code)} | {_figure(o.premium_before)} | {_figure(o.premium_after)} | "
+        f"{o.planning_before:,} | {o.planning_after:,} |"
+        for code, o in plan.languages.items()
+    ]
+    pivot = _name(plan.pivot) if plan.pivot else "the pivot"
+    return "\n".join(
+        [
+            "## Tokens\n",
+            "| language | premium before | after | tokens of the planning text before | after |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            f"Premium: tokens a sentence takes over tokens of its {pivot} translation, mean over "
+            "sentences of a parallel test corpus; `n/a` where none was given.\n",
+        ]
+    )
+
+
+def _fidelity(facts: Facts) -> str:
+    if not facts.fidelity:
+        return ""
+    measures = list(dict.fromkeys(m for scores in facts.fidelity.values() for m in scores))
+    rule = "|---" * (len(measures) + 1) + "|"
+    head = ["## Fidelity\n", f"| language | {' | '.join(measures)} |", rule]
+    rows = [
+        f"| {_name(code)} | {' | '.join(_figure(scores.get(m), 3) for m in measures)} |"
+        for code, scores in facts.fidelity.items()
+    ]
+    note = "Grafted model against its base, where both tokenizations end at the same byte.\n"
+    return "\n".join([*head, *rows, "", note])
+
+
+def _method(written: Written, facts: Facts) -> str:
+    single = {k: v for k, v in facts.params.items() if isinstance(v, (int, float, str))}
+    params = ", ".join(f"{key} {value}" for key, value in single.items())
+    lines = [f"Rows of the new tokens: `{facts.method}`{f' ({params})' if params else ''}."]
+    lines += [f"- {note}" for note in facts.notes]
+    kind = "tied" if written.tied else "untied"
+    lines.append(
+        f"\nTables are {kind}, stored as {written.dtype}. Made with tokengraft; `tokengraft.json` "
+        "holds the command, versions and hashes."
+    )
+    return "## Method\n\n" + "\n".join(lines) + "\n"
+
+
+def _use(facts: Facts) -> str:
+    return f"""## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{facts.name}")
+model = AutoModelForCausalLM.from_pretrained("{facts.name}")
+inputs = tokenizer("The history of", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
+```
+"""
+
+
+def _limits(plan: Plan, facts: Facts) -> str:
+    lines = ["It knows no more of a language than its base does: it only reads it in fewer tokens."]
+    if facts.policy == "input-only":
+        lines.append(
+            "`suppress_tokens` is honoured by `generate` of transformers; other engines must be "
+            "told to bar the new ids (`output.new` in `tokengraft.json`)."
+        )
+    if facts.license is None:
+        lines.append("The base states no licence in its card: look it up before use.")
+    else:
+        lines.append(f"The licence of the base applies: {facts.license}.")
+    lines += [f"Plan: {note}." for note in plan.notes]
+    return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
+
+
+def _name(code: str) -> str:
+    name = language_name(code)
+    return name if name == code else f"{name} ({code})"
+
+
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "n/a" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,15 @@
+"""What can go wrong with a model folder, as members of the one exception family."""
+
+from __future__ import annotations
+
+from tokengraft.errors import TokengraftError
+
+
+class ModelError(TokengraftError):
+    """A model folder that cannot be read or served as it is."""
+
+
+class GraftError(TokengraftError):
+    """The written folder failed its own verification; it was removed again."""
+
+    exit_code = 3

@@ -1,0 +1,256 @@
+"""A checkpoint folder with new rows: only the embedding tables are rewritten.
+
+Every other tensor is copied as bytes, shard by shard, so peak memory is the new rows and one
+block, whatever the model's size. The folder appears under its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.errors import TokengraftError
+from tokengraft.files import write_json, writing_folder
+from tokengraft.grafting import policy as policies
+from tokengraft.grafting import side_files, tokenizer_files
+from tokengraft.grafting.errors import ModelError
+from tokengraft.grafting.layout import Layout, find_layout
+from tokengraft.grafting.policy import Policy
+from tokengraft.grafting.weights import (
+    INDEX,
+    Checkpoint,
+    Shard,
+    Tensor,
+    copy_file,
+    copy_range,
+    encode,
+    header_bytes,
+    read_checkpoint,
+    read_json,
+    write_all,
+)
+from tokengraft.tokenizer.insert import first_free_id
+
+#: Spare rows beyond this share mean that the tokenizer is not the model's.
+_MOST_SPARE = 0.1
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an export did, for the card and the manifest."""
+
+    new: range  # ids of the new tokens
+    rows_before: int
+    rows_after: int
+    width: int
+    dtype: str
+    tied: bool
+    barred: tuple[int, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """New rows of one table: encoded rows, the first of them at row `at`."""
+
+    at: int
+    rows: int  # of the whole table afterwards
+    data: bytes
+
+
+def export(
+    model_dir: Path,
+    tokenizer: dict[str, Any],
+    rows: NDArray[np.float32],
+    out: Path,
+    *,
+    parts: Sequence[Sequence[int]],
+    policy: Policy = "input-only",
+    head: NDArray[np.float32] | None = None,
+    removed: Sequence[int] = (),
+) -> Written:
+    """Write the model of `model_dir` to `out` with `tokenizer` and an input row per new token.
+
+    New tokens are those of `tokenizer` (a parsed tokenizer.json) with ids behind the base's.
+    Guarantees: every old row and every other tensor is byte-identical, the type of the tables is
+    kept, spare rows are used before the table grows and it never shrinks, shards are as in the
+    source. `parts` are each new token's old ids; `head` gives rows for an untied output table.
+    An existing `out` is replaced; on any failure, a full disk included, nothing is left.
+    """
+    with writing_folder(out) as folder:
+        return export_into(
+            model_dir, tokenizer, rows, folder,
+            parts=parts, policy=policy, head=head, removed=removed,
+        )  # fmt: skip
+
+
+def export_into(
+    model_dir: Path,
+    tokenizer: dict[str, Any],
+    rows: NDArray[np.float32],
+    folder: Path,
+    *,
+    parts: Sequence[Sequence[int]],
+    policy: Policy = "input-only",
+    head: NDArray[np.float32] | None = None,
+    removed: Sequence[int] = (),
+) -> Written:
+    """As `export`, into an existing empty folder that the caller completes and renames."""
+    config = read_json(model_dir / side_files.CONFIG)
+    checkpoint = read_checkpoint(model_dir)
+    layout = find_layout(config, checkpoint)
+    base = tokenizer_files.base_tokenizer(model_dir)
+    new = new_ids(base, tokenizer, layout)
+    _check_rows(rows, parts, new, layout)
+    patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
+    barred = policies.barred(policy, new, layout, removed)
+    needed = checkpoint.size + sum(len(patch.data) for patch in patches.values())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise TokengraftError(
+            f"the model needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free: nothing written"
+        )
+    try:
+        _write_weights(checkpoint, patches, folder)
+        after = max(layout.rows, new.stop)
+        side_files.write(model_dir, folder, tokenizer, (layout.rows, after), barred)
+    except OSError as error:
+        raise TokengraftError(
+            f"the model could not be written: {error.strerror or error}. "
+            f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
+        ) from error
+    files = tuple(sorted(path.name for path in folder.iterdir()))
+    return Written(
+        new, layout.rows, after, layout.width, layout.input.dtype, layout.tied, barred, files
+    )
+
+
+def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Layout) -> range:
+    """Ids that `tokenizer` has behind the base's; ModelError where it is not this model's."""
+    first, last = first_free_id(base), first_free_id(tokenizer)
+    if last <= first:
+        raise ModelError("the new tokenizer has no token more than the model's own")
+    # An added token may lie behind the table (Gemma 3's image token); a plain one may not.
+    plain = base["model"]["vocab"]
+    highest = len(plain) - 1 if isinstance(plain, list) else max(plain.values(), default=-1)
+    if highest >= layout.rows:
+        raise ModelError(
+            f"the tokenizer has ids up to {highest}, the model {layout.rows} rows: "
+            "the folder holds another model's tokenizer"
+        )
+    if layout.rows - first > max(2048, _MOST_SPARE * layout.rows):
+        raise ModelError(
+            f"the tokenizer uses {first} ids, the model has {layout.rows} rows: "
+            "the folder holds another model's tokenizer"
+        )
+    return range(first, last)
+
+
+def _check_rows(
+    rows: NDArray[np.float32], parts: Sequence[Sequence[int]], new: range, layout: Layout
+) -> None:
+    if rows.shape != (len(new), layout.width):
+        raise ModelError(
+            f"{len(new)} new tokens need rows of shape [{len(new)}, {layout.width}]; "
+            f"got {list(rows.shape)}"
+        )
+    if len(parts) != len(new) or not all(parts):
+        raise ModelError(f"each of the {len(new)} new tokens needs its old parts")
+    wrong = [part for group in parts for part in group if not 0 <= part < layout.rows]
+    if wrong:
+        raise ModelError(f"a part has id {wrong[0]}, but the model has {layout.rows} rows")
+
+
+def _patches(
+    checkpoint: Checkpoint,
+    layout: Layout,
+    rows: NDArray[np.float32],
+    parts: Sequence[Sequence[int]],
+    new: range,
+    policy: Policy,
+    head: NDArray[np.float32] | None,
+) -> dict[str, _Patch]:
+    """New bytes by table. Rows between the table's end and the first new id get the mean row."""
+    after = max(layout.rows, new.stop)
+    gap = max(0, new.start - layout.rows)
+    used = min(new.start, layout.rows)
+
+    def patch(table: Tensor, values: NDArray[np.float32], filler: NDArray[np.float32]) -> _Patch:
+        if gap:
+            values = np.concatenate([np.broadcast_to(filler, (gap, *filler.shape)), values])
+        return _Patch(new.start - gap, after, encode(values, table.dtype))
+
+    input_mean = policies.mean_row(checkpoint, layout.input, used) if gap else rows[:0]
+    patches = {layout.input.name: patch(layout.input, rows, input_mean)}
+    if layout.head is not None and layout.tied:
+        # A copy beside a tied table must stay a copy.
+        patches[layout.head.name] = patch(layout.head, rows, input_mean)
+    elif layout.head is not None:
+        filler = policies.mean_row(checkpoint, layout.head, used)
+        values = head
+        if values is None or policy == "input-only":
+            values = policies.head_rows(policy, checkpoint, layout.head, parts, filler)
+        elif values.shape != rows.shape:
+            raise ModelError(f"output rows need shape {list(rows.shape)}; got {list(values.shape)}")
+        patches[layout.head.name] = patch(layout.head, values, filler)
+    if layout.bias is not None:
+        values = policies.new_bias(policy, checkpoint, layout.bias, parts)
+        out_of_reach = np.float32(policies.BARRED_BIAS)
+        patches[layout.bias.name] = patch(layout.bias, values, np.asarray(out_of_reach))
+    return patches
+
+
+def _write_weights(checkpoint: Checkpoint, patches: Mapping[str, _Patch], folder: Path) -> None:
+    grown = 0
+    for shard in checkpoint.shards:
+        if any(tensor.name in patches for tensor in shard.tensors):
+            grown += _write_shard(shard, patches, folder / shard.path.name)
+        else:
+            copy_file(shard.path, folder / shard.path.name)
+    if checkpoint.index is not None:
+        index = dict(checkpoint.index)
+        metadata = dict(index.get("metadata") or {})
+        if isinstance(metadata.get("total_size"), (int, float)):
+            metadata["total_size"] = int(metadata["total_size"]) + grown
+        if "total_parameters" in metadata:
+            added = sum(
+                (patches[t.name].rows - t.shape[0]) * int(np.prod(t.shape[1:], dtype=np.int64))
+                for t in checkpoint.tensors.values()
+                if t.name in patches
+            )
+            metadata["total_parameters"] = int(metadata["total_parameters"]) + added
+        write_json(folder / INDEX, {**index, "metadata": metadata})
+
+
+def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> int:
+    """Write a shard with its tables patched; returns by how many bytes its data grew."""
+    moved: list[Tensor] = []
+    shift = 0
+    for tensor in shard.tensors:
+        begin = tensor.begin + shift
+        placed = Tensor(
+            tensor.name, tensor.file, tensor.dtype, tensor.shape, begin, tensor.end + shift
+        )
+        if tensor.name in patches:
+            placed = placed.with_rows(patches[tensor.name].rows)
+            shift = placed.end - tensor.end
+        moved.append(placed)
+    with shard.path.open("rb", 0) as source, target.open("wb", 0) as out:
+        write_all(out, header_bytes(tuple(moved), shard.metadata))
+        at = 0  # everything before it is written
+        for tensor in shard.tensors:
+            if (patch := patches.get(tensor.name)) is None:
+                continue
+            cut = tensor.begin + patch.at * tensor.row_bytes
+            copy_range(source, out, shard.start + at, cut - at)
+            write_all(out, patch.data)
+            # Spare rows behind the new ones, where the table did not have to grow.
+            at = min(cut + len(patch.data), tensor.end)
+        copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
+    return shift

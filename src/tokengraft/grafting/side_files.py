@@ -1,0 +1,97 @@
+"""The small files of a model folder: configs, tokenizer, chat template, licence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.files import write_json
+from tokengraft.grafting import policy as policies
+from tokengraft.grafting import tokenizer_files
+from tokengraft.grafting.layout import text_config
+from tokengraft.grafting.weights import read_json
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+TEMPLATES = "additional_chat_templates"
+CARD = "README.md"
+MANIFEST = "tokengraft.json"
+_CARRIED = (".json", ".jinja", ".txt", ".md", "")
+_SMALL = 32 << 20
+
+
+def write(
+    model_dir: Path,
+    folder: Path,
+    tokenizer: dict[str, Any],
+    rows: tuple[int, int],
+    barred: Sequence[int],
+) -> None:
+    """Copy what describes the model, with the new tokenizer, `rows` before and after, and `barred`.
+
+    The base's card stays behind, it describes another model; so do the old vocabulary in other
+    formats, indexes of other weights, code and anything large.
+    """
+    config = read_json(model_dir / CONFIG)
+    _carry(model_dir, folder)
+    write_json(folder / CONFIG, _grown(config, *rows))
+    _generation(model_dir, folder, config, barred)
+    _tokenizer(model_dir, folder, config, tokenizer)
+
+
+def _left(name: str) -> bool:
+    return (
+        name in (CARD, MANIFEST, "tokenizer.json")
+        or name in tokenizer_files.STALE
+        or name.endswith(".index.json")
+        or name.startswith(".")
+    )
+
+
+def _carry(model_dir: Path, folder: Path) -> None:
+    for path in sorted(model_dir.iterdir()):
+        carried = path.suffix in _CARRIED and not _left(path.name)
+        if carried and path.is_file():
+            if path.stat().st_size <= _SMALL:
+                shutil.copyfile(path, folder / path.name)
+        elif path.name == TEMPLATES and path.is_dir():
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns(".*", "*.py"))
+
+
+def _grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
+    """The config with its vocabulary size changed wherever it said the old one."""
+    new = dict(config)
+    if after == before:
+        return new
+    if new.get("vocab_size") == before:
+        new["vocab_size"] = after
+    if text_config(config) is not config:
+        new["text_config"] = {**config["text_config"], "vocab_size": after}
+    return new
+
+
+def _generation(
+    model_dir: Path, folder: Path, config: Mapping[str, Any], barred: Sequence[int]
+) -> None:
+    path = model_dir / GENERATION
+    old = read_json(path) if path.is_file() else None
+    new = policies.generation_config(old, config, barred)
+    if new is not None and new != old:
+        write_json(folder / GENERATION, new)
+
+
+def _tokenizer(
+    model_dir: Path, folder: Path, config: Mapping[str, Any], tokenizer: dict[str, Any]
+) -> None:
+    path = model_dir / tokenizer_files.CONFIG
+    old = read_json(path) if path.is_file() else {}
+    text = json.dumps(tokenizer_files.with_start(tokenizer, old), ensure_ascii=False, indent=1)
+    # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
+    (folder / tokenizer_files.TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
+    base = tokenizer_files.base_tokenizer(model_dir)
+    relaxed = base.get("pre_tokenizer") != tokenizer.get("pre_tokenizer")
+    new = tokenizer_files.tokenizer_config(old, config, tokenizer, relaxed)
+    write_json(folder / tokenizer_files.CONFIG, new)

@@ -1,0 +1,164 @@
+"""The folder in plain transformers: no code of its own, every tensor in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.errors import MissingExtra
+from tokengraft.grafting.layout import Layout
+
+_PROMPT = "The history of the world is"
+_STEPS = 24
+_MOST_LINES = 5_000
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """AutoTokenizer on local files only, without remote code."""
+    with _quiet() as transformers:
+        return transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+
+
+def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]]) -> str | None:
+    """What transformers encodes otherwise than tokenizer.json, on a few thousand lines, or None."""
+    step = -(-len(lines) // _MOST_LINES) or 1
+    some = list(lines)[::step]
+    with _quiet():  # some lines are longer than the model's window, which is of no concern here
+        got = tokenizer(some, add_special_tokens=False)["input_ids"] if some else []
+    for line, expected, found in zip(some, ids[::step], got, strict=True):
+        if list(expected) != list(found):
+            return (
+                f"{type(tokenizer).__name__} of this transformers encodes {line[:40]!r} as "
+                f"{list(found)[:6]}, tokenizer.json as {list(expected)[:6]}: it brings a split "
+                "pattern of its own; plan with boundaries keep"
+            )
+    return None
+
+
+def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
+    """What must survive besides the vocabulary: special tokens and the frame of a text."""
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    dressed = tokenizer("a")["input_ids"]
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    special = {name: getattr(tokenizer, name, None) for name in names}
+    return {
+        **{name: None if value is None else str(value) for name, value in special.items()},
+        **{f"{name}_id": getattr(tokenizer, f"{name}_id", None) for name in names},
+        "around a text": [i for i in dressed if i not in plain],
+        "chat template": tokenizer.chat_template,
+    }
+
+
+def fits_memory(size: int) -> bool:
+    """Whether a checkpoint of `size` bytes can be loaded with room for its activations."""
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return size < 4 << 30
+    return size * 1.5 < free
+
+
+def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
+    """AutoModelForCausalLM and what transformers says about missing or odd tensors."""
+    with _quiet() as transformers:
+        version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+        key = "dtype" if version >= (4, 56) else "torch_dtype"
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
+            output_loading_info=True, **{key: dtype},
+        )  # fmt: skip
+    return model.eval(), info
+
+
+def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: bool) -> str | None:
+    """Load the model (or, where `whole` is false, its empty frame) and say what is wrong, or None.
+
+    `ids` is a text with new tokens: the model must give finite scores for it over `rows` tokens.
+    """
+    import torch
+
+    if not whole:
+        return _examine_frame(folder, layout, rows)
+    model, info = load_model(folder, dtype="auto")
+    for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if found := list(info.get(key) or ()):
+            return f"transformers reports {key.replace('_', ' ')}: {found[0]}"
+    inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
+    if inputs.weight.shape[0] != rows:
+        return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
+    if (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
+        return "the loaded model ties its tables otherwise than the base"
+    with torch.no_grad():
+        scores = model(input_ids=torch.tensor([list(ids)])).logits
+    if scores.shape[-1] != rows or not bool(torch.isfinite(scores).all()):
+        return f"its scores for a text with new tokens are not finite over {rows} tokens"
+    return None
+
+
+def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
+    import torch
+
+    with _quiet() as transformers:
+        config = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    shape = tuple(model.get_input_embeddings().weight.shape)
+    if shape != (rows, layout.width):
+        return f"the model's frame wants a table of {list(shape)}, the file has {rows} rows"
+    return None
+
+
+def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int]:
+    """The ids that greedy `generate` gives for an English prompt, in float32.
+
+    Half-precision scores tie exactly now and then, and a larger table may round a tie apart.
+    """
+    import torch
+
+    model, _ = load_model(folder, dtype="float32")
+    inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
+    with _quiet(), torch.no_grad():
+        found = model.generate(
+            inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_STEPS,
+            do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
+        )  # fmt: skip
+    ids: list[int] = found[0].tolist()
+    del model
+    gc.collect()
+    return ids
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """The first key whose values differ, in words, or None."""
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            return f"{key} was {str(old.get(key))[:60]!r}, is {str(new.get(key))[:60]!r}"
+    return None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[Any]:
+    try:
+        import torch  # noqa: F401
+        import transformers
+        from transformers.utils import logging as transformers_logging
+    except ImportError:
+        raise MissingExtra("Verifying a model", "model") from None
+    logging: Any = transformers_logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,72 @@
+// Cost: what the premiums mean in money and context, model by model.
+
+const COST_ROWS = 24;
+
+// The most spoken language of each script, and the languages asked for, dearest first.
+function costPlaces(model, dearest) {
+  const sums = (n) => audit().cells.sums[model.tokenizer][n];
+  const usable = languages().map((_, n) => n).filter((n) => n !== audit().pivot && sums(n) && !isBad(model.tokenizer, n));
+  usable.sort((a, b) => sums(b) - sums(a));
+  if (dearest) return usable.slice(0, COST_ROWS);
+  const seen = new Set();
+  return [...usable]
+    .sort((a, b) => languages()[b].readers - languages()[a].readers)
+    .filter((n) => languages()[n].readers > 0 && !seen.has(languages()[n].script) && seen.add(languages()[n].script))
+    .slice(0, COST_ROWS)
+    .sort((a, b) => sums(b) - sums(a));
+}
+
+function paintCost(host, model, dearest) {
+  const c = audit().cells;
+  const places = costPlaces(model, dearest);
+  const most = Math.max(1, ...places.map((n) => c.sums[model.tokenizer][n]));
+  const rows = [audit().pivot, ...places].map((n) => {
+    const ratio = c.sums[model.tokenizer][n];
+    const context = count(Number((model.context / ratio).toPrecision(3)));
+    const price = model.input === null ? times(ratio) : money(ratio);
+    const dollars = model.input === null ? "" : `; ${money(model.input * ratio)} to read and ${money(model.output * ratio)} to write what is a million tokens in ${pivot().name}`;
+    return bar(languages()[n].name, [[n === audit().pivot ? "base" : premiumClass(ratio), ratio / most]], price, {
+      role: "img", tabindex: "0", "aria-label": `${languages()[n].name}: ${price}, context worth ${context} tokens${dollars}`,
+      "data-words": `Context worth ${context} ${pivot().name} tokens of ${count(model.context)}${dollars}`, "data-name": languages()[n].name,
+    });
+  });
+  draw(host, rows);
+}
+
+sections.push({
+  id: "cost",
+  name: "Cost",
+  needs: () => page.audits.length > 0 && Boolean(audit().cost?.models.length),
+  draw(host) {
+    const { models, asOf } = audit().cost;
+    let [at, dearest] = [Math.max(0, models.findIndex((m) => m.model === "GPT-4o")), false];
+    const box = el("figure", { class: "bars" });
+    const caption = el("p", { class: "status" });
+    const paint = () => {
+      const model = models[at];
+      paintCost(box, model, dearest);
+      caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}; by total length of the text.`;
+    };
+    draw(
+      host,
+      heading("cost", `What costs a dollar in ${pivot().name}`, `The price of the same content, language by language. Where the bar is long, the context window is short by the same factor.`),
+      el(
+        "div",
+        { class: "controls" },
+        choice("Model", models.map((m, i) => [i, m.model]), at, (v) => {
+          at = Number(v);
+          paint();
+        }, { id: "cost-model" }),
+        choice("Languages", [["spoken", "most spoken of each script"], ["dear", "dearest"]], "spoken", (v) => {
+          dearest = v === "dear";
+          paint();
+        }, { id: "cost-languages" }),
+      ),
+      box,
+      caption,
+      downloads("cost"),
+    );
+    tipped(box, ".bar", (row) => [el("strong", {}, row.dataset.name), row.dataset.words]);
+    paint();
+  },
+});

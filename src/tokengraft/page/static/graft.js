@@ -1,0 +1,131 @@
+// Graft: premium before and after, and how much of the model's behaviour was kept.
+
+function graftCard(graft) {
+  const table = graft.table;
+  const facts = [
+    ["Base", graft.base],
+    ["Languages", graft.languages.map((l) => l.name).join(", ")],
+    ["Rows by", [graft.method, ...Object.entries(graft.params).map(([k, v]) => `${k} ${JSON.stringify(v)}`)].filter(Boolean).join(" · ")],
+    ["Output", graft.policy],
+    ["Table", table.before ? `${count(table.before)} → ${count(table.after)} rows of ${count(table.width ?? 0)}` : null],
+  ];
+  return el(
+    "article",
+    { class: "card" },
+    el("h3", {}, graft.name),
+    el("dl", { class: "facts-list" }, facts.filter(([, v]) => v).map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)])),
+  );
+}
+
+// Premium before and after as two dots on one log axis.
+function dumbbells(languages_, width) {
+  const [left, row, top] = [Math.min(150, width * 0.34), 28, 6];
+  const height = top + row * languages_.length + 24;
+  const high = Math.max(4, ...languages_.map((l) => l.premium_before ?? 0)) * 1.15;
+  const x = logScale(0.5, high, left, width - 52);
+  const parts = PREMIUM_TICKS.filter((v) => v < high).flatMap((v) => [
+    shape("line", { x1: x(v), x2: x(v), y1: top, y2: height - 22, class: v === 1 ? "rule one" : "rule" }),
+    shape("text", { x: x(v), y: height - 6, class: "tick middle" }, `${v}×`),
+  ]);
+  languages_.forEach((l, i) => {
+    const y = top + row * i + row / 2;
+    const [a, b] = [l.premium_before, l.premium_after];
+    parts.push(
+      shape("text", { x: left - 12, y: y + 4, class: "label end" }, l.name),
+      shape("line", { x1: x(b), x2: x(a), y1: y, y2: y, class: "span" }),
+      shape("circle", { cx: x(a), cy: y, r: 6, class: `mid ${premiumClass(a)}` }),
+      shape("circle", { cx: x(b), cy: y, r: 6, class: `mid after ${premiumClass(b)}` }),
+      shape("text", { x: x(a) + 11, y: y + 4, class: "tick" }, plain(a)),
+      shape("text", { x: x(b) - 11, y: y + 4, class: "tick end" }, plain(b)),
+    );
+  });
+  return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": languages_.map((l) => `${l.name} ${times(l.premium_before)} before, ${times(l.premium_after)} after`).join("; ") }, parts);
+}
+
+// One measure: a row a language and method, with floor and ceiling as ticks.
+function scoreChart(scores, width) {
+  const [left, row, top] = [Math.min(190, width * 0.38), 26, 6];
+  const numbers = scores.flatMap((s) => [s.value, s.floor, s.ceiling, s.low, s.high]).filter((v) => v !== null);
+  const [low, high] = [Math.min(0, ...numbers), Math.max(...numbers, 1e-9)];
+  const top_ = high <= 1 && high > 0.5 ? 1 : high * 1.05;
+  const x = (v) => left + ((width - left - 60) * (v - low)) / (top_ - low || 1);
+  const height = top + row * scores.length + 22;
+  const parts = [low, (low + top_) / 2, top_].map((v) =>
+    shape("text", { x: x(v), y: height - 6, class: "tick middle" }, String(Number(v.toPrecision(2)))));
+  scores.forEach((s, i) => {
+    const y = top + row * i + row / 2;
+    const name = [s.name, s.method].filter(Boolean).join(", ") || s.measure;
+    parts.push(
+      shape("text", { x: left - 12, y: y + 4, class: "label end" }, name.length > 28 ? `${name.slice(0, 27)}…` : name),
+      shape("rect", { x: x(low), y: y - 5, width: Math.max(1, x(s.value) - x(low)), height: 10, rx: 2, class: "score" }),
+    );
+    if (s.low !== null && s.high !== null) parts.push(shape("line", { x1: x(s.low), x2: x(s.high), y1: y, y2: y, class: "interval" }));
+    for (const [key, look] of [["floor", "tick-floor"], ["ceiling", "tick-ceiling"]]) {
+      if (s[key] !== null) parts.push(shape("line", { x1: x(s[key]), x2: x(s[key]), y1: y - 9, y2: y + 9, class: look }));
+    }
+    parts.push(shape("text", { x: width - 52, y: y + 4, class: "tick" }, String(s.value)));
+  });
+  const words = scores.map((s) => `${[s.name, s.method].filter(Boolean).join(", ")}: ${s.value}${s.floor === null ? "" : `, floor ${s.floor}`}${s.ceiling === null ? "" : `, ceiling ${s.ceiling}`}`);
+  return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words.join("; ") }, parts);
+}
+
+// The name of a language that any part of the page knows.
+function languageName(code) {
+  const parts = [...page.audits, ...page.plans, ...page.grafts];
+  return parts.flatMap((part) => part.languages).find((entry) => entry.code === code)?.name ?? code;
+}
+
+function drawEvaluation(evaluation) {
+  let measure = evaluation.measures[0];
+  const plot = el("div", { class: "plot" });
+  const words = el("p", { class: "status" });
+  const paint = fitted(plot, (width) => {
+    const scores = evaluation.scores.filter((s) => s.measure === measure && s.value !== null);
+    words.textContent = scores[0]?.definition ?? "";
+    draw(plot, scoreChart(scores.slice(0, 60), width));
+  });
+  return el(
+    "article",
+    {},
+    el("h3", {}, `How much was kept: ${evaluation.name}`),
+    el("div", { class: "controls" }, choice("Measure", evaluation.measures.map((m) => [m, m.replaceAll("_", " ")]), measure, (v) => {
+      measure = v;
+      paint();
+    })),
+    el("ul", { class: "groups" }, [["score", "measured, with its interval"], ["tick-floor", "floor: what knows nothing scores"], ["tick-ceiling", "ceiling: what changes nothing scores"]].map(([look, text]) => el("li", {}, el("i", { class: look }), text))),
+    plot,
+    words,
+    evaluation.samples.length ? [el("h4", {}, "Samples"), el("div", { class: "samples" }, evaluation.samples.map((s) =>
+      el("dl", {}, Object.entries(s).map(([k, v]) => [el("dt", {}, k.replaceAll("_", " ")), el("dd", { dir: k === "language" ? "ltr" : "auto" }, k === "language" ? languageName(v) : tamed(v))]))))] : null,
+  );
+}
+
+// Several evaluations are compared in one chart, each a method under its own name.
+function evaluationsShown() {
+  const all = page.evaluations.filter((e) => e.scores.length);
+  if (all.length < 2) return all;
+  return [{
+    name: listed(all.map((e) => e.name)),
+    measures: [...new Set(all.flatMap((e) => e.measures))],
+    scores: all.flatMap((e) => e.scores.map((s) => ({ ...s, method: s.method ? `${e.name} ${s.method}` : e.name }))),
+    samples: all.flatMap((e) => e.samples),
+  }];
+}
+
+sections.push({
+  id: "graft",
+  name: "Graft",
+  needs: () => page.grafts.length > 0 || page.evaluations.length > 0,
+  draw(host) {
+    const planned = page.plans.flatMap((p) => p.languages).filter((l) => l.premium_before !== null && l.premium_after !== null);
+    const plot = el("div", { class: "plot" });
+    if (planned.length) fitted(plot, (width) => draw(plot, dumbbells(planned, width)));
+    draw(
+      host,
+      heading("graft", "Grafted into a model", "New tokens get rows in a frozen model; everything it knew stays byte for byte. A score is read between its floor and its ceiling."),
+      planned.length ? [el("h3", {}, "Premium before and after"), plot] : null,
+      evaluationsShown().map(drawEvaluation),
+      el("div", { class: "pair grafts" }, page.grafts.map(graftCard)),
+    );
+  },
+});

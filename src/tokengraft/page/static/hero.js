@@ -1,0 +1,51 @@
+// The top of the page: a finding, three figures, and one sentence counted in several languages.
+
+function drawHero(host) {
+  const a = audit();
+  const lead = a.headline;
+  draw(
+    host,
+    el(
+      "p",
+      { class: "kicker" },
+      `${a.tokenizers.length} tokenizers · ${count(a.languages.length)} languages · ${a.title}`,
+    ),
+    el("h1", {}, lead.title),
+    el("p", { class: "lead" }, lead.lead),
+    el(
+      "ul",
+      { class: "figures" },
+      lead.figures.map((f) => el("li", {}, el("strong", {}, f.number), el("span", {}, f.words))),
+    ),
+    a.same ? sameSentence(a.same) : null,
+  );
+}
+
+function sameSentence(same) {
+  const most = Math.max(...same.counts.map(([, n]) => n));
+  const rows = same.counts.map(([code, n]) => {
+    const entry = languages()[placeOf(code)];
+    const name = el("span", { class: "same-name" }, entry.name);
+    const own = entry.autonym && entry.autonym !== entry.name
+      ? written(entry.autonym, entry, { class: "own" })
+      : null;
+    return el(
+      "li",
+      { class: n === most ? "most" : null },
+      el("div", { class: "same-label" }, name, own),
+      el("div", { class: "same-count" }, el("strong", {}, count(n)), " tokens"),
+      el("div", { class: "same-dots", "aria-hidden": "true" }, Array.from({ length: n }, () => el("i"))),
+    );
+  });
+  return el(
+    "figure",
+    { class: "same" },
+    el(
+      "figcaption",
+      {},
+      el("strong", {}, "“", tamed(same.text), "”"),
+      ` One square is one token of ${same.label}.`,
+    ),
+    el("ul", {}, rows),
+  );
+}

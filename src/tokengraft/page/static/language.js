@@ -1,0 +1,191 @@
+// Your language: what the numbers mean for one language, in plain words.
+
+const PAGE_CHARACTERS = 3000; // a page of pivot text
+
+// Tokenizers that can write the language, cheapest first.
+function ranked(n) {
+  return audit().tokenizers
+    .map((k, t) => ({ label: k.label, t, premium: honest(t, n) }))
+    .filter((r) => r.premium !== null)
+    .sort((a, b) => a.premium - b.premium);
+}
+
+const pageTokens = (t, n) =>
+  PAGE_CHARACTERS * audit().perCharacter[t][audit().pivot] * audit().cells.sums[t][n];
+
+function languageFacts(n) {
+  const entry = languages()[n];
+  const order = ranked(n);
+  const facts = [];
+  if (!order.length) {
+    return [el("p", { class: "fact" }, `No tokenizer of this run can write ${entry.name}: all replace it by UNK.`)];
+  }
+  const [best, worst] = [order[0], order.at(-1)];
+  const own = n === audit().pivot;
+  const pages = (r) => `${count(Number(pageTokens(r.t, n).toPrecision(3)))} tokens on ${r.label}`;
+  facts.push(
+    fact(
+      "A page of text",
+      own
+        ? `${pages(best)}. All other languages are measured against this.`
+        : `The text of one page in ${pivot().name} takes ${pages(best)}${best === worst ? "" : ` and ${pages(worst)}`}, where ${pivot().name} takes ${count(Number(pageTokens(best.t, audit().pivot).toPrecision(3)))}${best === worst ? "" : ` and ${count(Number(pageTokens(worst.t, audit().pivot).toPrecision(3)))}`}.`,
+    ),
+  );
+  if (order.length > 1 && !own) {
+    facts.push(fact("Best served by", `${best.label}, at ${times(best.premium)} ${pivot().name}. Worst by ${worst.label}, at ${times(worst.premium)}.`));
+  }
+  const models = audit().cost?.models.filter((m) => !isBad(m.tokenizer, n) && audit().cells.sums[m.tokenizer][n]) ?? [];
+  if (models.length && !own) facts.push(contextFact(models, n), moneyFact(models, n));
+  const lost = audit().tokenizers.filter((_, t) => isBad(t, n));
+  if (lost.length) {
+    facts.push(fact("Not written at all by", `${listed(lost.map((k) => k.label))}: what they cannot spell becomes UNK and never reaches the model.`));
+  }
+  return facts;
+}
+
+const fact = (name, ...words) => el("div", { class: "fact" }, el("h3", {}, name), el("p", {}, ...words));
+
+function contextFact(models, n) {
+  const big = [...models].sort((a, b) => b.context - a.context)[0];
+  const per = (place) => big.context / pageTokens(big.tokenizer, place);
+  return fact(
+    "Context left",
+    `${big.model} reads ${count(big.context)} tokens at a time: ${count(per(audit().pivot))} pages in ${pivot().name}, ${count(per(n))} in ${languages()[n].name}.`,
+  );
+}
+
+function moneyFact(models, n) {
+  const priced = models.filter((m) => m.input !== null);
+  if (!priced.length) return null;
+  const words = priced.slice(0, 6).map((m) => `${money(audit().cells.sums[m.tokenizer][n])} on ${m.model}`);
+  return fact("Reading what costs $1 in " + pivot().name, `${listed(words)} (price list of ${audit().cost.asOf}).`);
+}
+
+function languageBars(n) {
+  const c = audit().cells;
+  const rows = audit().tokenizers.map((k, t) => ({ k, t, premium: c.premium[t][n], bad: isBad(t, n) }));
+  const most = Math.max(1, ...rows.filter((r) => !r.bad).map((r) => r.premium ?? 0));
+  const bars = rows.map(({ k, t, premium, bad }) => {
+    const parts = bad
+      ? [["unk", Math.min(1, premium / most)]]
+      : [["floor", (c.floor[t][n] ?? 0) / most], ["longer", c.longer[t][n] / most], ["split", c.characters[t][n] / most]];
+    return bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${bad ? "lost to UNK" : times(premium)}` });
+  });
+  const box = el(
+    "figure",
+    { class: "bars" },
+    el("figcaption", {}, "Where the premium comes from"),
+    bars,
+    el(
+      "ul",
+      { class: "groups" },
+      [["floor", "forced by how words are cut"], ["longer", "longer tokens missing"], ["split", "characters split into bytes"]].map(([look, text]) =>
+        el("li", {}, el("i", { class: look }), text)),
+    ),
+  );
+  tipped(box, ".bar", (row) => aboutCell(Number(row.dataset.t), n));
+  return box;
+}
+
+// Characters that a vocabulary lacks as one token.
+function missingCharacters(n) {
+  const cover = audit().coverage;
+  if (!cover) return null;
+  const entry = languages()[n];
+  const holder = el("div", { class: "missing" });
+  const order = audit().tokenizers.map((k, t) => [t, k.label]);
+  let t = defaultTokenizer();
+  const paint = () => {
+    const [all, have] = [cover.characters[t][n] ?? 0, cover.covered[t][n] ?? 0];
+    const missing = [...cover.missing[t][n]];
+    const words = all === have
+      ? `All ${all} characters of the text are one token in ${audit().tokenizers[t].label}.`
+      : `${all - have === all ? `None of the ${all} characters is` : `${all - have} of ${all} characters are not`} one token in ${audit().tokenizers[t].label}${all - have === all ? "." : `; ${percent(cover.running[t][n])} of running text is written with the others.`}${all - have > missing.length ? ` The ${missing.length} most frequent:` : ""}`;
+    draw(
+      holder,
+      el("p", {}, words),
+      el("ul", { class: "glyphs" }, missing.map((c) => el("li", { title: codePoint(c) }, written(visible(c), entry)))),
+    );
+  };
+  paint();
+  return el(
+    "div",
+    { class: "fact wide" },
+    el("h3", {}, "Characters missing"),
+    choice("in the vocabulary of", order, t, (value) => {
+      t = Number(value);
+      paint();
+    }, { id: "missing-tokenizer" }),
+    holder,
+  );
+}
+
+const MARK = /^\p{M}/u;
+
+// A character on its own: marks on a dotted circle, invisible ones by number.
+function visible(c) {
+  if (MARK.test(c)) return `◌${c}`;
+  return /^[\p{C}\p{Z}]$/u.test(c) ? codePoint(c) : c;
+}
+
+// An input that suggests languages; `react` gets the code of the one named.
+function languagePicker(id, label, react) {
+  const names = new Map();
+  for (const e of languages()) {
+    for (const key of [e.name, e.autonym, e.code]) if (key && !names.has(folded(key))) names.set(folded(key), e.code);
+  }
+  const input = el("input", {
+    type: "text", id, list: `${id}-list`, autocomplete: "off", spellcheck: "false",
+    on: {
+      focus: () => input.select(),
+      change: () => {
+        const wanted = folded(input.value.trim());
+        const near = names.get(wanted) ?? [...names].find(([key]) => key.startsWith(wanted))?.[1];
+        if (wanted && near) react(near);
+        else say(`No language ${input.value}`);
+      },
+    },
+  });
+  const options = languages().map((e) => el("option", { value: e.name }, [e.autonym, e.code].filter(Boolean).join(" · ")));
+  const field = el("label", { class: "field wide" }, el("span", {}, label), input, el("datalist", { id: `${id}-list` }, options));
+  return { field, set: (code) => { input.value = languages()[placeOf(code)]?.name ?? ""; } };
+}
+
+sections.push({
+  id: "language",
+  name: "Your language",
+  needs: () => page.audits.length > 0,
+  draw(host) {
+    const card = el("div", { class: "card" });
+    const picker = languagePicker("pick", "Language, by any of its names", (code) => chooseLanguage(code));
+    const paint = (code) => {
+      const n = placeOf(code);
+      if (n < 0) return;
+      const entry = languages()[n];
+      picker.set(code);
+      const own = entry.autonym && entry.autonym !== entry.name;
+      draw(
+        card,
+        el(
+          "header",
+          { class: "card-head" },
+          own ? written(entry.autonym, entry, { class: "card-own" }, "p") : null,
+          el("p", { class: "card-name" }, entry.name),
+          el("p", { class: "card-about" }, [entry.code, `${entry.scriptName} script`, entry.family, peopleWords(entry.speakers)].filter(Boolean).join(" · ")),
+        ),
+        el("div", { class: "facts" }, languageFacts(n)),
+        languageBars(n),
+        missingCharacters(n),
+      );
+    };
+    followers.push(paint);
+    draw(
+      host,
+      heading("language", "Your language", "Pick one: what it pays, how much room is left, what is missing, and who serves it best."),
+      el("div", { class: "controls" }, picker.field),
+      card,
+      downloads("coverage"),
+    );
+    paint(state.language);
+  },
+});

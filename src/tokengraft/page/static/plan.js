@@ -1,0 +1,132 @@
+// Plan: premium against number of new tokens, with a slider for the budget.
+
+// The curve's value at a budget: the last point not beyond it.
+function atBudget(curve, budget, column) {
+  let found = curve[0];
+  for (const point of curve) if (point[0] <= budget) found = point;
+  return found?.[column] ?? null;
+}
+
+// Premium where a test corpus gave one, else the length of the planning text against before.
+function planValue(language, budget) {
+  const premium = atBudget(language.curve, budget, 1);
+  if (premium !== null) return premium;
+  const tokens = atBudget(language.curve, budget, 2);
+  return tokens === null || !language.planning_before ? null : tokens / language.planning_before;
+}
+
+function paintPlan(host, plan, budget, width) {
+  const height = Math.max(300, Math.min(440, width * 0.45));
+  const [left, right, top, bottom] = [46, width < 500 ? 76 : 120, 16, 44];
+  const curves = plan.languages.filter((l) => l.curve.length);
+  const end = Math.max(1, plan.budget, ...curves.flatMap((l) => l.curve.map((p) => p[0])));
+  const values = curves.flatMap((l) => l.curve.map((p) => planValue(l, p[0]))).filter((v) => v !== null);
+  const most = Math.max(2, ...values) * 1.05;
+  const x = (n) => left + ((width - left - right) * n) / end;
+  const y = (v) => height - bottom - ((height - top - bottom) * v) / most;
+  const step = most > 12 ? 5 : most > 5 ? 2 : 1;
+  const parts = [];
+  for (let v = 0; v < most; v += step) {
+    parts.push(
+      shape("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), class: "rule" }),
+      shape("text", { x: left - 8, y: y(v) + 4, class: "tick end" }, `${v}×`),
+    );
+  }
+  if (most > 1) parts.push(shape("line", { x1: left, x2: width - right, y1: y(1), y2: y(1), class: "rule one" }));
+  for (const n of [0, end / 4, end / 2, (3 * end) / 4, end]) {
+    parts.push(shape("text", { x: x(n), y: height - bottom + 20, class: "tick middle" }, count(n)));
+  }
+  parts.push(shape("text", { x: (left + width - right) / 2, y: height - 4, class: "tick middle" }, "new tokens"));
+  parts.push(shape("line", { x1: x(budget), x2: x(budget), y1: top, y2: height - bottom, class: "now" }));
+  const ends = curves.map((l, i) => ({ l, i, at: y(planValue(l, end) ?? 0) })).sort((a, b) => a.at - b.at);
+  let last = -Infinity;
+  for (const e of ends) {
+    e.text = Math.max(e.at, last + 15);
+    last = e.text;
+  }
+  for (const { l, i, text } of ends) {
+    const line = l.curve.map((p) => `${x(p[0]).toFixed(1)},${y(planValue(l, p[0]) ?? 0).toFixed(1)}`).join(" ");
+    const now = planValue(l, budget);
+    parts.push(
+      shape("polyline", { points: line, class: `curve c${i % 6}` }),
+      shape("text", { x: width - right + 8, y: text + 4, class: `label c${i % 6}` }, l.name),
+    );
+    if (now !== null) parts.push(shape("circle", { cx: x(budget), cy: y(now), r: 5, class: `dot c${i % 6}` }));
+  }
+  draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Premium against number of new tokens: ${curves.map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
+}
+
+function planTable(plan, budget) {
+  return plan.languages.map((l) => {
+    const [before, now] = [l.curve.length ? planValue(l, 0) : l.premium_before, l.curve.length ? planValue(l, budget) : l.premium_after];
+    return el(
+      "li",
+      {},
+      el("strong", {}, l.name),
+      el("span", { class: "from" }, before === null ? "–" : times(before)),
+      el("span", { "aria-hidden": "true" }, "→"),
+      el("span", { class: `to ${now === null ? "none" : premiumClass(now)}` }, now === null ? "–" : times(now)),
+    );
+  });
+}
+
+// Spaces made visible, a leading mark on a dotted circle.
+function shownToken(text) {
+  const shown = [...text].map((c) => (c === " " ? "␣" : CONTROLS.test(c) ? codePoint(c) : c)).join("");
+  return MARK.test(shown) ? `◌${shown}` : shown;
+}
+
+function drawPlan(plan, number) {
+  const end = Math.max(1, plan.budget, ...plan.languages.flatMap((l) => l.curve.map((p) => p[0])));
+  let budget = end;
+  const plot = el("div", { class: "plot" });
+  const list = el("ul", { class: "before-after" });
+  const shown = el("output", { for: `budget-${number}` });
+  const tokens = el("div", { class: "chips-list" });
+  const paint = fitted(plot, (width) => paintPlan(plot, plan, budget, width));
+  const update = () => {
+    shown.textContent = `${count(budget)} new tokens`;
+    draw(list, planTable(plan, budget));
+    const first = plan.tokens.slice(0, Math.min(60, budget));
+    draw(tokens, first.map((t) => Array.isArray(t.shown)
+      ? el("span", { class: "hex k1", "data-script": t.script }, bytesShown(t.shown[0]))
+      : el("span", { class: "new-token", "data-script": t.script, title: `used ${count(t.count ?? 0)} times, replaces ${t.parts} tokens` }, shownToken(t.shown))));
+    paint();
+  };
+  const slider = el("input", {
+    type: "range", id: `budget-${number}`, class: "budget", min: 0, max: end, step: Math.max(1, Math.round(end / 200)), value: end,
+    on: { input: () => {
+      budget = Number(slider.value);
+      slider.setAttribute("aria-valuetext", `${count(budget)} new tokens: ${plan.languages.map((l) => `${l.name} ${times(planValue(l, budget))}`).join(", ")}`);
+      update();
+    } },
+  });
+  update();
+  const check = plan.check.pieces
+    ? `${count(plan.check.pieces)} pieces of text encoded both ways, ${count(plan.check.longer)} got longer. `
+    : "";
+  return el(
+    "article",
+    { class: "plan" },
+    el("h3", {}, `${plan.name}: ${count(plan.count)} tokens for ${listed(plan.languages.map((l) => l.name))}`),
+    el("div", { class: "slider" }, el("label", { for: `budget-${number}` }, "How many tokens to add"), slider, shown),
+    list,
+    plot,
+    el("h4", {}, "The first tokens it adds"),
+    tokens,
+    el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${plan.relaxed.length ? `; words of ${listed(plan.relaxed)} are no longer cut at vowel signs` : ""}. ${plan.notes.join(" ")}`),
+  );
+}
+
+sections.push({
+  id: "plan",
+  name: "Plan",
+  needs: () => page.plans.length > 0,
+  draw(host) {
+    draw(
+      host,
+      heading("plan", "What new tokens would buy", "Tokens added at the end of a vocabulary can only shorten text. Move the slider: from how many new tokens to what premium."),
+      page.plans.map(drawPlan),
+    );
+  },
+});

@@ -1,0 +1,98 @@
+"""Where to relax: the scripts whose words the split pattern tears at their marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokengraft.errors import TokenizerError, UsageError
+from tokengraft.planning.types import Boundaries, Cut
+from tokengraft.tokenizer.boundaries import (
+    SCRIPTS,
+    floor,
+    relax,
+    relax_pattern,
+    script_names,
+    split_pattern,
+)
+
+HIGH_FLOOR = 1.2  # a premium no vocabulary can beat, above which `auto` relaxes
+_WORTH_IT = 0.95  # Vietnamese has a floor of 1.26, but no marks: relaxing would not lower it
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The mean of per-sentence ratios of pre-tokens to the pivot's tokens, before and after."""
+
+    before: float
+    after: float
+
+
+def script_of(code: str) -> str:
+    """`hin_Deva` and `hin_Deva-variant` are written in `Deva`; "" where a code names no script."""
+    found = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
+    return found[1] if found else ""
+
+
+def floors_of(
+    tokenizer: dict[str, Any],
+    samples: Mapping[str, Sequence[str]],
+    pivot_tokens: Sequence[int] | None,
+) -> dict[str, Floors]:
+    """Each language's floor under the old and under the relaxed pattern.
+
+    Without the pivot's tokens the relaxed pattern's pre-tokens take their place, so that `before`
+    is how many pieces a word falls into on average and `after` is 1.
+    """
+    found = {}
+    for code, lines in samples.items():
+        before = np.array(floor(tokenizer, lines), float)
+        after = before
+        if script_of(code) in SCRIPTS and split_pattern(tokenizer) is not None:
+            names = script_names([script_of(code)])
+            after = np.array(floor(relax(tokenizer, names), lines), float)
+        unit = np.maximum(1, after if pivot_tokens is None else np.array(pivot_tokens, float))
+        found[code] = Floors(float((before / unit).mean()), float((after / unit).mean()))
+    return found
+
+
+def decide(
+    tokenizer: dict[str, Any], boundaries: Boundaries, floors: Mapping[str, Floors]
+) -> tuple[Cut, list[str]]:
+    """The scripts to relax for the planned languages, with notes on what could not be.
+
+    `auto` relaxes a script where a language's floor is above `HIGH_FLOOR` and relaxing lowers it.
+    """
+    pattern = split_pattern(tokenizer)
+    if boundaries == "keep" or (boundaries == "auto" and pattern is None):
+        return Cut(old_pattern=pattern), []
+    if pattern is None:
+        raise TokenizerError(
+            "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
+        )
+    notes = []
+    codes = set()
+    for code, found in floors.items():
+        script = script_of(code)
+        if script not in SCRIPTS:
+            if boundaries == "relax":
+                notes.append(f"{code}: boundaries stay as they are, {script} cannot be relaxed")
+        elif boundaries == "relax" or (
+            found.before > HIGH_FLOOR and found.after < _WORTH_IT * found.before
+        ):
+            codes.add(script)
+    if not codes:
+        if boundaries == "relax":
+            raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")
+        return Cut(old_pattern=pattern), notes
+    names = script_names(codes)
+    return Cut(names, pattern, relax_pattern(pattern, names)), notes
+
+
+def relaxes(cut: Cut, code: str) -> bool:
+    """Whether the language's script is among those relaxed."""
+    return bool(cut.scripts) and set(SCRIPTS.get(script_of(code), ("",))) <= set(cut.scripts)

@@ -1,0 +1,103 @@
+"""Many words as one array of symbols with neighbours, so that a merge is a few array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+_DEAD = -1
+
+
+class Chain:
+    """Symbols in word order; `left` and `right` are places of neighbours, -1 at a word's ends.
+
+    A merged-away position keeps its place with the symbol -1 and is no one's neighbour.
+    """
+
+    def __init__(self, words: Sequence[Sequence[int]]) -> None:
+        sizes = np.fromiter(map(len, words), np.int64, len(words))
+        ends = np.cumsum(sizes)
+        full = sizes > 0
+        self.sizes = sizes
+        self.sym = np.fromiter(chain.from_iterable(words), np.int64, int(sizes.sum()))
+        self.word = np.repeat(np.arange(len(words)), sizes)
+        self.right = np.arange(1, len(self.sym) + 1)
+        self.left = np.arange(-1, len(self.sym) - 1)
+        self._starts = np.where(full, ends - sizes, -1)
+        self.right[ends[full] - 1] = -1
+        self.left[self._starts[full]] = -1
+        order = np.argsort(self.sym, kind="stable")
+        values, starts = np.unique(self.sym[order], return_index=True)
+        # Positions of each symbol; may hold some that have changed since they were listed.
+        self._at: dict[int, Ints] = {}
+        if len(values):
+            self._at = dict(zip(values.tolist(), np.split(order, starts[1:]), strict=True))
+
+    def symbols(self) -> list[int]:
+        """Every symbol that occurred at the start or was made since."""
+        return list(self._at)
+
+    def at(self, symbol: int) -> Ints:
+        """The positions of `symbol`."""
+        positions = self._at.get(symbol)
+        if positions is None:
+            return np.empty(0, np.int64)
+        live: Ints = positions[self.sym[positions] == symbol]
+        if len(live) < len(positions):
+            self._at[symbol] = live
+        return live
+
+    def find(self, left: int, right: int) -> Ints:
+        """Positions where `left` is followed by `right`, each symbol used once, left to right."""
+        from_left, from_right = self.at(left), self.at(right)
+        hits: Ints
+        if len(from_left) <= len(from_right):
+            hits = from_left[self.right[from_left] >= 0]
+            hits = hits[self.sym[self.right[hits]] == right]
+        else:
+            hits = self.left[from_right]
+            hits = hits[hits >= 0]
+            hits = hits[self.sym[hits] == left]
+        if left == right and len(hits) > 1:
+            hits = np.sort(hits)
+            run_starts = np.concatenate(([True], self.right[hits[:-1]] != hits[1:]))
+            place = np.arange(len(hits))
+            place -= np.maximum.accumulate(np.where(run_starts, place, 0))
+            hits = hits[place % 2 == 0]
+        return hits
+
+    def edges(self, *positions: Ints) -> Ints:
+        """The pairs that begin at the given positions, each once, as their left part's place."""
+        found = np.unique(np.concatenate(positions))
+        found = found[found >= 0]
+        return found[self.right[found] >= 0]
+
+    def join(self, hits: Ints, result: int) -> None:
+        """Put `result` in place of each hit and of its right neighbour."""
+        second = self.right[hits]
+        after = self.right[second]
+        self.sym[second] = _DEAD
+        self.right[hits] = after
+        inside = after >= 0
+        self.left[after[inside]] = hits[inside]
+        self.rename(hits, result)
+
+    def rename(self, positions: Ints, result: int) -> None:
+        """Put `result` at each of the positions."""
+        self.sym[positions] = result
+        earlier = self._at.get(result)
+        self._at[result] = np.sort(positions) if earlier is None else np.union1d(earlier, positions)
+
+    def spell(self, word: int) -> list[int]:
+        """The symbols of one word now."""
+        at = int(self._starts[word])
+        found = []
+        while at >= 0:
+            found.append(int(self.sym[at]))
+            at = int(self.right[at])
+        return found

@@ -1,0 +1,66 @@
+"""The what-if curve: premium against number of new tokens, read off one pass of the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.planning.chain import Ints
+from tokengraft.planning.learn import Learner
+from tokengraft.planning.objectives import Choose
+from tokengraft.planning.types import Point
+
+_POINTS = 40
+
+
+def mean_ratio(tokens: npt.NDArray[Any], pivot: npt.NDArray[Any]) -> float:
+    """The premium: mean over sentences of the ratio of tokens; empty pivot lines are left out."""
+    full = np.asarray(pivot) > 0
+    return float(np.mean(np.asarray(tokens)[full] / np.asarray(pivot)[full]))
+
+
+class Curve:
+    """Keeps each word's length at about forty sizes, denser where the curve is steep."""
+
+    def __init__(self, budget: int, matrices: Mapping[str, Any], pivot: str) -> None:
+        self._marks = sorted({round(budget * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
+        self._matrices, self._pivot = matrices, pivot
+        self.sizes: list[int] = []
+        self.totals: list[Ints] = []
+        self._lengths: list[Ints] = []
+
+    def follow(self, learner: Learner, choose: Choose, budget: int) -> None:
+        """Take what `choose` names until `budget` tokens are spent, noting the states passed."""
+        self._note(learner)
+        while learner.spent < budget:
+            key = choose(learner)
+            if key is None:
+                break
+            learner.take(key)
+            if learner.spent in self._marks:
+                self._note(learner)
+        self._note(learner)
+
+    def _note(self, learner: Learner) -> None:
+        if self.sizes and self.sizes[-1] == learner.spent:
+            # A merge that spends no token belongs to the size already noted.
+            self.sizes.pop()
+            self.totals.pop()
+            self._lengths.pop()
+        self.sizes.append(learner.spent)
+        self.totals.append(learner.totals.copy())
+        self._lengths.append(learner.lengths.copy())
+
+    def points(self, language: str, column: int) -> tuple[Point, ...]:
+        """The curve of one planned language."""
+        found = []
+        for size, totals, lengths in zip(self.sizes, self.totals, self._lengths, strict=True):
+            premium = None
+            if language in self._matrices:
+                pivot = self._matrices[self._pivot] @ lengths
+                premium = mean_ratio(self._matrices[language] @ lengths, pivot)
+            found.append(Point(size, int(totals[column]), premium))
+        return tuple(found)

@@ -1,0 +1,193 @@
+"""`plan`: from names and files to a plan, and to the new tokenizer on disk."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import resolve
+from tokengraft.corpus.languages import language
+from tokengraft.corpus.lines import decode, split
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.files import writing_folder
+from tokengraft.planning.boundaries import script_of
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.types import Boundaries, Mode, Objective, Plan, insert
+from tokengraft.tokenizer.as_json import as_json, side_files
+from tokengraft.tokenizer.catalog import Found, find
+
+BUDGET = 2000
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan with the tokenizer it is for and where its text came from."""
+
+    plan: Plan
+    found: Found
+    chosen_on: str
+    tested_on: str
+
+    def save(self, folder: Path | str, figure: bool = True) -> list[Path]:
+        """Write `plan.json`, a table of what it buys, and the what-if curve as a figure."""
+        from tokengraft.reporting.plan import save_plan
+
+        return save_plan(self, Path(folder), figure=figure)
+
+
+def plan(
+    tokenizer: str | Path,
+    languages: Iterable[str],
+    text: Mapping[str, Sequence[Path]] | None = None,
+    *,
+    budget: int = BUDGET,
+    mode: Mode = "merges",
+    boundaries: Boundaries = "auto",
+    objective: Objective = "total",
+    test: str | Path | ParallelCorpus = "udhr",
+    pivot: str = "eng_Latn",
+    search: Sequence[Path] = (),
+) -> Planned:
+    """Choose at most `budget` tokens for `languages`, and say what premium they buy.
+
+    `text` gives for each language the files to choose on; premiums are measured on `test`, a
+    parallel corpus, so use text that is not in it. Without `text` the odd units of `test` are
+    chosen on and the even ones tested on. Lines of the bundled UDHR in every language of the
+    planned scripts are checked too: none of them may get longer.
+    """
+    corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
+    corpus.require(pivot)
+    codes = list(dict.fromkeys(resolve(code) for code in languages))
+    if not codes:
+        raise UsageError("no language to plan for: name at least one with --language")
+    found = find(str(tokenizer), search)
+    parsed = as_json(found)
+    if text is None:
+        lines = {code: _units(corpus, code, 0) for code in codes}
+        tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
+        chosen_on = f"{corpus.name}, every other unit"
+        tested_on = f"{corpus.name}, the other units"
+    else:
+        missing = [code for code in codes if not text.get(code)]
+        if missing:
+            raise UsageError(
+                f"no text for {', '.join(missing)}: give it as --text {missing[0]}=FILE"
+            )
+        lines = {code: read_text(text[code]) for code in codes}
+        tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
+        names = sorted({path.name for code in codes for path in text[code]})
+        chosen_on, tested_on = ", ".join(names), corpus.name
+    result = plan_tokens(
+        parsed,
+        lines,
+        budget=budget,
+        mode=mode,
+        boundaries=boundaries,
+        objective=objective,
+        test=tested or None,
+        pivot=pivot,
+        speakers=_speakers(codes) if objective == "speakers" else None,
+        check=list(_same_script(codes)),
+    )
+    return Planned(result, found, chosen_on, tested_on)
+
+
+def insert_plan(
+    tokenizer: str | Path, plan_file: Path, out: Path, search: Sequence[Path] = ()
+) -> Path:
+    """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads."""
+    found = find(str(tokenizer), search)
+    extended = insert(as_json(found), read_plan(plan_file))
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists already: name a new folder")
+    with writing_folder(out) as folder:
+        for name, data in _configured(side_files(found)).items():
+            (folder / name).write_bytes(data)
+        text = json.dumps(extended, ensure_ascii=False, indent=1)
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
+    return out
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file, or in a folder that `plan --out` wrote."""
+    path = path / "plan.json" if path.is_dir() else path
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TokengraftError(f"{path}: cannot read this plan ({error})") from error
+    if not isinstance(data, dict):
+        raise TokengraftError(f"{path}: this is no plan")
+    return Plan.from_json(data)
+
+
+def read_text(paths: Sequence[Path]) -> list[str]:
+    """The lines of text files (plain, .gz or .xz) that hold anything; broken text is an error."""
+    lines = []
+    for path in paths:
+        try:
+            data = path.read_bytes()
+            if path.suffix in (".gz", ".xz"):
+                data = gzip.decompress(data) if path.suffix == ".gz" else lzma.decompress(data)
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise CorpusError(f"{path}: cannot be read ({error})") from error
+        lines += [line for line in split(decode(data, str(path))) if line.strip()]
+    if not lines:
+        raise CorpusError(f"{', '.join(map(str, paths))}: no line of text to choose tokens on")
+    return lines
+
+
+def _configured(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The side files with a class that takes `tokenizer.json` as it is.
+
+    Others (GPT2Tokenizer in transformers 5) rebuild the pipeline and drop its split pattern.
+    """
+    config: dict[str, Any] = json.loads(files.get("tokenizer_config.json", b"{}"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    text = json.dumps(config, ensure_ascii=False, indent=1).encode("utf-8")
+    return files | {"tokenizer_config.json": text}
+
+
+def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:
+    if code not in corpus.texts:
+        raise CorpusError(
+            f"{corpus.name} has no {code}, so there is no text to choose on: give --text"
+        )
+    return [text for text in corpus.texts[code][offset::2] if text is not None]
+
+
+def _pairs(
+    corpus: ParallelCorpus, codes: Sequence[str], pivot: str, offset: int | None = None
+) -> dict[str, list[str]]:
+    """The test corpus: units that the pivot and every planned language in it have."""
+    kept = [code for code in (pivot, *codes) if code in corpus.texts]
+    rows = list(zip(*(corpus.texts[code] for code in kept), strict=True))
+    rows = rows if offset is None else rows[offset::2]
+    whole = [[text for text in row if text is not None] for row in rows if None not in row]
+    if len(kept) < 2 or not whole:
+        return {}
+    return {code: [row[n] for row in whole] for n, code in enumerate(kept)}
+
+
+def _same_script(codes: Iterable[str]) -> Iterator[str]:
+    scripts = {script_of(code) for code in codes}
+    corpus = load_corpus("udhr")
+    for code in corpus.languages:
+        if script_of(code) in scripts:
+            yield from corpus.lines(code)
+
+
+def _speakers(codes: Iterable[str]) -> dict[str, float]:
+    found = {code: language(code).speakers_total for code in codes}
+    unknown = [code for code, number in found.items() if number is None]
+    if unknown:
+        raise UsageError(
+            f"no number of speakers is known for {', '.join(unknown)}: use another --objective"
+        )
+    return {code: float(number) for code, number in found.items() if number is not None}

@@ -1,0 +1,44 @@
+"""What an audit looks like on disk: tables, figures, a manifest and a README.
+
+Nothing here imports matplotlib until figures are asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokengraft.files import write_json, write_text
+from tokengraft.reporting.index import write_up
+from tokengraft.reporting.latex import latex
+from tokengraft.reporting.tables import markdown, matrix, printed, write_data
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.run import Audit
+
+__all__ = ["save_audit"]
+
+
+def save_audit(audit: Audit, folder: Path, figures: bool = True) -> list[Path]:
+    """Write the audit under `folder` and return every path written, in a fixed order.
+
+    `tables/NAME` as csv, parquet, json (all columns, full precision), md and tex (as printed),
+    `figures/NAME` as svg and png, `manifest.json` and `README.md`. Each file appears whole or not
+    at all, and the same audit always gives the same bytes.
+    """
+    folder = Path(folder)
+    paths: list[Path] = []
+    forms = printed(audit)
+    for name, frame in audit.tables().items():
+        stem = folder / "tables" / name
+        paths += write_data(frame, stem)
+        paths.append(write_text(stem.with_suffix(".md"), markdown(forms[name])))
+        paths.append(write_text(stem.with_suffix(".tex"), latex(forms[name])))
+    paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
+    if figures:
+        from tokengraft.reporting.figures import save_figures
+
+        paths += save_figures(audit, folder / "figures")
+    paths.append(write_json(folder / "manifest.json", audit.manifest()))
+    paths.append(write_text(folder / "README.md", write_up(audit, folder, paths)))
+    return paths

@@ -1,0 +1,167 @@
+"""Which languages and tokenizers a table or figure shows, in which order, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tokengraft.corpus.languages import language
+from tokengraft.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.run import Audit
+
+# The columns of the paper's premium table, left to right.
+PAPER_ORDER = (
+    "claude-2.1",
+    "olmo-2",
+    "bert-multilingual",
+    "llama-3",
+    "mistral-v0.3",
+    "t5",
+    "m2m100",
+    "gpt2",
+    "cl100k_base",
+    "o200k_base",
+)
+
+GROUPS = {
+    "Latin": ("Latn",),
+    "Cyrillic": ("Cyrl",),
+    "Arabic": ("Arab",),
+    "Devanagari": ("Deva",),
+    "Other Indic": (
+        *("Beng", "Gujr", "Guru", "Knda", "Mlym", "Orya", "Sinh", "Taml", "Telu"),
+        *("Olck", "Gran", "Cakm"),
+    ),
+    "Chinese, Japanese, Korean": ("Hans", "Hant", "Hani", "Jpan", "Hang", "Kore", "Hira", "Kana"),
+    "Ethiopic": ("Ethi",),
+    "Myanmar, Khmer, Thai, Lao": ("Mymr", "Khmr", "Thai", "Laoo", "Lana", "Tavt"),
+}
+OTHER = "Other scripts"
+_GROUP_OF = {script: group for group, scripts in GROUPS.items() for script in scripts}
+
+
+def script_group(script: str) -> str:
+    """The group of scripts that a figure gives one colour."""
+    return _GROUP_OF.get(script, OTHER)
+
+
+def pivot_name(audit: Audit) -> str:
+    """The name of the language that costs 1."""
+    return language(audit.pivot).name
+
+
+def column_order(audit: Audit) -> list[str]:
+    """The audit's tokenizers: the paper's in the paper's order, then the others as given."""
+    names = [found.name for found in audit.tokenizers]
+    return [n for n in PAPER_ORDER if n in names] + [n for n in names if n not in PAPER_ORDER]
+
+
+def labels(audit: Audit) -> dict[str, str]:
+    """Tokenizer name → the label that tables print; labels that clash become the names."""
+    given = [found.label for found in audit.tokenizers]
+    return {
+        found.name: found.label if given.count(found.label) == 1 else found.name
+        for found in audit.tokenizers
+    }
+
+
+def by_cost(audit: Audit, tokenizer: str | None = None) -> pl.DataFrame:
+    """One row a language, dearest first: `typical`, the median premium over honest cells.
+
+    An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
+    Languages without any honest cell are left out.
+    """
+    cells = audit.premiums.filter(~pl.col("meaningless") & pl.col("premium").is_finite())
+    if tokenizer is not None:
+        cells = cells.filter(pl.col("tokenizer") == tokenizer)
+    about = ("name", "script", "speakers_total")
+    return (
+        cells.group_by("language", maintain_order=True)
+        .agg(pl.col("premium").median().alias("typical"), *(pl.col(c).first() for c in about))
+        .sort(["typical", "language"], descending=[True, False])
+    )
+
+
+def readers(code: str) -> int:
+    """Speakers, or 0 for a language in a second script, whose speakers mostly write another."""
+    entry = language(code)
+    second = entry.name.endswith(("script)", "(Romanized)"))
+    return 0 if second else entry.speakers_total or 0
+
+
+def most_expensive(audit: Audit, count: int) -> list[str]:
+    """The `count` dearest languages by median honest premium; the pivot is not among them."""
+    ranked = [code for code in by_cost(audit)["language"] if code != audit.pivot]
+    return ranked[:count]
+
+
+def one_a_script(audit: Audit, tokenizer: str, count: int, dearest: int) -> list[str]:
+    """The most spoken language of each script, and the `dearest` languages, dearest first.
+
+    Scripts compete for the places by speakers, so that well-known ones are never crowded out.
+    """
+    ranked = by_cost(audit, tokenizer)
+    top = ranked.head(dearest)["language"].to_list()
+    spoken = (
+        ranked.with_columns(pl.Series("readers", [readers(c) for c in ranked["language"]]))
+        .filter(pl.col("readers") > 0)
+        .sort(["readers", "typical", "language"], descending=[True, True, False])
+        .unique("script", keep="first", maintain_order=True)
+        .filter(~pl.col("language").is_in(top))
+        .head(count - len(top))["language"]
+        .to_list()
+    )
+    chosen = {*top, *spoken}
+    return [code for code in ranked["language"] if code in chosen]
+
+
+def check_languages(audit: Audit, wanted: Iterable[str]) -> list[str]:
+    """`wanted` as a list; a language that the audit lacks is a UsageError."""
+    there = set(audit.corpus.languages)
+    codes = list(dict.fromkeys(wanted))
+    for code in codes:
+        if code not in there:
+            raise UsageError(f"The audit has no language {code!r}.{did_you_mean(code, there)}")
+    return codes
+
+
+def check_tokenizer(audit: Audit, name: str) -> str:
+    """`name`, if the audit has it; else a UsageError."""
+    names = [found.name for found in audit.tokenizers]
+    if name not in names:
+        raise UsageError(f"The audit has no tokenizer {name!r}.{did_you_mean(name, names)}")
+    return name
+
+
+def without_unk(audit: Audit, codes: Sequence[str] | None = None) -> list[str]:
+    """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
+    cells = audit.premiums
+    if codes is not None:
+        cells = cells.filter(pl.col("language").is_in(list(codes)))
+    bad = set(cells.filter(pl.col("meaningless"))["tokenizer"])
+    return [name for name in column_order(audit) if name not in bad]
+
+
+def printed_code(code: str) -> str:
+    """The code as the paper prints it: `shn (Mymr)`."""
+    iso, _, script = code.partition("_")
+    return f"{iso} ({script})" if script else code
+
+
+def credit(audit: Audit) -> str:
+    """The corpus in words, without the place on disk it was read from."""
+    corpus = audit.corpus
+    if corpus.source.startswith("own text files"):
+        return corpus.name
+    return corpus.source.partition(", from ")[0].partition(", bundled")[0]
+
+
+def units(audit: Audit) -> str:
+    """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
+    n = audit.premiums["n"]
+    low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
+    return f"{high:,} units" if low == high else f"{low:,} to {high:,} units"

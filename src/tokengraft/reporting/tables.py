@@ -1,0 +1,252 @@
+"""Tables as data (CSV, Parquet, JSON) and as print (Markdown; LaTeX is in `latex`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.corpus.languages import language_name
+from tokengraft.files import write_text, writing
+from tokengraft.reporting.choose import (
+    by_cost,
+    column_order,
+    credit,
+    labels,
+    pivot_name,
+    printed_code,
+    units,
+)
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.run import Audit
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A printed cell: its text, where it stands on the colour scale, whether UNK spoils it."""
+
+    text: str
+    value: float | None = None
+    spoilt: bool = False
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table as a reader sees it; Markdown and LaTeX are two renderings of it."""
+
+    name: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: int = 1  # how many leading columns hold text, set flush left
+    codes: int | None = None  # the column that holds language codes, set in typewriter
+    notes: Sequence[str] = ()
+
+
+def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
+    """Write `frame` as `stem`.csv, .parquet and .json without loss of precision.
+
+    CSV holds the shortest decimal that reads back as the same float, null as nothing and the empty
+    string as `""`. JSON is a list of records, one a line, NaN and infinities as null.
+    """
+    csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
+    with writing(csv) as temporary:
+        frame.write_csv(temporary)
+    with writing(parquet) as temporary:
+        frame.write_parquet(temporary)
+    lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
+    return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def markdown(table: Printed) -> str:
+    """The table in Markdown with its caption above and notes below."""
+    aligned = [":---" if n < table.left else "---:" for n in range(len(table.header))]
+    lines = [list(map(_escaped, table.header)), aligned]
+    lines += [[_escaped(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    notes = "".join(f"\n{_escaped(note)}\n" for note in table.notes)
+    return f"**{_escaped(table.caption)}**\n\n{body}\n{notes}"
+
+
+def _escaped(text: str) -> str:
+    for special in "\\|*_`<[":
+        text = text.replace(special, "\\" + special)
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def matrix(audit: Audit) -> pl.DataFrame:
+    """Premiums as languages × tokenizers, unrounded, in the order of the printed table."""
+    columns = column_order(audit)
+    names = labels(audit)
+    wide = audit.premiums.pivot(on="tokenizer", index=["language", "name"], values="premium")
+    return (
+        wide.join(_row_order(audit), on="language", how="left")
+        .sort("position", maintain_order=True, nulls_last=True)
+        .select("language", "name", *(pl.col(c).alias(names[c]) for c in columns))
+    )
+
+
+def _row_order(audit: Audit) -> pl.DataFrame:
+    ranked = by_cost(audit)["language"].to_list()[::-1]
+    codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
+    return pl.DataFrame({"language": codes, "position": range(len(codes))})
+
+
+def printed(audit: Audit) -> dict[str, Printed]:
+    """Every table of the audit in its printed form, by the name of its frame."""
+    square = {
+        "jaccard": "Jaccard similarity of each pair of normalised vocabularies",
+        "containment": "Share of the row’s normalised vocabulary that the column’s holds too",
+    }
+    return {
+        "premiums": _premiums(audit),
+        "summary": _summary(audit),
+        "vocabulary": _vocabulary(audit),
+        **{name: _square(audit, name, caption) for name, caption in square.items()},
+        "coverage": _coverage(audit),
+        "cost": _cost(audit),
+    }
+
+
+def unk_note() -> str:
+    """Why a marked premium must not be read as one."""
+    return (
+        f"† More than {UNK_LIMIT:.0%} of these tokens are UNK: the text was thrown away, not "
+        "encoded, so the number is no premium and a low one is no merit."
+    )
+
+
+def _premiums(audit: Audit) -> Printed:
+    def cell(row: dict[str, Any]) -> Cell:
+        return _number(row["premium"], "{:.2f}", row["meaningless"])
+
+    caption = (
+        f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
+        f"of the ratio of token counts ({credit(audit)})"
+    )
+    order = matrix(audit)["language"].to_list()
+    spoilt = bool(audit.premiums["meaningless"].any())
+    table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
+    return _with_notes(table, [unk_note()] if spoilt else [])
+
+
+def _coverage(audit: Audit) -> Printed:
+    def cell(row: dict[str, Any]) -> Cell:
+        return _number(100 * row["running_share"], "{:.1f}")
+
+    caption = "Share of running characters (spaces apart) that are one token, in percent"
+    order = sorted(audit.corpus.languages)
+    return _wide(audit, "coverage", caption, audit.coverage, order, cell)
+
+
+def _wide(
+    audit: Audit,
+    name: str,
+    caption: str,
+    frame: pl.DataFrame,
+    order: Sequence[str],
+    cell: Callable[[dict[str, Any]], Cell],
+) -> Printed:
+    """A long frame as languages × tokenizers."""
+    cells = {(row["language"], row["tokenizer"]): cell(row) for row in frame.to_dicts()}
+    columns = column_order(audit)
+    rows = [_language(code) + [cells[code, column] for column in columns] for code in order]
+    header = ["Language", "Code", *(labels(audit)[column] for column in columns)]
+    return Printed(name, caption, header, rows, left=2, codes=1)
+
+
+def _cost(audit: Audit) -> Printed:
+    frame = audit.cost
+    models = list(dict.fromkeys(frame["model"]))
+    caption = (
+        f"What content that costs 1 dollar in {pivot_name(audit)} costs "
+        f"(ratio of summed token counts; prices as of {audit.prices.as_of})"
+    )
+    cells = {
+        (row["language"], row["model"]): _number(row["relative_cost"], "{:.2f}", row["meaningless"])
+        for row in frame.to_dicts()
+    }
+    there = [code for code in matrix(audit)["language"] if any((code, m) in cells for m in models)]
+    rows = [_language(code) + [cells[code, model] for model in models] for code in there]
+    spoilt = bool(frame["meaningless"].any())
+    header = ["Language", "Code", *models]
+    return Printed(
+        "cost", caption, header, rows, left=2, codes=1, notes=[unk_note()] if spoilt else []
+    )
+
+
+def _summary(audit: Audit) -> Printed:
+    rows = []
+    names = labels(audit)
+    for row in audit.summary.to_dicts():
+        worst = row["worst_language"]
+        rows.append(
+            [
+                Cell(names[row["tokenizer"]]),
+                Cell(language_name(worst) if worst else "—"),
+                _number(row["worst_premium"], "{:.2f}"),
+                _number(row["median_premium"], "{:.2f}"),
+                _number(row["gini"], "{:.3f}"),
+                Cell(f"{row['above_2x']:,}"),
+                Cell(f"{row['meaningless_cells']:,}"),
+                Cell(f"{row['languages']:,}"),
+            ]
+        )
+    header = ["Tokenizer", "Worst language", "Its premium", "Median premium", "Gini"]
+    header += ["Above 2×", "Meaningless", "Languages"]
+    caption = "Each tokenizer at a glance; cells that UNK makes meaningless are left out"
+    return Printed("summary", caption, header, rows, left=2)
+
+
+def _vocabulary(audit: Audit) -> Printed:
+    columns = [c for c in audit.vocabulary.columns if c not in ("tokenizer", "label")]
+    titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "> 7 B"}
+    titles |= {f"chars_{n}b": f"Ch. {n} B" for n in range(1, 5)}
+    titles |= {f"toks_{n}b": f"{n} B" for n in range(1, 8)}
+    rows = [
+        [Cell(labels(audit)[row["tokenizer"]]), *(Cell(f"{row[c]:,}") for c in columns)]
+        for row in audit.vocabulary.to_dicts()
+    ]
+    caption = (
+        "Normalised vocabularies: size, Unicode blocks, distinct characters by UTF-8 length (Ch.), "
+        "tokens by length in bytes"
+    )
+    return Printed("vocabulary", caption, ["Tokenizer", *(titles[c] for c in columns)], rows)
+
+
+def _square(audit: Audit, name: str, caption: str) -> Printed:
+    frame: pl.DataFrame = getattr(audit, name)
+    rows = [
+        [Cell(row[0]), *(_number(value, "{:.2f}") for value in row[1:])] for row in frame.rows()
+    ]
+    return Printed(name, caption, ["", *frame.columns[1:]], rows)
+
+
+def _language(code: str) -> list[Cell]:
+    return [Cell(language_name(code)), Cell(printed_code(code))]
+
+
+def _number(value: float | None, form: str, spoilt: bool = False) -> Cell:
+    if value is None or not math.isfinite(value):
+        return Cell("—")
+    return Cell(form.format(value), None if spoilt else float(value), spoilt)
+
+
+def _with_notes(table: Printed, notes: Sequence[str]) -> Printed:
+    return Printed(
+        table.name, table.caption, table.header, table.rows, table.left, table.codes, notes
+    )

@@ -1,0 +1,255 @@
+"""The paper's fidelity table: 40 strategies × 12 languages, by its own metric and by ours.
+
+Its model, Llama 3.2 1B, makes it a claim that holds or does not; any other model makes it a
+comparison, the paper's figures beside one's own. Layers are matched by place: the paper's 0, 1, 15
+and 16 of 16 blocks are 0, 1, n − 1 and n.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import UsageError
+from tokengraft.evaluating.grid import PAPER, Grid, OnCell, Settings
+from tokengraft.files import write_json, write_text
+from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
+
+CLAIM = "fidelity"
+_PAPER_LAYERS = (0, 1, 15, 16)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The published table; codes are the paper's bare ones."""
+
+    claim: Claim
+    model: str
+    languages: Mapping[str, str]
+    new_token_share: Mapping[str, int]
+    rows: tuple[str, ...]
+
+    def value(self, row: str, language: str) -> float | None:
+        """A printed figure, or None where the table has none."""
+        return self.claim.expected.get((row, language))
+
+
+def read_paper() -> Paper:
+    """`reproduce/fidelity.yaml`."""
+    data: dict[str, Any] = yaml.safe_load((folder() / f"{CLAIM}.yaml").read_text(encoding="utf-8"))
+    return Paper(
+        read_claim(CLAIM), data["model"], data["languages"], data["new_token_share"],
+        tuple(map(str, data["rows"])),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The grid as measured, and the paper's beside it.
+
+    `grid` has one row a cell and metric; `missing` cells were not made within the time given.
+    """
+
+    model: str
+    paper: Paper
+    grid: pl.DataFrame
+    sizes: pl.DataFrame
+    missing: int
+    verdict: Verdict | None  # None for any model but the paper's own
+
+    def table(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
+        """One row a method, one column a language, and their mean where all are there."""
+        chosen = self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == mode))
+        wide: pl.DataFrame = chosen.pivot(
+            "language", index="method", values="value", maintain_order=True
+        )
+        codes = [name for name in wide.columns if name != "method"]
+        every = pl.all_horizontal(pl.col(codes).is_not_null())
+        mean = pl.when(every).then(pl.mean_horizontal(codes))
+        return wide.with_columns(mean.alias("mean")).select("method", "mean", *codes)
+
+    def best(self, metric: str = "kl", lowest: bool = True) -> pl.DataFrame:
+        """The best of the paper's strategies for each language, by `metric`."""
+        chosen = self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
+        return (
+            chosen.sort("value", descending=not lowest)
+            .group_by("language", maintain_order=True)
+            .first()
+            .select("language", "method", "value", "floor", "ceiling")
+            .sort("language")
+        )
+
+    def save(self, out: Path) -> list[Path]:
+        """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
+        written = [
+            write_text(out / "grid.csv", self.grid.write_csv()),
+            write_text(out / "sizes.csv", self.sizes.write_csv()),
+        ]
+        modes = self.grid["mode"].unique(maintain_order=True).to_list()
+        for mode in modes:
+            for metric in self.grid["metric"].unique(maintain_order=True).to_list():
+                table = self.table(metric, mode)
+                if table.height:
+                    path = out / f"{mode}-{metric}.csv"
+                    written.append(write_text(path, table.write_csv(float_precision=4)))
+        for metric in ("pooled_cosine", "kl", "top1"):
+            if PAPER in modes:
+                written.append(write_text(out / f"{metric}.tex", latex(self, metric)))
+        facts = {
+            "model": self.model, "cells_missing": self.missing,
+            "best_by_kl": self.best().to_dicts() if PAPER in modes else [],
+            "best_by_pooled_cosine": (
+                self.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
+            ),
+            "claim": None if self.verdict is None else self.verdict.line,
+        }  # fmt: skip
+        return [*written, write_json(out / "fidelity.json", facts)]
+
+
+def join(folders: Sequence[Path]) -> Fidelity:
+    """Grids that were saved apart (stages, languages or machines) as one; later cells win."""
+    facts = [json.loads((one / "fidelity.json").read_text(encoding="utf-8")) for one in folders]
+    models = {fact["model"] for fact in facts}
+    if len(models) != 1:
+        raise UsageError(f"these grids are of several models: {', '.join(sorted(models))}")
+
+    def read(name: str, key: Sequence[str]) -> pl.DataFrame:
+        parts = [pl.read_csv(one / name, infer_schema_length=None) for one in folders]
+        joined = pl.concat(parts, how="diagonal_relaxed")
+        return joined.unique(key, keep="last", maintain_order=True)
+
+    missing = sum(fact["cells_missing"] for fact in facts)
+    grid = read("grid.csv", ("mode", "language", "method", "metric"))
+    sizes = read("sizes.csv", ("mode", "language"))
+    return Fidelity(models.pop(), read_paper(), grid, sizes, missing, None)
+
+
+def latex(found: Fidelity, metric: str) -> str:
+    """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
+    from tokengraft.evaluating.fidelity import METRICS
+    from tokengraft.evaluating.paper_table import Row, table
+
+    layers = model_layers(found)
+    chosen = found.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
+    labels = {row["method"]: row for row in chosen.to_dicts()}
+    wide = found.table(metric)
+    codes = [name for name in wide.columns if name not in ("method", "mean")]
+    bare = {full: code for code, full in found.paper.languages.items()}
+    rows = []
+    for values in wide.to_dicts():
+        label = labels[values["method"]]
+        theirs: dict[str, float | None] = {}
+        if metric == "pooled_cosine":
+            row = paper_row(values["method"], layers)
+            theirs = {c: found.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
+        ours = {code: values[code] for code in ("mean", *codes)}
+        rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
+    sizes = found.sizes.filter(pl.col("mode") == PAPER)
+    shares = dict(zip(sizes["language"], 100 * sizes["new_token_share"], strict=True))
+    what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
+    beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
+    return table(
+        rows, codes, shares, f"{found.model}: {what}.{beside}", f"fidelity-{metric}",
+        METRICS[metric].higher,
+    )  # fmt: skip
+
+
+def run(
+    model: str | Path,
+    corpus: ParallelCorpus,
+    *,
+    languages: Sequence[str] | None = None,
+    lines: int | None = None,
+    judged: ParallelCorpus | None = None,
+    text: Mapping[str, Sequence[str]] | None = None,
+    methods: Sequence[str] | None = None,
+    budget: int = 2000,
+    steps: int | None = None,
+    max_minutes: float | None = None,
+    stages: Sequence[str] = ("paper", "default"),
+    work: Path | None = None,
+    device: str = "auto",
+    positions: int = 4096,
+    resamples: int = 200,
+    seed: int = 0,
+    seconds: float | None = None,
+    batch_tokens: int = 8192,
+    keep_bytes: int = 1 << 30,
+    on_cell: OnCell | None = None,
+) -> Fidelity:
+    """Measure the paper's grid, then the default mode with `methods` on rows for `text`.
+
+    `corpus` gives the characters (the paper: FLORES dev + devtest); cells are judged on `lines`
+    lines of `judged`, the corpus itself by default. The default mode needs `text`, which must hold
+    no line of the corpus. `work` keeps finished cells: the same call goes on where it stopped.
+    After `seconds` no further cell is begun.
+    """
+    from tokengraft.evaluating.cells import Cells
+    from tokengraft.evaluating.methods import METHODS, run_default
+    from tokengraft.evaluating.subject import open_subject
+
+    deadline = None if seconds is None else time.monotonic() + seconds
+    paper = read_paper()
+    codes = _codes(paper, languages, corpus)
+    subject = open_subject(model, device)
+    if subject.kind != "causal":
+        raise UsageError(f"{subject.name} is no causal model, as the paper's table needs")
+    grid = Grid(
+        subject, (judged or corpus).select(codes),
+        Settings(lines, positions, resamples, seed, batch_tokens, keep_bytes),
+        Cells(None if work is None else work / "cells"),
+        None if work is None else work / "states", deadline, on_cell,
+    )  # fmt: skip
+    if "paper" in stages:
+        grid.paper(codes, corpus)
+    if "default" in stages and text is not None:
+        run_default(
+            grid, codes, text, whole=corpus, methods=methods or METHODS, budget=budget, steps=steps,
+            max_minutes=max_minutes,
+        )  # fmt: skip
+    if not grid.rows:
+        raise UsageError("no cell was measured: give more time, or text for the default mode")
+    table = pl.DataFrame(grid.rows, infer_schema_length=None)
+    found = Fidelity(subject.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
+    # A copy in a folder keeps the model's own name, without its owner's.
+    same = subject.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
+    return _judged(found) if same and "paper" in stages else found
+
+
+def paper_row(method: str, layers: Sequence[int]) -> str:
+    """The paper's row for a strategy at one of the model's `layers`, matched by place."""
+    name, _, layer = method.rpartition(" layer ")
+    return f"{name} layer {_PAPER_LAYERS[sorted(layers).index(int(layer))]}"
+
+
+def model_layers(found: Fidelity) -> list[int]:
+    """The layers of the model that the grid was measured at."""
+    layers = found.grid.filter(pl.col("mode") == PAPER)["layer"].drop_nulls().unique()
+    return sorted(int(layer) for layer in layers)
+
+
+def _judged(found: Fidelity) -> Fidelity:
+    layers = model_layers(found)
+    bare = {full: code for code, full in found.paper.languages.items()}
+    values = {
+        (paper_row(row["method"], layers), bare.get(code, code)): value
+        for row in found.table("pooled_cosine").to_dicts()
+        for code, value in row.items()
+        if code != "method" and value is not None
+    }
+    verdict = judge(found.paper.claim, values)
+    return Fidelity(found.model, found.paper, found.grid, found.sizes, found.missing, verdict)
+
+
+def _codes(paper: Paper, languages: Sequence[str] | None, corpus: ParallelCorpus) -> list[str]:
+    if languages is None:
+        return [code for code in paper.languages.values() if code in corpus.texts]
+    return list(corpus.select([paper.languages.get(code, code) for code in languages]).texts)

@@ -1,0 +1,68 @@
+"""How much of a text the paper's new tokens make up, and how much longer they make it.
+
+The paper adds every character whose literal string is no key of Llama 3's vocabulary. Its printed
+shares come out on the 997 dev lines with BOS in the denominator (over all tokens), and equally on
+the 1,012 devtest lines as a mean over lines; dev + devtest misses one. The numbers of tokens before
+and after are on all 2,009 lines as they stand in the files, stray spaces included.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from tokengraft.corpus.archive import open_bundle
+from tokengraft.corpus.lines import decode, split
+from tokengraft.errors import CorpusError
+from tokengraft.planning.paper import absent_characters
+from tokengraft.planning.words import lengths, load
+from tokengraft.reproduce.claim import Key, Verdict, judge, read_claim
+from tokengraft.tokenizer.as_json import as_json
+from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.insert import Additions, first_free_id, insert
+
+_SPLITS = ("dev", "devtest")
+
+
+def new_token_share(corpus: Path) -> Verdict:
+    """The shares of new tokens in the paper's fidelity table, and the lengths before and after."""
+    claim = read_claim("new-token-share")
+    base = as_json(find("llama-3"))
+    old = load(base)
+    values: dict[Key, float] = {}
+    for code in dict.fromkeys(row for row, _ in claim.expected):
+        raw = _raw_lines(corpus, code)
+        dev = [line.strip() for line in raw["dev"]]
+        new, first = _with_absent(base, dev)
+        ids = [e.ids for e in new.encode_batch_fast(dev, add_special_tokens=False)]
+        added = sum(number >= first for row in ids for number in row)
+        values[code, "percent_new"] = 100 * added / sum(len(row) + 1 for row in ids)
+        if (code, "tokens_before") in claim.expected:
+            lines = [*raw["dev"], *raw["devtest"]]
+            values[code, "tokens_before"] = float(lengths(old, lines).sum())
+            both, _ = _with_absent(base, lines)
+            values[code, "tokens_after"] = float(lengths(both, lines).sum())
+    return judge(claim, values)
+
+
+def _with_absent(base: dict[str, object], lines: list[str]) -> tuple[Tokenizer, int]:
+    """The tokenizer with every absent character of the lines added, and the first new id."""
+    first = first_free_id(base)
+    tokens = tuple((first + n, c) for n, c in enumerate(absent_characters(base, lines)))
+    return load(insert(base, Additions(tokens=tokens, literal=True))), first
+
+
+def _raw_lines(corpus: Path, code: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    with open_bundle(corpus) as bundle:
+        for name in bundle.names:
+            for part in _SPLITS:
+                if name.endswith(f"{part}/{code}.{part}"):
+                    found[part] = split(decode(bundle.read(name), bundle.place(name)))
+    if len(found) < len(_SPLITS):
+        raise CorpusError(
+            f"{corpus} has no dev/{code}.dev and devtest/{code}.devtest: give the FLORES-200 "
+            "folder or archive"
+        )
+    return found

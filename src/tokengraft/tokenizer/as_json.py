@@ -1,0 +1,61 @@
+"""Any tokenizer of the catalog as a parsed `tokenizer.json`, the form that can be extended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokengraft.errors import TokenizerError
+from tokengraft.tokenizer import insert_convert as convert
+from tokengraft.tokenizer.catalog import Found
+from tokengraft.tokenizer.openai import TikToken
+
+#: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
+SIDE_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+
+
+def as_json(found: Found) -> dict[str, Any]:
+    """The tokenizer as `tokenizer.json`: read as it is, or converted so that it gives the same ids.
+
+    Raises TokenizerError where no conversion is exact (SentencePiece without byte fallback).
+    """
+    source, kind = found.source, found.kind
+    if source is None or kind is None or kind.endswith(".tiktoken"):
+        tokenizer = found.open()
+        if not isinstance(tokenizer, TikToken):
+            raise TokenizerError(f"{found.name}: no tokenizer.json and no way to make one")
+        encoding = tokenizer.encoding
+        return convert.from_tiktoken(
+            encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
+        )
+    data = source.read(kind)
+    try:
+        if kind == "vocab.json":
+            merges = source.read("merges.txt").decode("utf-8").split("\n")
+            return convert.from_merges(json.loads(data), merges)
+        if kind.endswith(".model"):
+            return convert.from_sentencepiece(data)
+        if kind.endswith(".txt"):
+            config = json.loads(side_files(found).get("tokenizer_config.json", b"{}"))
+            tokens = [token.rstrip("\r") for token in data.decode("utf-8").split("\n")]
+            lowercase = bool(config.get("do_lower_case", True))
+            return convert.from_wordpiece([t for t in tokens if t], lowercase)
+        parsed: dict[str, Any] = json.loads(data)
+    except (KeyError, ValueError) as error:
+        raise TokenizerError(f"{source.where}/{kind}: cannot be read ({error})") from error
+    except TokenizerError as error:
+        raise TokenizerError(f"{found.name}: {error}") from error
+    return parsed
+
+
+def side_files(found: Found) -> dict[str, bytes]:
+    """What stands beside the tokenizer and travels with it, by file name."""
+    if found.source is None:
+        return {}
+    return {n: found.source.read(n) for n in SIDE_FILES if n in found.source.files}

@@ -1,0 +1,217 @@
+"""New tokens into a parsed `tokenizer.json`: appended, so that nothing old moves.
+
+Byte-level BPE: merges at the end of the list act only on the finished old tokenization. No old
+merge can apply to a symbol that did not exist, so no text gets longer and text without a new pair
+keeps its ids. BPE with byte fallback: a character put into the vocabulary replaces its bytes, and
+further merges are appended as above. Unigram and WordPiece: characters that are UNK today become
+pieces; there the promise is "never more UNK", since one UNK may have stood for a whole clause.
+
+Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
+are; the split pattern too, unless `scripts` asks for it to be relaxed (`boundaries`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from tokengraft.errors import TokenizerError
+from tokengraft.files import sha256
+from tokengraft.tokenizer.boundaries import relax, steps_of
+
+Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What is put into a tokenizer, in its own alphabet (`Ġ`, `▁`, `##`).
+
+    `tokens` are (id, string) with ids that follow each other from `first_free_id`; `merges` may
+    hold more pairs than there are tokens, since two pairs can make the same string. `literal`
+    tokens go to the added tokens, which are cut out of the text before anything else (the paper's
+    way); `scores` belong to Unigram pieces; `scripts` are Unicode script names to relax.
+    """
+
+    tokens: tuple[tuple[int, str], ...] = ()
+    merges: tuple[tuple[str, str], ...] = ()
+    scores: tuple[float, ...] = ()
+    literal: bool = False
+    scripts: tuple[str, ...] = ()
+
+
+def fingerprint(tokenizer: dict[str, Any]) -> str:
+    """sha256 of a parsed `tokenizer.json`, whatever its key order and spacing on disk."""
+    text = json.dumps(tokenizer, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def family(tokenizer: dict[str, Any]) -> Family:
+    """Which of the four supported kinds a parsed `tokenizer.json` is; TokenizerError for others."""
+    model = tokenizer.get("model")
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise TokenizerError("this is no tokenizer.json: it has no model with a vocabulary")
+    kind = model.get("type") or _guessed_type(model)
+    if kind == "Unigram":
+        return "unigram"
+    if kind == "WordPiece":
+        return "wordpiece"
+    if kind == "BPE":
+        if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+            raise TokenizerError(
+                "BPE with a subword prefix or word suffix (CLIP) cannot be extended"
+            )
+        if model.get("dropout"):
+            raise TokenizerError("BPE with dropout encodes at random: no promise can be kept on it")
+        if any(step["type"] == "ByteLevel" for step in steps_of(tokenizer.get("pre_tokenizer"))):
+            return "byte-level-bpe"
+        if model.get("byte_fallback"):
+            return "byte-fallback-bpe"
+        raise TokenizerError(
+            "BPE without bytes (neither byte-level nor byte fallback) is not served"
+        )
+    raise TokenizerError(
+        f"tokens cannot be added to a {kind} model; served are BPE, Unigram and WordPiece"
+    )
+
+
+def _guessed_type(model: dict[str, Any]) -> str | None:
+    """Files older than tokenizers 0.8 leave the type out."""
+    if "merges" in model:
+        return "BPE"
+    if "unk_id" in model:
+        return "Unigram"
+    return "WordPiece" if "max_input_chars_per_word" in model else None
+
+
+def vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Token string to id of the model itself, without added tokens."""
+    vocab = tokenizer["model"]["vocab"]
+    if isinstance(vocab, list):
+        return {piece: index for index, (piece, _) in enumerate(vocab)}
+    return dict(vocab)
+
+
+def first_free_id(tokenizer: dict[str, Any]) -> int:
+    """One more than the highest id in use, added tokens included."""
+    vocab = tokenizer["model"]["vocab"]
+    highest = len(vocab) - 1 if isinstance(vocab, list) else max(vocab.values(), default=-1)
+    added = (token["id"] for token in tokenizer.get("added_tokens") or ())
+    return int(max(highest, *added, -1)) + 1
+
+
+def merge_pairs(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
+    """The merges in rank order as pairs, from either way of writing them."""
+    return [_as_pair(merge) for merge in tokenizer["model"]["merges"]]
+
+
+def _as_pair(merge: Any) -> tuple[str, str]:
+    if isinstance(merge, str):
+        left, _, right = merge.partition(" ")
+        return left, right
+    return merge[0], merge[1]
+
+
+def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
+    """A new `tokenizer.json` with the additions; the given one is left untouched.
+
+    Guarantees: every old token keeps its id; the new ids follow the highest old one; merges are
+    written as the file writes its own (pairs or strings). Raises TokenizerError where an id is
+    taken, a merge lacks a part, or the family cannot hold what is asked.
+    """
+    kind = family(tokenizer)
+    _check_ids(tokenizer, additions)
+    result = relax(tokenizer, additions.scripts) if additions.scripts else dict(tokenizer)
+    if additions.literal:
+        entries = [_added_token(number, content) for number, content in additions.tokens]
+        result["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), *entries]
+        return result
+    model = result["model"] = dict(tokenizer["model"])
+    if kind == "unigram":
+        model["vocab"] = _unigram_vocab(tokenizer, additions)
+        return result
+    new = {token: number for number, token in additions.tokens}
+    model["vocab"] = {**_with_added(tokenizer), **new}
+    if kind != "wordpiece":
+        _check_merges(model["vocab"], additions.merges)
+        model["merges"] = [*model["merges"], *_as_written(tokenizer, additions.merges)]
+    elif additions.merges:
+        raise TokenizerError("WordPiece has no merges: plan characters for it")
+    return result
+
+
+def adapt_config(config: dict[str, Any], additions: Additions) -> dict[str, Any]:
+    """The `tokenizer_config.json` to write beside the extended tokenizer.
+
+    transformers 5 builds the split pattern of a named class (`Qwen2Tokenizer`) from its own code
+    and ignores the file's: a relaxed pattern needs the class that takes the file as it is.
+    """
+    if not additions.scripts:
+        return config
+    return {**config, "tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _check_ids(tokenizer: dict[str, Any], additions: Additions) -> None:
+    start = first_free_id(tokenizer)
+    expected = range(start, start + len(additions.tokens))
+    got = [number for number, _ in additions.tokens]
+    if got != list(expected):
+        raise TokenizerError(f"new ids must follow each other from {start}; got {got[:3]} …")
+    known = vocabulary(tokenizer)
+    taken = [token for _, token in additions.tokens if token in known]
+    if taken:
+        raise TokenizerError(f"{taken[0]!r} is already in the vocabulary with id {known[taken[0]]}")
+
+
+def _check_merges(vocab: dict[str, int], merges: Iterable[tuple[str, str]]) -> None:
+    for left, right in merges:
+        for token in (left, right, left + right):
+            if token not in vocab:
+                raise TokenizerError(f"the merge {left!r} + {right!r} needs {token!r}: not a token")
+
+
+def _with_added(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """The vocabulary with every added token in it, under its own id.
+
+    `tokenizers` ignores the ids in the file's list of added tokens: one that the model does not
+    know gets the next id after the vocabulary's size, so a longer vocabulary would move them all.
+    """
+    vocab = dict(tokenizer["model"]["vocab"])
+    for token in tokenizer.get("added_tokens") or ():
+        vocab.setdefault(token["content"], token["id"])
+    return vocab
+
+
+def _as_written(tokenizer: dict[str, Any], merges: Iterable[tuple[str, str]]) -> list[Any]:
+    old = tokenizer["model"]["merges"]
+    if not (old and isinstance(old[0], str)):
+        return [[left, right] for left, right in merges]
+    written = []
+    for left, right in merges:
+        if " " in left or " " in right:
+            raise TokenizerError(f"the merge {left!r} + {right!r} cannot be written as a string")
+        written.append(f"{left} {right}")
+    return written
+
+
+def _unigram_vocab(tokenizer: dict[str, Any], additions: Additions) -> list[list[Any]]:
+    """Unigram ids are places in a list: added tokens behind its end are first put into it."""
+    vocab = list(tokenizer["model"]["vocab"])
+    added = {token["id"]: token["content"] for token in tokenizer.get("added_tokens") or ()}
+    for number in range(len(vocab), first_free_id(tokenizer)):
+        if number not in added:
+            raise TokenizerError(
+                f"id {number} is free between old tokens: a Unigram list has no gaps"
+            )
+        vocab.append([added[number], 0.0])
+    if len(additions.scores) != len(additions.tokens):
+        raise TokenizerError("each new Unigram piece needs a score")
+    pieces = zip(additions.tokens, additions.scores, strict=True)
+    return [*vocab, *([token, score] for (_, token), score in pieces)]
+
+
+def _added_token(number: int, content: str) -> dict[str, Any]:
+    """As `add_tokens` of transformers writes a plain string."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    return {"id": number, "content": content, **flags, "normalized": True, "special": False}

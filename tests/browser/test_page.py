@@ -1,0 +1,236 @@
+"""What a reader does with the page, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+Open = Callable[..., Page]
+ROWS = ".heat tbody tr"
+
+
+def names(page: Page) -> list[str]:
+    page.wait_for_selector(".heat:not([aria-busy])")
+    return page.locator(f"{ROWS} th a").all_inner_texts()
+
+
+def column(page: Page, number: int) -> list[float]:
+    cells = page.locator(f"{ROWS} td.c-cell:nth-of-type({number})").all_inner_texts()
+    return [float(text) for text in cells if text not in ("UNK", "–")]
+
+
+def test_headline_is_a_finding(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    expect(page.locator("h1")).to_contain_text("times as many tokens in Shan as in English")
+    assert page.locator(".same li").count() > 3
+    sections = page.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
+    wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
+    assert sections == [*wanted, "plan", "graft", "provenance"]
+
+
+def test_sorting(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    heads = page.locator(".heat thead th")
+    assert heads.nth(3).get_attribute("aria-sort") == "descending"  # the median, to begin with
+    for number in (3, 4, 5):
+        head = heads.nth(number)
+        head.locator("button").click()
+        if head.get_attribute("aria-sort") == "ascending":
+            head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "descending"
+        values = column(page, number)
+        assert len(values) == 21 and values == sorted(values, reverse=True)
+        head.locator("button").click()
+        assert column(page, number) == sorted(values)
+    heads.nth(0).locator("button").click()
+    assert names(page) == sorted(names(page))
+
+
+def test_search_and_filters(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    page.fill("#search", "shan")
+    assert names(page) == ["Shan"]
+    page.fill("#search", "ไม่มี")
+    expect(page.locator("#premiums .status")).to_have_text("No language passes these filters.")
+    page.fill("#search", "தமிழ்")  # by its own name
+    assert names(page) == ["Tamil"]
+    page.fill("#search", "")
+    page.select_option("#filter-script", "Latn")
+    assert set(names(page)) == {"English", "French", "Swahili", "Vietnamese"}
+    page.select_option("#filter-family", "Indo-European")
+    assert set(names(page)) == {"English", "French"}
+    page.select_option("#filter-script", "")
+    page.select_option("#filter-family", "")
+    page.select_option("#filter-speakers", "-1000000")
+    assert "English" not in names(page)
+
+
+def test_cells_explain_themselves(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    page.fill("#search", "shan")
+    page.locator(f"{ROWS} td[data-t]").first.hover()
+    expect(page.locator("#tip")).to_contain_text("95 % interval")
+    page.locator(f"{ROWS} td.unk").first.hover()
+    expect(page.locator("#tip")).to_contain_text("of the tokens are UNK")
+    page.locator("#search").blur()  # in it, Escape empties the search
+    page.keyboard.press("Escape")
+    expect(page.locator("#tip")).to_be_hidden()
+
+
+def test_keyboard_alone(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    page.locator(".scroller").first.focus()
+    page.keyboard.press("Tab")  # the first heading of the table
+    page.keyboard.press("Enter")
+    assert page.locator(".heat thead th").first.get_attribute("aria-sort") == "ascending"
+    page.locator(f"{ROWS} td[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    cell = page.locator(":focus")
+    assert cell.get_attribute("data-t") == "0"
+    expect(page.locator("#tip")).to_be_visible()
+    assert cell.get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Enter")  # to the language of that row
+    expect(page.locator("#language")).to_be_in_viewport()
+    assert page.locator(".card-name").inner_text() == sorted(names(page))[1]
+
+
+def test_theme(open_page: Open, address: str) -> None:
+    page = open_page(address, color_scheme="light")
+
+    def ground() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = ground()
+    page.click("#theme")
+    assert ground() != light
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.click("#theme")
+    assert ground() == light
+    assert ground() != open_page(address, color_scheme="dark").evaluate(
+        "getComputedStyle(document.body).backgroundColor"
+    )
+
+
+def test_deep_links(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}#lang=amh_Ethi")
+    assert page.locator(".card-name").inner_text() == "Amharic"
+    expect(page.locator("#language h2")).to_be_in_viewport()
+    page.fill("#pick", "Tamil")
+    page.keyboard.press("Tab")
+    assert page.url.endswith("#lang=tam_Taml")
+    page.evaluate("location.hash = 'cost'")
+    expect(page.locator("#cost h2")).to_be_in_viewport()
+    page = open_page(f"{address}#vocabularies")
+    expect(page.locator("#vocabularies h2")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("name", ["premiums.csv", "coverage.csv", "premiums.tex", "jaccard.csv"])
+def test_downloads_are_the_runs_own_bytes(
+    open_page: Open, address: str, run_folder: Path, name: str
+) -> None:
+    page = open_page(address)
+    with page.expect_download() as download:
+        page.locator(f"#provenance button[data-file='{name}']").click()
+    assert download.value.suggested_filename == name
+    assert (
+        Path(download.value.path()).read_bytes()
+        == (run_folder / "audit" / "tables" / name).read_bytes()
+    )
+
+
+def test_every_table_can_be_downloaded(open_page: Open, address: str, run_folder: Path) -> None:
+    page = open_page(address)
+    offered = page.locator("#provenance button[data-file]").evaluate_all(
+        "all => all.map((one) => one.dataset.file)"
+    )
+    tables = (run_folder / "audit" / "tables").iterdir()
+    assert set(offered) == {p.name for p in tables if p.suffix in (".csv", ".tex")}
+
+
+def test_slider_moves_the_premium(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    shown = page.locator(".before-after .to")
+    assert shown.all_inner_texts() == ["2.0×", "1.5×"]
+    page.locator(".budget").fill("50")
+    assert shown.all_inner_texts() == ["9.0×", "4.8×"]
+    assert page.locator(".slider output").inner_text() == "50 new tokens"
+    page.locator(".budget").focus()
+    page.keyboard.press("Home")
+    assert shown.all_inner_texts() == ["16.0×", "8.0×"]
+
+
+def test_language_in_plain_words(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}#lang=shn_Mymr")
+    words = page.locator(".facts").inner_text()
+    assert "The text of one page in English takes" in words
+    assert "Best served by" in words and "GPT-4o, at" in words
+    assert "pages in English" in words and "BERT: what they cannot spell" in words
+    assert page.locator(".glyphs li").count() > 20
+    assert page.locator(".card-own").get_attribute("lang") == "shn-Mymr"
+
+
+def test_tokens_are_shown(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}#lang=ydd_Hebr")
+    texts = page.locator(".token-text")
+    expect(texts.first).to_have_attribute("dir", "rtl")
+    assert page.locator(".token-row").count() == 4
+    page = open_page(f"{address}#lang=shn_Mymr")
+    row = page.locator(".token-row", has_text="GPT-2/3")
+    expect(row.locator(".hex").first).to_have_text("E1")
+    heads = page.locator(".token-row .token-head").all_inner_texts()
+    assert any("UNK" in head for head in heads)
+    counted = row.locator(".hex, .tok").count()
+    assert f"{counted} tokens" in row.locator(".token-head").inner_text()
+
+
+def test_bundled_fonts_draw_the_rare_scripts(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    page.evaluate("document.fonts.ready")
+    for script, sample in (("Mymr", "ၵူၼ်း"), ("Ethi", "አማርኛ"), ("Tfng", "ⵜⴰⵎⴰ"), ("Vaii", "ꕙꔤ")):
+        loaded = page.evaluate(
+            "([font, text]) => document.fonts.load(font, text).then((all) => all.length)",
+            [f"16px 'tg-{script}'", sample],
+        )
+        assert loaded == 1, script
+
+
+def test_graft_scores(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    assert page.locator("#graft .score").count() >= 2
+    assert page.locator("#graft svg .tick-floor").count() == 2
+    label = page.locator("#graft article svg").get_attribute("aria-label") or ""
+    assert "Shan, distil: 0.8, floor 0.2, ceiling 0.95" in label
+
+
+def test_nothing_overflows_a_phone(open_page: Open, address: str) -> None:
+    page = open_page(address, viewport={"width": 375, "height": 800}, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.locator(f"{ROWS} td[data-t]").first.tap()
+    expect(page.locator("#tip")).to_be_visible()
+
+
+def test_prints_light_and_whole(open_page: Open, address: str) -> None:
+    page = open_page(address, color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(253, 252, 250)"
+    assert page.locator("#bar").is_hidden()
+    box = page.locator(".scroller").first
+    assert box.evaluate("box => box.scrollHeight - box.clientHeight") <= 1
+    assert len(page.pdf()) > 20_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_page: Open, address: str, axe: str, scheme: str) -> None:
+    page = open_page(address, color_scheme=scheme, bypass_csp=True)
+    page.evaluate(axe)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    grave = [
+        (one["id"], [node["target"] for node in one["nodes"]][:5])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert grave == []

@@ -1,0 +1,30 @@
+"""The playground: type, and see the tokens of every tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+Open = Callable[..., Page]
+
+
+def test_typing(open_page: Open, playground: str) -> None:
+    page = open_page(playground, requests=playground)
+    rows = page.locator("#playground .token-row")
+    expect(rows).to_have_count(3, timeout=20_000)
+    expect(rows.first.locator(".ratio")).to_contain_text("×")  # the example has its English
+    page.fill("#live-reference", "")
+    page.fill("#live-text", "hello <b>world</b>")
+    head = page.locator("#playground .token-row", has_text="GPT-2/3").locator(".token-head")
+    expect(head).to_contain_text("8 tokens")
+    expect(page.locator("#playground .token-text").first).to_have_text("hello <b>world</b>")
+    assert page.locator("#playground b").count() == 0
+    page.fill("#live-reference", "hello")
+    expect(head).to_contain_text("8.0×")
+    expect(page.locator("#playground .token-row.graft")).to_contain_text("OLMo 2")
+
+
+def test_page_is_there_too(open_page: Open, playground: str) -> None:
+    page = open_page(f"{playground}#lang=shn_Mymr", requests=playground)
+    assert page.locator(".card-name").inner_text() == "Shan"

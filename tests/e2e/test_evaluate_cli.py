@@ -1,0 +1,93 @@
+"""`tokengraft evaluate` on the embedded model, and downstream tasks from local files."""
+
+import importlib.util
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+pytest.importorskip("torch", reason="evaluating needs the model extra")
+pytest.importorskip("transformers", reason="evaluating needs the model extra")
+
+from tokengraft.cli.evaluate import evaluate, fidelity
+
+app = typer.Typer()
+app.command("evaluate")(evaluate)
+app.command("fidelity")(fidelity)
+
+
+def test_rootstock_against_itself_is_exact(tmp_path):
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app,
+        ["evaluate", "rootstock", "rootstock", "-l", "hin", "--lines", "3", "--positions", "60",
+         "--resamples", "50", "-o", str(out), "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    values = {row["metric"]: row["value"] for row in found["scores"]}
+    assert (values["aligned_cosine"], values["kl"], values["top1"]) == (1.0, 0.0, 1.0)
+    assert (values["pooled_cosine"], values["mutual_rank"]) == (1.0, 1.0)
+    assert values["continuation_excess"] == 0.0
+    assert found["base"] == "rootstock" and found["settings"]["window"] == 512
+    assert {"scores.csv", "evaluation.json", "fidelity.svg"} <= {p.name for p in out.iterdir()}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("lm_eval") is None,
+    reason="lm-evaluation-harness is not installed (pip install lm_eval)",
+)
+def test_a_task_from_local_files(tmp_path):
+    from tokengraft.errors import UsageError
+    from tokengraft.evaluating.harness import run_tasks
+
+    data = tmp_path / "capitals.jsonl"
+    questions = [
+        {"question": "The capital of France is", "choices": ["Paris", "bread"], "answer": 0},
+        {"question": "Water is", "choices": ["a stone", "wet"], "answer": 1},
+        {"question": "हिन्दी एक", "choices": ["भाषा है", "पत्थर है"], "answer": 0},
+    ]
+    data.write_text("".join(json.dumps(q) + "\n" for q in questions), encoding="utf-8")
+    (tmp_path / "capitals.yaml").write_text(
+        "task: tokengraft_capitals\n"
+        "dataset_path: json\n"
+        "dataset_kwargs:\n"
+        f"  data_files: {{test: {data}}}\n"
+        "test_split: test\n"
+        "output_type: multiple_choice\n"
+        "doc_to_text: '{{question}}'\n"
+        "doc_to_choice: '{{choices}}'\n"
+        "doc_to_target: '{{answer}}'\n"
+        "metric_list:\n"
+        "  - {metric: acc, aggregation: mean, higher_is_better: true}\n",
+        encoding="utf-8",
+    )
+    rows = run_tasks(
+        "rootstock", "rootstock", ["tokengraft_capitals"], include=tmp_path, device="cpu"
+    )
+    by_model = {row["model"]: row for row in rows if row["metric"] == "acc"}
+    assert by_model["base"]["value"] == by_model["graft"]["value"]
+    assert by_model["base"]["n"] == 3
+    assert 0 <= by_model["base"]["value"] <= 1
+    with pytest.raises(UsageError, match="no task 'nonsense'"):
+        run_tasks("rootstock", "rootstock", ["nonsense"])
+
+
+def test_without_the_harness_the_message_says_what_to_do(monkeypatch):
+    import sys
+
+    from tokengraft.evaluating.harness import MissingHarness, run_tasks
+
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(MissingHarness, match="pip install lm_eval"):
+        run_tasks("rootstock", "rootstock", ["x"])
+
+
+def test_fidelity_explains_itself_and_refuses_what_is_not_there():
+    done = CliRunner().invoke(app, ["fidelity", "--help"])
+    assert done.exit_code == 0 and "--corpus" in done.output
+    done = CliRunner().invoke(
+        app, ["fidelity", "--model", "rootstock", "--corpus", "udhr", "-l", "x"]
+    )
+    assert done.exit_code == 1

@@ -1,0 +1,154 @@
+"""Planning and inserting through the command line and the public function."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tokenizers import Tokenizer
+
+from tokengraft.corpus import load
+from tokengraft.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.planning.run import insert_plan, plan, read_plan
+from tokengraft.reproduce.shares import new_token_share
+from tokengraft.tokenizer.as_json import as_json
+from tokengraft.tokenizer.catalog import find
+
+
+def tokengraft(*args):
+    return subprocess.run(
+        [sys.executable, "-m", "tokengraft.cli.main", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Shan on GPT-2 (the smallest bundled byte-level tokenizer), from half of the UDHR."""
+    folder = tmp_path_factory.mktemp("plan")
+    result = plan("gpt2", ["shn"], budget=120)
+    result.save(folder)
+    return result, folder
+
+
+def test_the_plan_buys_what_it_says(planned):
+    """The premium after, measured again with the inserted tokenizer, is the promised one."""
+    result, folder = planned
+    outcome = result.plan.languages["shn_Mymr"]
+    assert outcome.premium_before > 15
+    assert outcome.premium_after < outcome.premium_before / 3
+    corpus = load("udhr").select(["eng_Latn", "shn_Mymr"])
+    pairs = list(zip(corpus.texts["shn_Mymr"], corpus.texts["eng_Latn"], strict=True))[1::2]
+    pairs = [(a, b) for a, b in pairs if a and b]
+    out = insert_plan("gpt2", folder, folder / "tokenizer")
+    new = Tokenizer.from_file(str(out / "tokenizer.json"))
+    ratios = [len(new.encode(a)) / len(new.encode(b)) for a, b in pairs]
+    assert sum(ratios) / len(ratios) == pytest.approx(outcome.premium_after)
+
+
+def test_the_plan_is_deterministic_and_comes_back(planned, tmp_path):
+    result, folder = planned
+    again = plan("gpt2", ["shn_Mymr"], budget=120)
+    assert again.plan == result.plan == read_plan(folder)
+    again.save(tmp_path)
+    for name in ("plan.json", "figures/curve.svg", "figures/curve.png", "tables/curve.csv"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_no_line_of_the_declaration_gets_longer_in_any_language(planned):
+    _, folder = planned
+    out = insert_plan("gpt2", folder / "plan.json", folder / "check")
+    new = Tokenizer.from_file(str(out / "tokenizer.json"))
+    base = Tokenizer.from_str(json.dumps(as_json(find("gpt2"))))
+    udhr = load("udhr")
+    scripts = {"mya_Mymr", "mnw_Mymr", "shn_Mymr"}
+    for code in udhr.languages:
+        lines = udhr.lines(code)
+        old_ids = [e.ids for e in base.encode_batch_fast(lines)]
+        new_ids = [e.ids for e in new.encode_batch_fast(lines)]
+        assert all(len(b) <= len(a) for a, b in zip(old_ids, new_ids, strict=True)), code
+        if code not in scripts:
+            assert old_ids == new_ids, code
+        assert new.decode_batch(new_ids) == base.decode_batch(old_ids)
+
+
+def test_transformers_loads_the_inserted_tokenizer(planned):
+    from transformers import AutoTokenizer
+
+    _, folder = planned
+    out = insert_plan("gpt2", folder, folder / "auto")
+    loaded = AutoTokenizer.from_pretrained(out)
+    line = load("udhr").lines("shn_Mymr")[1]
+    expected = Tokenizer.from_file(str(out / "tokenizer.json")).encode(line).ids
+    assert loaded(line, add_special_tokens=False)["input_ids"] == expected
+    assert loaded.decode(expected) == line
+
+
+def test_command_line(tmp_path):
+    text = "\n".join(load("udhr").lines("amh_Ethi")).encode()
+    (tmp_path / "amh.txt.gz").write_bytes(gzip.compress(text))
+    ran = tokengraft(
+        *("plan", "gpt2", "-l", "amh", "--text", tmp_path / "amh.txt.gz", "--budget", 60),
+        *("--mode", "characters", "-o", tmp_path / "plan"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "0 of" in ran.stdout and "amh_Ethi" in ran.stdout
+    inserted = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new", "--json")
+    assert json.loads(inserted.stdout)["new_tokens"] > 20
+    again = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new")
+    assert again.returncode == 2 and "exists already" in again.stderr
+    wrong = tokengraft("insert", "cl100k_base", tmp_path / "plan", "-o", tmp_path / "other")
+    assert wrong.returncode == 1 and "plan again" in wrong.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_paper_mode_warns_how_much_longer(tmp_path):
+    ran = tokengraft("plan", "llama-3", "-l", "hin", "--mode", "paper", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert "longer" in ran.stderr
+    outcome = json.loads(ran.stdout)["languages"]["hin_Deva"]
+    assert outcome["planning_after"] > 1.5 * outcome["planning_before"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "gpt2"], "--language"),
+        (["plan", "gpt2", "-l", "shn", "-l", "tam", "--text", "a.txt"], "CODE=a.txt"),
+        (["plan", "gpt2", "-l", "shn", "--text", "tam_Taml=a.txt"], "is not planned for"),
+        (["plan", "gpt2", "-l", "shn", "--text", "nowhere.txt"], "no such file"),
+        (["plan", "gpt2", "-l", "shn", "--mode", "magic"], "magic"),
+    ],
+)
+def test_usage_mistakes(arguments, message):
+    ran = tokengraft(*arguments)
+    assert ran.returncode == 2, ran.stderr
+    assert message in " ".join(ran.stderr.split())
+
+
+def test_bad_text_and_plans_are_clear_errors(tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CorpusError, match=r"bad\.txt"):
+        plan("gpt2", ["shn"], {"shn_Mymr": [tmp_path / "bad.txt"]}, budget=5)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(CorpusError, match="no line of text"):
+        plan("gpt2", ["shn"], {"shn_Mymr": [tmp_path / "empty.txt"]}, budget=5)
+    with pytest.raises(UsageError, match="no text for shn_Mymr"):
+        plan("gpt2", ["shn"], {}, budget=5)
+    (tmp_path / "plan.json").write_text("[1]")
+    with pytest.raises(TokengraftError, match="no plan"):
+        read_plan(tmp_path)
+
+
+def test_new_token_share_of_the_paper(flores):
+    verdict = new_token_share(flores)
+    assert verdict.line == "28 of 28 reproduced"
+    shares = [cell for cell in verdict.cells if cell.column == "percent_new"]
+    assert len(shares) == 12 and all(cell.verdict == "reproduced" for cell in shares)

@@ -1,0 +1,97 @@
+"""The paper's methods against scikit-learn's estimators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengraft.deriving.knn import KNN
+from tokengraft.deriving.linear import Linear
+from tokengraft.deriving.local_linear import LocalLinear
+from tokengraft.deriving.neighbours import nearest
+
+neighbors = pytest.importorskip("sklearn.neighbors")
+linear_model = pytest.importorskip("sklearn.linear_model")
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    generator = np.random.default_rng(1)
+    hidden = generator.normal(size=(600, 40)).astype(np.float32)
+    rows = generator.normal(size=(600, 40)).astype(np.float32)
+    queries = generator.normal(size=(50, 40)).astype(np.float32)
+    queries[:5] = hidden[[3, 77, 200, 401, 599]]  # exact hits
+    hidden[10] = hidden[77]  # a hit twice over
+    return hidden, rows, queries
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 10])
+def test_knn_is_kneighborsregressor_by_distance(arrays, k):
+    hidden, rows, queries = (array.astype(np.float64) for array in arrays)
+    theirs = neighbors.KNeighborsRegressor(k, weights="distance", algorithm="brute")
+    expected = theirs.fit(hidden, rows).predict(queries)
+    found = KNN(k).fit(*arrays[:2]).derive(arrays[2])
+    keep = np.ones(len(queries), bool)
+    keep[1] = k > 1  # two anchors at distance 0: which one is first is anyone's choice
+    assert np.allclose(found[keep], expected[keep], atol=1e-5)
+
+
+def test_linear_is_linearregression(arrays):
+    hidden, rows, queries = (array.astype(np.float64) for array in arrays)
+    expected = linear_model.LinearRegression().fit(hidden, rows).predict(queries)
+    assert np.allclose(Linear().fit(*arrays[:2]).derive(arrays[2]), expected, atol=1e-5)
+
+
+def test_linear_with_fewer_anchors_than_dimensions_is_the_minimum_norm_one(arrays):
+    hidden, rows, queries = (array.astype(np.float64) for array in arrays)
+    expected = linear_model.LinearRegression().fit(hidden[:25], rows[:25]).predict(queries)
+    found = Linear().fit(arrays[0][:25], arrays[1][:25]).derive(arrays[2])
+    assert np.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 10])
+def test_local_linear_is_weighted_linearregression(arrays, k):
+    hidden, rows, queries = (array.astype(np.float64) for array in arrays)
+    found = LocalLinear(k).fit(*arrays[:2]).derive(arrays[2])
+    distances, index = nearest(arrays[2], arrays[0], k)
+    for n, query in enumerate(queries):
+        near = index[n]
+        theirs = linear_model.LinearRegression()
+        theirs.fit(hidden[near], rows[near], sample_weight=np.exp(-distances[n]))
+        assert np.allclose(found[n], theirs.predict(query[None])[0], atol=1e-5), n
+
+
+def test_local_linear_survives_distances_at_which_exp_underflows(arrays):
+    hidden, rows, queries = arrays
+    found = LocalLinear(5).fit(hidden * 1e4, rows).derive(queries * 1e4)
+    assert np.isfinite(found).all()
+
+
+def test_neighbours_are_those_of_a_brute_search(arrays):
+    hidden, _, queries = arrays
+    theirs = neighbors.NearestNeighbors(n_neighbors=10, algorithm="brute")
+    expected, _ = theirs.fit(hidden.astype(np.float64)).kneighbors(queries.astype(np.float64))
+    distances, _ = nearest(queries, hidden, 10, block=64)
+    assert np.allclose(distances, expected, atol=1e-6)
+    assert distances[0, 0] == 0.0
+
+
+def test_the_gpu_search_run_on_a_cpu_finds_the_same(arrays, monkeypatch):
+    torch = pytest.importorskip("torch")
+    hidden, _, queries = arrays
+    expected = nearest(queries, hidden, 10)
+    streamed = nearest(queries, hidden, 10, block=64, device="cpu:0")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
+    from tokengraft.deriving import neighbours
+
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_a, **_k: self)
+    monkeypatch.setattr(torch, "full", _on_cpu(torch.full))
+    monkeypatch.setattr(torch, "zeros", _on_cpu(torch.zeros))
+    held = neighbours.nearest(queries, hidden, 10, block=64, device="cuda")
+    for found in (streamed, held):
+        assert np.allclose(found[0], expected[0], atol=1e-6)
+        assert np.array_equal(found[1], expected[1])
+
+
+def _on_cpu(make):
+    return lambda *args, **named: make(*args, **{**named, "device": "cpu"})

@@ -1,0 +1,286 @@
+"""Distillation on a tiny random model: it learns, resumes exactly, and touches nothing old."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+
+from tokengraft.deriving import (  # noqa: E402
+    Backbone,
+    Distiller,
+    Reader,
+    Recipe,
+    bridge,
+    derive_rows,
+    part_states,
+)
+from tokengraft.deriving.adam import RowAdam  # noqa: E402
+from tokengraft.deriving.divergence import Head, compare, divergence  # noqa: E402
+from tokengraft.deriving.text import choose, cut, is_held_out, read_lots  # noqa: E402
+from tokengraft.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.tokenizer import load  # noqa: E402
+from tokengraft.tokenizer.align import Aligner  # noqa: E402
+
+RECIPE = Recipe(steps=24, passages=8, check_every=8, warmup=2, patience=0)
+WORDS = ["ab", "ba", "abba", "cab", "dab", "bad", "cad"]
+MERGES = [("a", "b"), ("b", "a"), ("c", "ab"), ("ab", "ba"), ("d", "ab")]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Models this small gain nothing from threads and lose much on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tokenizer(count: int) -> dict:
+    vocab = {char: n for n, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    for left, right in MERGES[:count]:
+        vocab[left + right] = len(vocab)
+    pipeline = Tokenizer(models.BPE(vocab, MERGES[:count]))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = decoders.ByteLevel()
+    return json.loads(pipeline.to_str())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=264, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, head_dim=8, tie_word_embeddings=True,
+        initializer_range=0.3,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer(0)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def parts():
+    ids = tokenizer(0)["model"]["vocab"]
+    return [[ids[char] for char in left + right] for left, right in MERGES]
+
+
+@pytest.fixture(scope="module")
+def lines():
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(WORDS, 12)) for _ in range(120)]
+
+
+@pytest.fixture
+def setting(folder, parts, lines):
+    old = load(folder)
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
+    backbone = Backbone.load(folder)
+    lots = read_lots(lines, Aligner(old, new), 256, held_out=0.2)
+    start = part_states(backbone, parts, [0])[0]
+    return Reader(backbone, 256), lots, start, bridge.features(backbone, parts)
+
+
+def test_divergence_is_kl_with_its_gradient():
+    torch.manual_seed(0)
+    weight = torch.randn(50, 8)
+    for head in (Head(weight), Head(weight, torch.randn(50)), Head(weight, cap=3.0)):
+        old = torch.randn(11, 8)
+        new = torch.randn(11, 8, requires_grad=True)
+        p = torch.log_softmax(head.logits(old), -1)
+        q = torch.log_softmax(head.logits(new), -1)
+        expected = (p.exp() * (p - q)).sum(-1)
+        (slope,) = torch.autograd.grad((expected * torch.arange(11)).sum(), new)
+        found = divergence(new, old, head)
+        (ours,) = torch.autograd.grad((found * torch.arange(11)).sum(), new)
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert torch.allclose(ours, slope, atol=1e-4)
+        assert compare(old, old, head)[0].abs().max() < 1e-6
+        assert compare(old, old, head)[1].all()
+
+
+def test_rows_that_a_step_does_not_see_stay():
+    rows = torch.zeros(4, 3)
+    adam = RowAdam(rows)
+    for _ in range(3):
+        adam.step(rows, torch.ones(4, 3), torch.tensor([1, 3]), 0.1)
+    assert (rows[[0, 2]] == 0).all()
+    assert torch.allclose(rows[[1, 3]], torch.full((2, 3), -0.3), atol=1e-5)
+
+
+def test_row_adam_is_adam_when_every_row_is_seen():
+    torch.manual_seed(0)
+    grads = torch.randn(5, 4, 3)
+    theirs = torch.nn.Parameter(torch.zeros(4, 3))
+    optimiser = torch.optim.Adam([theirs], lr=0.1, betas=(0.9, 0.98), eps=1e-12)
+    rows = torch.zeros(4, 3)
+    adam = RowAdam(rows)
+    for grad in grads:
+        theirs.grad = grad.clone()
+        optimiser.step()
+        adam.step(rows, grad, torch.arange(4), 0.1)
+    assert torch.allclose(rows, theirs.detach(), atol=1e-6)
+
+
+def test_readers_agree_where_nothing_is_new(setting):
+    reader, lots, start, _ = setting
+    same = [replace(one, new=one.old, new_at=one.old_at) for one in lots.held_out[:4]]
+    rows = torch.from_numpy(start)
+    assert torch.allclose(reader.new(same, rows), reader.old(same), atol=1e-5)
+
+
+def test_it_learns_and_leaves_the_model_alone(setting):
+    reader, lots, start, phi = setting
+    before = {n: p.clone() for n, p in reader.backbone.model.state_dict().items()}
+    first = start.copy()
+    out = Distiller(reader, lots, start, replace(RECIPE, steps=80), phi).run()
+    assert out.score.kl < 0.7 * out.start.kl
+    assert np.array_equal(start, first)
+    assert all(torch.equal(before[n], p) for n, p in reader.backbone.model.state_dict().items())
+    assert out.rows.shape == start.shape
+    assert out.rows.dtype == np.float32
+
+
+@pytest.mark.parametrize("share", [0.0, 0.36])
+def test_resumed_run_gives_the_same_rows(setting, tmp_path, share):
+    reader, lots, start, phi = setting
+    recipe = replace(RECIPE, share=share)
+    whole = Distiller(reader, lots, start, recipe, phi).run()
+
+    def stop(check):
+        if check.step == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Distiller(reader, lots, start, recipe, phi, tmp_path).run(stop)
+    checks = []
+    again = Distiller(reader, lots, start, recipe, phi, tmp_path).run(checks.append)
+    assert [check.step for check in checks] == [24]
+    assert again.steps == whole.steps == 24
+    assert np.allclose(again.rows, whole.rows, atol=1e-6)
+    assert [c.step for c in again.curve] == [8, 16, 24]
+
+
+def test_seed_decides(setting):
+    reader, lots, start, phi = setting
+    rows = [
+        Distiller(reader, lots, start, replace(RECIPE, seed=seed), phi).run().rows
+        for seed in (0, 0, 1)
+    ]
+    assert np.array_equal(rows[0], rows[1])
+    assert not np.array_equal(rows[0], rows[2])
+
+
+def test_no_better_score_ends_the_run(setting):
+    reader, lots, start, phi = setting
+    recipe = replace(RECIPE, learning_rate=0.0, steps=400, check_every=2, patience=2)
+    out = Distiller(reader, lots, start, recipe, phi).run()
+    assert out.steps < 400
+    assert "no longer better" in out.stopped
+    assert out.score.kl <= out.start.kl
+
+
+def test_time_budget_ends_the_run(setting):
+    reader, lots, start, phi = setting
+    recipe = replace(RECIPE, steps=10**6, max_minutes=0.01)
+    out = Distiller(reader, lots, start, recipe, phi).run()
+    assert out.stopped == "max_minutes"
+    assert out.seconds < 20
+
+
+def test_lines_are_held_out_by_their_own_hash(lines):
+    share = np.mean([is_held_out(f"{n} {line}", 0.2) for n in range(20) for line in lines])
+    assert 0.15 < share < 0.25
+
+
+def test_lots_do_not_overlap(setting):
+    _, lots, _, _ = setting
+    train = {one.new.tobytes() for one in lots.train}
+    assert not train & {one.new.tobytes() for one in lots.held_out}
+
+
+def test_cut_keeps_every_character():
+    line = "ab cde fgh " * 20
+    passages = cut(line, 25)
+    assert "".join(passages).strip() == line.strip()
+    assert max(map(len, passages)) <= 25
+    assert cut("x" * 60, 25) == ["x" * 25, "x" * 25, "x" * 10]
+
+
+def test_choose_prefers_tokens_not_seen_yet(setting):
+    _, lots, _, _ = setting
+    total = sum(len(one.old) for one in lots.train)
+    few = choose(lots.train, 256, total / 4, seed=0)
+    assert sum(len(lots.train[n].old) for n in few) <= total / 4
+    held = {t for n in few for t in lots.train[n].new.tolist() if t >= 256}
+    assert held == {t for one in lots.train for t in one.new.tolist() if t >= 256}
+
+
+def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
+    free = derive_rows(folder, parts)
+    assert free.rows.shape == (5, 16)
+    assert free.held_out is None
+    assert any(free.method in note for note in free.notes)
+    new = tokenizer(len(MERGES))
+    made = derive_rows(folder, parts, text=lines, tokenizer=new, recipe=RECIPE, seed=3, steps=16)
+    assert made.method == "distil"
+    assert made.params["seed"] == 3
+    assert made.params["steps"] == 16
+    assert made.held_out.kl < made.start.kl
+
+
+@pytest.mark.parametrize(
+    "method", ["mean", "mean-late", "mean-bytes", "last-part", "mean-calibrated", "knn", "linear",
+               "local-linear", "ridge", "procrustes", "context"]
+)  # fmt: skip
+def test_every_method_by_name(folder, parts, lines, method):
+    made = derive_rows(
+        folder, parts, method, layer=1, k=3, text=lines, tokenizer=tokenizer(len(MERGES))
+    )
+    assert made.rows.shape == (5, 16)
+    assert made.method == method
+
+
+def test_errors_say_what_to_do(folder, parts, lines):
+    with pytest.raises(UsageError, match=r"Did you mean.*distil"):
+        derive_rows(folder, parts, "distill")
+    with pytest.raises(UsageError, match="text and the new tokenizer"):
+        derive_rows(folder, parts, "distil")
+    with pytest.raises(UsageError, match="parts"):
+        derive_rows(folder, [[9999]], "mean")
+    with pytest.raises(CorpusError, match="more text"):
+        derive_rows(folder, parts, text=["xyz"], tokenizer=tokenizer(len(MERGES)))
+
+
+ROOTSTOCK = Path(str(resources.files("tokengraft"))) / "assets" / "rootstock"
+
+
+@pytest.mark.slow
+def test_rootstock_gets_closer_within_a_minute():
+    if not (ROOTSTOCK / "model.safetensors").is_file():
+        pytest.skip("rootstock is not in the package yet")
+    from tokengraft.corpus import udhr
+    from tokengraft.planning import insert, plan_tokens
+
+    corpus = udhr.load()
+    lines = list(corpus.lines("amh_Ethi"))
+    source = json.loads((ROOTSTOCK / "tokenizer.json").read_text(encoding="utf-8"))
+    plan = plan_tokens(source, {"amh_Ethi": lines}, budget=60)
+    chosen = [token.parts for token in plan.tokens]
+    made = derive_rows(
+        ROOTSTOCK, chosen, text=lines, tokenizer=insert(source, plan),
+        recipe=Recipe(steps=24, passages=8, check_every=12, warmup=4), characters=60,
+    )  # fmt: skip
+    assert made.held_out.kl < 0.8 * made.start.kl

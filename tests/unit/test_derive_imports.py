@@ -1,0 +1,41 @@
+"""What can be imported without torch, and what says that it is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+sys.modules["torch"] = None
+sys.modules["transformers"] = None
+import tokengraft.deriving as derive
+from tokengraft.errors import MissingExtra
+derive.METHODS, derive.KNN, derive.Linear, derive.LocalLinear, derive.Procrustes, derive.grid
+for name in ("Distiller", "Reader", "judge"):
+    try:
+        getattr(derive, name)
+    except MissingExtra as error:
+        assert "tokengraft[model]" in str(error)
+    else:
+        raise SystemExit(f"{name} came without torch")
+try:
+    derive.derive_rows(".", [[1]])
+except MissingExtra:
+    print("fine")
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_arrays_need_no_torch_and_models_say_so():
+    assert run(CODE).strip() == "fine"
+
+
+def test_importing_derive_is_light():
+    code = "import sys, tokengraft.deriving; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    assert run(code).strip() == "[]"

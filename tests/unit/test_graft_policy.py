@@ -1,0 +1,211 @@
+"""Output policies: what plain `generate` emits, and what the pooling processor does."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_graft_tiny import (
+    BUDGET,
+    edit,
+    load,
+    make,
+    new_rows,
+    parts,
+    plan,
+    texts,
+    tokenizer_json,
+    torch,
+)
+
+from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.grafting.export import export
+from tokengraft.grafting.policy import check_policy, generation_config, removable
+from tokengraft.grafting.run import Rows, graft, logits_processor
+from tokengraft.planning import insert
+
+OLD = 320
+NEW = range(OLD, OLD + BUDGET)
+LINES = [line for lines in texts().values() for line in lines]
+
+
+def loud_rows() -> Any:
+    """New rows that would win nearly every step of a tied model."""
+    return new_rows() * 40
+
+
+def generated(folder: Path, **options: Any) -> list[int]:
+    inputs = torch.tensor([[5, 77, 130, 41]])
+    mask = torch.ones_like(inputs)
+    settings = {"max_new_tokens": 40, "do_sample": False, **options}
+    ids: list[int] = load(folder).generate(inputs, attention_mask=mask, **settings)[0, 4:].tolist()
+    return ids
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("policy") / "base", "llama-tied")
+
+
+def grow(base: Path, out: Path, rows: Any, policy: Any, **options: Any) -> Path:
+    tokenizer = insert(json.loads(tokenizer_json()), plan())
+    export(base, tokenizer, rows, out, parts=parts(), policy=policy, **options)
+    return out
+
+
+def test_input_only_generates_as_the_base_does(tied: Path, tmp_path: Path) -> None:
+    out = grow(tied, tmp_path / "out", loud_rows(), "input-only")
+    shared = grow(tied, tmp_path / "shared", loud_rows(), "shared")
+    assert any(i in NEW for i in generated(shared)), "the rows are loud enough to show a leak"
+    assert generated(out) == generated(tied)
+    assert generated(out, num_beams=3) == generated(tied, num_beams=3)
+
+
+def test_input_only_samples_from_the_bases_distribution(tied: Path, tmp_path: Path) -> None:
+    out = grow(tied, tmp_path / "out", loud_rows(), "input-only")
+    found = []
+    for folder in (tied, out):
+        torch.manual_seed(3)
+        inputs = torch.tensor([[5, 77]])
+        result = load(folder).generate(
+            inputs, attention_mask=torch.ones_like(inputs), do_sample=True, max_new_tokens=1,
+            return_dict_in_generate=True, output_scores=True, top_k=0,
+        )  # fmt: skip
+        found.append(torch.softmax(result.scores[0][0], -1))
+    assert torch.allclose(found[0], found[1][:OLD], atol=1e-6)
+    assert float(found[1][OLD:].sum()) == 0
+
+
+def test_settings_of_the_base_survive(tied: Path, tmp_path: Path) -> None:
+    """A base without a generation config keeps its settings in config.json."""
+    base = make(tmp_path / "base", "llama-tied")
+    (base / "generation_config.json").unlink()
+    out = grow(base, tmp_path / "out", loud_rows(), "input-only")
+    settings = json.loads((out / "generation_config.json").read_text())
+    assert settings["eos_token_id"] == 0
+    assert settings["suppress_tokens"] == list(NEW)
+    assert generated(out) == generated(base)
+
+
+def test_a_generation_config_made_from_the_model_is_not_thrown_away(tmp_path: Path) -> None:
+    """`_from_model_config` lets transformers 4 rebuild it, and so lose the barred ids."""
+    base = make(tmp_path / "base", "llama-tied")
+    edit(base / "config.json", lambda value: {**value, "temperature": 0.7})
+    edit(base / "generation_config.json", lambda value: {**value, "_from_model_config": True})
+    out = grow(base, tmp_path / "out", loud_rows(), "input-only")
+    assert not any(i in NEW for i in generated(out))
+
+
+def test_barred_ids_join_those_of_the_base() -> None:
+    new = generation_config({"suppress_tokens": [7], "eos_token_id": 0}, {}, [9, 8])
+    assert new == {"suppress_tokens": [7, 8, 9], "renormalize_logits": True, "eos_token_id": 0}
+    assert generation_config(None, {}, []) is None
+
+
+def test_an_untied_head_never_prefers_a_new_token_even_without_generate(tmp_path: Path) -> None:
+    base = make(tmp_path / "base", "llama-untied")
+    out = grow(base, tmp_path / "out", loud_rows(), "input-only")
+    with torch.no_grad():
+        logits = load(out)(input_ids=torch.randint(0, OLD, (8, 50))).logits
+    assert not (logits.argmax(-1) >= OLD).any()
+    share = torch.softmax(logits, -1)[..., OLD:].sum(-1)
+    assert float(share.max()) <= BUDGET / (OLD + BUDGET) + 1e-6
+
+
+def test_a_biased_head_puts_new_tokens_out_of_reach(tmp_path: Path) -> None:
+    base = make(tmp_path / "base", "phi-biased")
+    out = grow(base, tmp_path / "out", loud_rows(), "input-only")
+    with torch.no_grad():
+        logits = load(out)(input_ids=torch.randint(0, OLD, (2, 30))).logits
+    assert float(torch.softmax(logits, -1)[..., OLD:].max()) == 0
+
+
+def test_shared_takes_the_mean_of_the_parts_or_the_rows_given(tmp_path: Path) -> None:
+    base = make(tmp_path / "base", "llama-untied")
+    head = load(base).lm_head.weight.detach().numpy()
+    out = grow(base, tmp_path / "mean", new_rows(), "shared")
+    expected = np.stack([head[list(group)].mean(0) for group in parts()])
+    assert np.allclose(load(out).lm_head.weight[OLD:].detach().numpy(), expected, atol=1e-6)
+    out = grow(base, tmp_path / "given", new_rows(), "shared", head=new_rows(seed=5))
+    assert np.array_equal(load(out).lm_head.weight[OLD:].detach().numpy(), new_rows(seed=5))
+    assert "suppress_tokens" not in json.loads((out / "generation_config.json").read_text())
+
+
+def test_only_unused_pieces_of_several_bytes_inside_characters_are_removable() -> None:
+    pieces = [b"\xe1", b"\xe1\x80", b"\x80\x81", b"ab", "é".encode(), b" \xe1"]
+    groups = [(0, 1), (2, 3, 4), (5,)]
+    assert removable(groups, pieces, emitted=()) == (1, 2, 5)
+    assert removable(groups, pieces, emitted=(2,)) == (1, 5)
+
+
+def test_removed_pieces_are_barred_and_new_tokens_are_not(tied: Path, tmp_path: Path) -> None:
+    out = grow(tied, tmp_path / "out", loud_rows(), "remove", removed=(300, 301))
+    settings = json.loads((out / "generation_config.json").read_text())
+    assert settings["suppress_tokens"] == [300, 301]
+
+
+def test_unknown_policies_and_stray_biases(tied: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean input-only"):
+        check_policy("inputonly")
+    with pytest.raises(UsageError, match="belongs to winner-takes-all"):
+        graft(tied, plan(), tmp_path / "out", rows=new_rows(), bias=1.0)
+
+
+def pooled(
+    probabilities: list[float], new: list[int], first: list[int], bias: float
+) -> list[float]:
+    from tokengraft.grafting.processor import WinnerTakesAll
+
+    scores = torch.log(torch.tensor([probabilities]))
+    result = WinnerTakesAll(new, first, bias)(torch.zeros(1, 1, dtype=torch.long), scores)
+    return [round(value, 6) for value in result.exp()[0].tolist()]
+
+
+def test_the_larger_of_a_part_and_its_tokens_takes_all() -> None:
+    # ids: 0 and 1 old parts, 2 other; 3 and 4 new from part 0, 5 new from part 1
+    new, first = [3, 4, 5], [0, 0, 1]
+    part_wins = pooled([0.3, 0.1, 0.1, 0.2, 0.1, 0.2], new, first, 0.0)
+    assert part_wins == [0.6, 0.0, 0.1, 0.0, 0.0, 0.3]
+    token_wins = pooled([0.1, 0.2, 0.1, 0.3, 0.2, 0.1], new, first, 0.0)
+    assert token_wins == [0.0, 0.3, 0.1, 0.4, 0.2, 0.0]
+    biased = pooled([0.3, 0.1, 0.1, 0.2, 0.1, 0.2], new, first, math.log(2))
+    assert biased == [0.0, 0.0, 0.1, 0.5, 0.1, 0.3]
+    equal = pooled([0.1, 0.2, 0.1, 0.2, 0.2, 0.2], new, first, 0.0)
+    assert equal == [0.0, 0.4, 0.1, 0.3, 0.2, 0.0]
+
+
+def test_pooling_keeps_the_mass_and_survives_minus_infinity() -> None:
+    from tokengraft.grafting.processor import WinnerTakesAll
+
+    torch.manual_seed(0)
+    scores = torch.randn(4, 60)
+    scores[1, 40:] = -torch.inf
+    scores[2, :30] = -torch.inf
+    processor = WinnerTakesAll(range(40, 60), [i % 7 for i in range(20)], 0.5)
+    result = processor(torch.zeros(4, 1, dtype=torch.long), scores)
+    assert torch.allclose(result.exp().sum(-1), torch.ones(4), atol=1e-5)
+    assert not torch.isnan(result).any()
+
+
+def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> None:
+    out = graft(
+        tied, plan(), tmp_path / "out", rows=Rows(loud_rows(), "loud"), check=LINES,
+        policy="winner-takes-all", bias=-1e9,
+    ).folder  # fmt: skip
+    assert any(i in NEW for i in generated(out))
+    never = generated(out, logits_processor=logits_processor(out))
+    assert not any(i in NEW for i in never)
+    always = generated(out, logits_processor=logits_processor(out, bias=0.0))
+    assert any(i in NEW for i in always)
+
+
+def test_a_processor_needs_a_grafted_model(tied: Path) -> None:
+    with pytest.raises(TokengraftError, match="no grafted model"):
+        logits_processor(tied)

@@ -1,0 +1,177 @@
+"""Each invariant broken on purpose, one at a time, and seen by its own check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_graft_tiny import copy, edit, make, new_rows, plan, texts
+
+from tokengraft.grafting.run import Rows, graft
+from tokengraft.grafting.verify import Report, check_lines, verify
+from tokengraft.grafting.weights import read_checkpoint
+
+OLD = 320
+ROWS = 384  # 40 padding rows stay behind the new ones
+LINES = [line for lines in texts().values() for line in lines]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("verify") / "base", "llama-untied", rows=ROWS)
+
+
+@pytest.fixture(scope="module")
+def sound(base: Path) -> Path:
+    done = graft(base, plan(), base.parent / "sound", rows=Rows(new_rows(), "random"), check=LINES)
+    assert done.report is not None
+    assert [check.name for check in done.report.checks] == [
+        "old weights", "round trip", "untouched text", "no dead rows", "preserved", "loads",
+        "output policy", "manifest",
+    ]  # fmt: skip
+    return done.folder
+
+
+def failures(report: Report) -> set[str]:
+    return {check.name for check in report.checks if not check.passed} - {"manifest"}
+
+
+def flip(folder: Path, name: str, row: int = 0) -> None:
+    """Change one byte of a tensor's row."""
+    checkpoint = read_checkpoint(folder)
+    tensor = checkpoint.tensors[name]
+    shard = checkpoint.shard_of(tensor)
+    raw = bytearray(shard.path.read_bytes())
+    raw[shard.start + tensor.begin + row * tensor.row_bytes] ^= 1
+    shard.path.write_bytes(raw)
+
+
+def zero(folder: Path, row: int) -> None:
+    checkpoint = read_checkpoint(folder)
+    tensor = checkpoint.tensors["model.embed_tokens.weight"]
+    path = checkpoint.shard_of(tensor).path
+    raw = bytearray(path.read_bytes())
+    at = checkpoint.shards[0].start + tensor.begin + row * tensor.row_bytes
+    raw[at : at + tensor.row_bytes] = bytes(tensor.row_bytes)
+    path.write_bytes(raw)
+
+
+def in_tokenizer(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "tokenizer.json", change)
+
+
+def in_file(name: str, **values: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / name, lambda value: {**value, **values})
+
+
+def lose_old_merge(value: dict[str, Any]) -> None:
+    del value["model"]["merges"][0]
+
+
+def swap_ids(value: dict[str, Any]) -> None:
+    vocab = value["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+
+
+def lose_new_merge(value: dict[str, Any]) -> None:
+    del value["model"]["merges"][-1]
+
+
+def break_decoder(value: dict[str, Any]) -> None:
+    value["decoder"] = {"type": "Fuse"}
+
+
+BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "1 another tensor": ("old weights", lambda d: flip(d, "model.norm.weight")),
+    "1 an old row": ("old weights", lambda d: flip(d, "model.embed_tokens.weight", OLD - 1)),
+    "1 an old row of the head": ("old weights", lambda d: flip(d, "lm_head.weight", 5)),
+    "2 a line is longer": ("round trip", in_tokenizer(lose_old_merge)),
+    "2 text comes back changed": ("round trip", in_tokenizer(break_decoder)),
+    "3 an old id moved": ("untouched text", in_tokenizer(swap_ids)),
+    "4 a token is never emitted": ("no dead rows", in_tokenizer(lose_new_merge)),
+    "4 a row is empty": ("no dead rows", lambda d: zero(d, OLD + 3)),
+    "5 tying": ("preserved", in_file("config.json", tie_word_embeddings=True)),
+    "5 a special id": ("preserved", in_file("config.json", eos_token_id=7)),
+    "5 chat template": ("preserved", in_file("tokenizer_config.json", chat_template="{{ 1 }}")),
+    "5 a padding row": ("preserved", lambda d: flip(d, "model.embed_tokens.weight", ROWS - 1)),
+    "6 code of its own": (
+        "loads",
+        in_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Tokenizer", None]}),
+    ),
+    "6 an unknown model": ("loads", in_file("config.json", model_type="llamma")),
+    "output": ("output policy", in_file("generation_config.json", suppress_tokens=None)),
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_invariant_is_caught(what: str, base: Path, sound: Path, tmp_path: Path) -> None:
+    name, damage = BREAKS[what]
+    folder = copy(sound, tmp_path / "broken")
+    damage(folder)
+    report = verify(folder, base, LINES)
+    assert not report.passed
+    assert name in failures(report), report.lines()
+    number = what[0]
+    if number == "1":
+        assert failures(report) == {name}
+    if number in "2345":
+        assert "old weights" not in failures(report)
+
+
+def test_an_old_id_keeps_its_place_even_where_no_text_shows_it(
+    base: Path, sound: Path, tmp_path: Path
+) -> None:
+    folder = copy(sound, tmp_path / "broken")
+    in_tokenizer(swap_ids)(folder)
+    report = verify(folder, base, ["123"])
+    assert "untouched text" in failures(report)
+
+
+def test_the_table_never_shrinks(base: Path, sound: Path, tmp_path: Path) -> None:
+    """The grafted table against a base with more rows."""
+    larger = make(tmp_path / "larger", "llama-untied", rows=ROWS + 16)
+    report = verify(sound, larger, LINES)
+    preserved = next(check for check in report.checks if check.name == "preserved")
+    assert "shrank" in preserved.detail or "vocab_size" in preserved.detail
+
+
+def test_a_changed_file_is_caught(base: Path, sound: Path, tmp_path: Path) -> None:
+    folder = copy(sound, tmp_path / "broken")
+    (folder / "LICENSE").write_text("another")
+    report = verify(folder, base, LINES)
+    assert [check.name for check in report.checks if not check.passed] == ["manifest"]
+
+
+def test_a_folder_without_a_manifest_can_be_verified(
+    base: Path, sound: Path, tmp_path: Path
+) -> None:
+    folder = copy(sound, tmp_path / "plain")
+    (folder / "tokengraft.json").unlink()
+    report = verify(folder, base, LINES)
+    assert report.passed
+    assert len(report.checks) == 6
+
+
+def test_every_new_token_is_proved_even_on_little_text(base: Path, sound: Path) -> None:
+    report = verify(sound, base, ["hello"])
+    check = next(check for check in report.checks if check.name == "no dead rows")
+    assert check.passed, check.detail
+    assert "0 emitted on the check text" in check.detail
+
+
+def test_default_lines_are_in_the_planned_scripts_and_in_english() -> None:
+    lines = check_lines(["amh_Ethi"])
+    assert any("ሰው" in line for line in lines)
+    assert any("human" in line for line in lines)
+
+
+def test_the_report_is_readable(base: Path, sound: Path) -> None:
+    for line in verify(sound, base, LINES).lines():
+        assert line.startswith("ok  ")
+    assert json.loads((sound / "tokengraft.json").read_text())["output"]["new"] == [OLD, OLD + 24]

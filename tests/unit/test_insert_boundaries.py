@@ -1,0 +1,85 @@
+"""Relaxed patterns join, never cut, and leave text without the chosen scripts alone."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
+
+from tokengraft.errors import TokenizerError, UsageError
+from tokengraft.tokenizer.boundaries import GPT2, SCRIPTS, relax, relax_pattern, script_names
+
+CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+NAMES = ("Bengali", "Devanagari", "Khmer", "Myanmar")
+LETTER = Regex(r"[\p{L}&&[\p{Bengali}\p{Devanagari}\p{Khmer}\p{Myanmar}]]")
+HARD = "कखिा्ंশব্দကႆႈេក a b'sſ1٣.,।-\n\r\t\u200c\u200d\u0301\u0951中ا\u064b"
+
+
+def cutter(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
+
+
+def cuts(pre_tokenizer: pre_tokenizers.PreTokenizer, text: str) -> set[int]:
+    return {end for _, (_, end) in pre_tokenizer.pre_tokenize_str(text)}
+
+
+PAIRS = [(cutter(old), cutter(relax_pattern(old, NAMES))) for old in (GPT2, CL100K)]
+ANY = st.characters(codec="utf-8")
+texts = st.one_of(
+    st.text(alphabet=ANY, max_size=40), st.text(alphabet=st.one_of(st.sampled_from(HARD), ANY))
+)
+
+
+@given(text=texts)
+@settings(max_examples=400, deadline=None)
+def test_new_cuts_are_old_cuts(text: str) -> None:
+    for old, new in PAIRS:
+        assert cuts(new, text) <= cuts(old, text)
+
+
+@given(text=texts)
+@settings(max_examples=400, deadline=None)
+def test_text_without_the_scripts_is_cut_as_before(text: str) -> None:
+    kept = pre_tokenizers.Split(LETTER, "removed").pre_tokenize_str(text)
+    without = "".join(piece for piece, _ in kept)
+    for old, new in PAIRS:
+        assert cuts(new, without) == cuts(old, without)
+
+
+@given(text=texts)
+@settings(max_examples=200, deadline=None)
+def test_gpt2_pattern_is_the_built_in_one(text: str) -> None:
+    built_in = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert cuts(built_in, text) == cuts(cutter(GPT2), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("नमस्ते दुनिया", ["नमस्ते", " दुनिया"]),
+        ("किताबें।\n", ["किताबें।\n"]),
+        ("abcশব্দ", ["abcশব", "্দ"]),
+        ("শabc", ["শabc"]),
+        ("क१२३४", ["क", "१२३", "४"]),
+        ("é\u0301x", ["é", "\u0301x"]),
+    ],
+)
+def test_examples(text: str, pieces: list[str]) -> None:
+    _, new = PAIRS[1]
+    assert [piece for piece, _ in new.pre_tokenize_str(text)] == pieces
+
+
+def test_every_script_name_is_known_to_the_engine() -> None:
+    for names in SCRIPTS.values():
+        cutter(relax_pattern(GPT2, names)).pre_tokenize_str("a")
+
+
+def test_refusals() -> None:
+    with pytest.raises(TokenizerError, match="keep"):
+        relax_pattern(r"\s+", NAMES)
+    with pytest.raises(UsageError, match="Latn"):
+        script_names(["Latn"])
+    with pytest.raises(TokenizerError, match="keep"):
+        relax({"pre_tokenizer": None, "model": {"vocab": {}}}, NAMES)

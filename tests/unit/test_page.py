@@ -1,0 +1,196 @@
+"""The page as a file: self-contained, escaped, honest, free of this machine's paths."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tokengraft.auditing.run import audit
+from tokengraft.auditing.store import Store
+from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.page import LIMIT, build_page, make_page
+from tokengraft.page.collect import collect
+from tokengraft.page.colours import READABLE, STEPS, colour_css, contrast
+from tokengraft.page.downloads import downloads
+from tokengraft.page.evaluations import evaluation_data
+from tokengraft.page.fonts import font_css
+from tokengraft.page.headline import headline
+from tokengraft.page.plans import plan_data
+from tokengraft.page.samples import choose_units
+from tokengraft.page.segments import segment
+from tokengraft.page.shown import safe_json, without_paths
+from tokengraft.tokenizer import load
+
+LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    store = Store(tmp_path_factory.mktemp("counts"))
+    found = audit("udhr", ["gpt2", "bert-multilingual"], LANGUAGES, resamples=20, store=store)
+    found.save(folder, figures=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def html(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = build_page([run], tmp_path_factory.mktemp("site"))
+    assert path.stat().st_size < LIMIT
+    readme = (path.parent / "README.md").read_text(encoding="utf-8")
+    front = yaml.safe_load(readme.split("---")[1])
+    assert front["sdk"] == "static" and front["app_file"] == "index.html"
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_same_run_gives_the_same_page(run: Path, html: str) -> None:
+    assert make_page([run]).html == html
+
+
+def test_nothing_is_loaded_from_anywhere(html: str) -> None:
+    without_data = re.sub(r'<script type="application/json".*?</script>', "", html, flags=re.S)
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", without_data)
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", without_data))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+
+
+def test_policy_names_exactly_what_is_inside(html: str) -> None:
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    rules = policy[1].replace("&#x27;", "'")
+    assert rules.startswith("default-src 'none'") and "unsafe" not in rules
+    for element in ("script", "style"):
+        inside = re.search(rf"<{element}>(.*?)</{element}>", html, flags=re.S)
+        assert inside is not None
+        digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in rules
+
+
+def test_no_path_of_this_machine(run: Path, html: str, tmp_path: Path) -> None:
+    assert str(run) not in html and str(Path.home()) not in html
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest["corpus"]["source"] = "FLORES-200, dev, from /home/someone/flores"
+    manifest["tokenizers"]["gpt2"]["from"] = "/home/someone/tokenizers/gpt2"
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / "tables").symlink_to(run / "tables")
+    (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    page = make_page([moved]).html
+    assert "someone" not in page and "FLORES-200, dev" in page
+
+
+def test_downloads_hold_the_files(run: Path) -> None:
+    packed = {entry["file"]: entry for entry in downloads(run)}
+    for path in (run / "tables").iterdir():
+        if path.suffix in (".csv", ".tex"):
+            entry = packed.pop(path.name)
+            assert gzip.decompress(base64.b64decode(entry["data"])) == path.read_bytes()
+            assert entry["size"] == path.stat().st_size
+    assert packed == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["</script><script>", "<!--", "]]>", "&lt;", "\u2028\u2029", "\ud800", "a\x00b", '"\\'],
+)
+def test_json_is_inert_and_true(text: str) -> None:
+    found = safe_json({text: [text, float("nan"), 1.5]})
+    assert not set(found) & set("<>&\u2028\u2029")
+    found.encode("utf-8")
+    assert json.loads(found) == {text: [text, None, 1.5]}
+
+
+def test_paths_are_cut() -> None:
+    assert without_paths("from /a/b/c.txt, ok") == "from c.txt, ok"
+    assert without_paths({"k": ["/x/y", 1, "a/b", "GPT-3.5/4", r"C:\a\b"]}) == {
+        "k": ["y", 1, "a/b", "GPT-3.5/4", "b"]
+    }
+
+
+def test_every_cell_colour_can_be_read() -> None:
+    rules = re.findall(
+        r"background: light-dark\((.{7}), (.{7})\); color: light-dark\((.{7}), (.{7})\)",
+        colour_css(),
+    )
+    assert len(rules) == 2 * STEPS
+    for day, night, ink_day, ink_night in rules:
+        assert contrast(day, ink_day) >= READABLE and contrast(night, ink_night) >= READABLE
+
+
+def test_fonts_only_for_scripts_on_the_page() -> None:
+    css = font_css(["Latn", "Mymr", "Hant"])
+    assert css.count("@font-face") == 2
+    assert '[data-script="Hant"]' in css and "tg-Olck" not in css
+    assert "U+1000-" in css
+
+
+def test_headline_leaves_unk_out(run: Path) -> None:
+    data = make_page([run]).data["audits"][0]
+    assert data["headline"]["title"] == headline(data)["title"]
+    assert "in Shan as in English" in data["headline"]["title"]
+    labels = [t["label"] for t in data["tokenizers"]]
+    shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
+    assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
+
+
+def test_segments() -> None:
+    gpt2, bert = load("gpt2"), load("bert-multilingual")
+    assert segment(gpt2, ["Hi ၵ"]) == [["Hi", ["20e1"], ["81"], ["b5"]]]
+    shown = segment(bert, ["All human beings ၵူၼ်း"])[0]
+    assert "".join(t for t in shown if isinstance(t, str)) == "All human beings"
+    assert 0 in shown
+
+
+def test_samples_are_units_that_most_languages_have() -> None:
+    from tokengraft.corpus import load as load_corpus
+
+    corpus = load_corpus("udhr")
+    chosen = choose_units(corpus, "eng_Latn", 2)
+    texts = [corpus.texts["eng_Latn"][n] or "" for n in chosen]
+    assert all(40 <= len(text) <= 100 for text in texts)
+    assert all(corpus.texts["shn_Mymr"][n] for n in chosen)
+
+
+def test_plan_and_evaluation_are_read_tolerantly(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"languages": {"shn_Mymr": {}}, "tokens": [{}]}')
+    plan = plan_data(tmp_path / "plan.json")
+    assert plan["languages"][0]["name"] == "Shan" and plan["count"] == 1
+    nested = {"languages": {"shn_Mymr": {"methods": {"distil": {"kl": {"value": 0.1, "n": 3}}}}}}
+    flat = {"scores": [{"language": "shn_Mymr", "method": "distil", "metric": "kl", "value": 0.1}]}
+    for value in (nested, flat):
+        path = tmp_path / "evaluation.json"
+        path.write_text(json.dumps(value), encoding="utf-8")
+        (score,) = evaluation_data(path)["scores"]
+        assert (score["language"], score["method"], score["measure"]) == (
+            "shn_Mymr",
+            "distil",
+            "kl",
+        )
+        assert score["value"] == 0.1 and score["floor"] is None
+    (tmp_path / "evaluation.json").write_text("[]")
+    with pytest.raises(TokengraftError, match="JSON object"):
+        evaluation_data(tmp_path / "evaluation.json")
+
+
+def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to show"):
+        collect([tmp_path])
+    with pytest.raises(UsageError, match="no such"):
+        collect([tmp_path / "absent"])
+
+
+def test_runs_are_found_two_levels_down(run: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "demo"
+    (outer / "grafts").mkdir(parents=True)
+    (outer / "audit").symlink_to(run)
+    (outer / "grafts" / "plan.json").write_text("{}")
+    found = collect([outer, outer / "audit"])
+    assert found.audits == (outer / "audit",)
+    assert found.plans == (outer / "grafts" / "plan.json",)

@@ -1,0 +1,145 @@
+"""The learner against a hand-worked example and a slow, obvious twin."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tokengraft.planning.learn import Learner
+from tokengraft.planning.symbols import Symbols, borders, within_character
+
+
+def symbols(letters: str, extra: tuple[str, ...] = (), first_new: int = 1000) -> Symbols:
+    names = [*letters, *extra]
+    return Symbols(
+        ids={name: i for i, name in enumerate(names)},
+        names=dict(enumerate(names)),
+        first_new=first_new,
+        piece=lambda token: token.encode(),
+    )
+
+
+def learner(words: dict[str, int], letters: str) -> Learner:
+    known = symbols(letters)
+    counts = np.array([[n] for n in words.values()], np.int64)
+    return Learner([[known.ids[c] for c in w] for w in words], counts, counts, known)
+
+
+def names(learned: Learner) -> list[tuple[str, str]]:
+    known = learned.symbols.names
+    return [(known[s.left], known[s.right]) for s in learned.steps]
+
+
+def run(learned: Learner, budget: int) -> None:
+    while learned.spent < budget and (key := learned.best()) is not None:
+        learned.take(key)
+
+
+def test_worked_by_hand() -> None:
+    # ab occurs 5 + 2 times, bc 5, abc leaves ab alone in "abd": so ab, then abc.
+    learned = learner({"abc": 5, "abd": 2}, "abcd")
+    run(learned, 2)
+    assert names(learned) == [("a", "b"), ("ab", "c")]
+    assert learned.lengths.tolist() == [1, 2]
+    assert learned.totals.tolist() == [5 * 1 + 2 * 2]
+    # "ab" + "d" would leave no "ab" at all, so it waits for ever.
+    assert learned.best() is None
+
+
+def test_runs_are_merged_from_the_left() -> None:
+    learned = learner({"aaaaa": 3}, "a")
+    run(learned, 1)
+    assert learned.lengths.tolist() == [3]
+    assert [learned.symbols.names[s] for s in learned.spell(0)] == ["aa", "aa", "a"]
+
+
+def test_a_known_string_costs_nothing_and_its_old_merges_follow() -> None:
+    known = symbols("abc", ("ab", "abc"))
+    known.old_merges = {3: [(0, 3, 2)], 2: [(0, 3, 2)]}  # ab + c -> abc, an old merge
+    counts = np.array([[4]], np.int64)
+    learned = Learner([[0, 1, 2]], counts, counts, known)
+    step = learned.take(learned.best())
+    assert (step.result, step.spends, learned.spent) == (3, False, 0)
+    assert learned.lengths.tolist() == [1]
+
+
+def slow_twin(words: dict[str, int], budget: int) -> list[tuple[str, str]]:
+    split = {word: list(word) for word in words}
+    made: list[tuple[str, str]] = []
+    order = {name: i for i, name in enumerate(sorted({c for w in words for c in w}))}
+    while len(made) < budget:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, parts in split.items():
+            for pair in pairwise(parts):
+                pairs[pair] += words[word]
+        result = {a + b for a, b in made}
+        choice = None
+        for pair in sorted(pairs, key=lambda p: (-pairs[p], order[p[0]], order[p[1]])):
+            if pairs[pair] < 2:
+                break
+            trial = {word: merged(parts, pair) for word, parts in split.items()}
+            used = Counter()
+            for word, parts in trial.items():
+                for part in parts:
+                    used[part] += words[word]
+            if all(used[part] for part in pair if part in result):
+                choice = pair
+                break
+        if choice is None:
+            break
+        made.append(choice)
+        order[choice[0] + choice[1]] = 1000 + len(made)
+        split = trial
+    return made
+
+
+def merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    out: list[str] = []
+    for part in parts:
+        if out and (out[-1], part) == pair and not out[-1].startswith("\0"):
+            out[-1] = "\0" + out[-1] + part
+        else:
+            out.append(part)
+    return [part.replace("\0", "") for part in out]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agrees_with_the_slow_twin(seed: int) -> None:
+    rng = random.Random(seed)
+    letters = "abcde"
+    words = {
+        "".join(rng.choice(letters) for _ in range(rng.randint(1, 9))): rng.randint(1, 9)
+        for _ in range(40)
+    }
+    used = "".join(sorted({c for w in words for c in w}))
+    learned = learner(words, used)
+    expected = slow_twin(words, 12)
+    strings = [a + b for a, b in expected]
+    if len(set(strings)) < len(strings):
+        pytest.skip("two pairs of one string: the twin does not replay merges")
+    run(learned, 12)
+    assert names(learned) == expected
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [
+        ("अ".encode(), (True, True)),
+        ("अ".encode()[:2], (True, False)),
+        ("अ".encode()[1:], (False, True)),
+        (" अ".encode()[:3], (True, False)),
+        (b"\x85\xe0\xa4", (False, False)),
+        (b"a", (True, True)),
+    ],
+)
+def test_borders(piece: bytes, expected: tuple[bool, bool]) -> None:
+    assert borders(piece) == expected
+
+
+def test_within_character() -> None:
+    letter = "अ".encode()
+    assert within_character(letter) and within_character(b" " + letter)
+    assert within_character(letter[:2]) and within_character(letter[1:])
+    assert not within_character(letter * 2) and not within_character(letter[1:] + letter)

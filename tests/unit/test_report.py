@@ -1,0 +1,270 @@
+"""A small real audit written to disk: every file, exact, deterministic, readable."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from tokengraft.auditing.run import Audit, audit
+from tokengraft.auditing.store import Store
+from tokengraft.corpus.languages import known
+from tokengraft.errors import UsageError
+from tokengraft.reporting import save_audit
+from tokengraft.reporting.choose import PAPER_ORDER, column_order, one_a_script
+from tokengraft.reporting.index import COLUMNS, findings
+from tokengraft.reporting.latex import colours, escape, latex
+from tokengraft.reporting.tables import Cell, Printed, markdown, matrix, printed
+
+LANGUAGES = ["shn_Mymr", "hin_Deva", "amh_Ethi", "arb_Arab", "zho_Hans", "vie_Latn", "khm_Khmr"]
+TABLES = ("premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost")
+FIGURES = ("premiums", "premiums_all", "apart", "speakers", "cost", "coverage", "vocabulary")
+FIGURES += ("jaccard", "containment")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    store = Store(tmp_path_factory.mktemp("cache"))
+    names = ["t5", "llama-3", "o200k_base"]
+    return audit("udhr", names, LANGUAGES, resamples=20, store=store)
+
+
+@pytest.fixture(scope="module")
+def folder(small: Audit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("report")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Glyph")
+        paths = save_audit(small, where)
+    assert len(set(paths)) == len(paths) and all(path.stat().st_size for path in paths)
+    there = {path for path in where.rglob("*") if path.is_file()}
+    assert there == set(paths)  # nothing temporary is left behind
+    return where
+
+
+def test_everything_is_written(folder: Path) -> None:
+    for name in TABLES:
+        for suffix in ("csv", "parquet", "json", "md", "tex"):
+            assert (folder / "tables" / f"{name}.{suffix}").is_file()
+    assert (folder / "tables" / "premium_matrix.csv").is_file()
+    for name in FIGURES:
+        for suffix in ("svg", "png"):
+            assert (folder / "figures" / f"{name}.{suffix}").is_file()
+    assert json.loads((folder / "manifest.json").read_text("utf-8"))["pivot"] == "eng_Latn"
+
+
+def test_data_files_hold_the_frames_exactly(small: Audit, folder: Path) -> None:
+    for name, frame in small.tables().items():
+        stem = folder / "tables" / name
+        assert_frame_equal(
+            pl.read_csv(stem.with_suffix(".csv"), schema=frame.schema), frame, check_exact=True
+        )
+        assert_frame_equal(pl.read_parquet(stem.with_suffix(".parquet")), frame, check_exact=True)
+        records = json.loads(
+            stem.with_suffix(".json").read_text("utf-8"), parse_constant=pytest.fail
+        )
+        assert_frame_equal(
+            pl.DataFrame(records, schema=frame.schema),
+            frame.with_columns(pl.selectors.float().fill_nan(None)),
+            check_exact=True,
+        )
+
+
+def test_json_has_null_for_nan(tmp_path: Path) -> None:
+    from tokengraft.reporting.tables import write_data
+
+    frame = pl.DataFrame(
+        {"a": [1.5, float("nan"), float("inf"), None], "b": ["", None, '"', "x\n"]}
+    )
+    paths = write_data(frame, tmp_path / "t")
+    read = json.loads(paths[2].read_text("utf-8"))
+    assert [row["a"] for row in read] == [1.5, None, None, None]
+    assert_frame_equal(pl.read_csv(paths[0], schema=frame.schema), frame)
+
+
+def test_same_audit_gives_same_bytes(small: Audit, folder: Path, tmp_path: Path) -> None:
+    for path in save_audit(small, tmp_path):
+        assert path.read_bytes() == (folder / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+def test_svgs_are_xml_without_dates(folder: Path) -> None:
+    for path in sorted((folder / "figures").glob("*.svg")):
+        text = path.read_text("utf-8")
+        ElementTree.fromstring(text)
+        assert "<dc:date>" not in text and "<image" not in text
+
+
+def test_unk_is_marked_and_explained(folder: Path) -> None:
+    tex = (folder / "tables" / "premiums.tex").read_text("utf-8")
+    assert r"\textsuperscript{\dag}" in tex and "thrown away" in tex
+    assert r"\cellcolor[HTML]{E3E3E3}" in tex
+    text = (folder / "tables" / "premiums.md").read_text("utf-8")
+    assert re.search(r"Shan \| shn \(Mymr\) \| .*†", text) and "thrown away" in text
+
+
+def test_columns_stand_in_the_papers_order(small: Audit) -> None:
+    assert column_order(small) == ["llama-3", "t5", "o200k_base"]
+    assert matrix(small).columns == ["language", "name", "Llama 3", "T5", "GPT-4o"]
+    assert matrix(small)["language"][0] == "eng_Latn"
+    assert len(PAPER_ORDER) == 10
+
+
+def test_every_column_is_explained(small: Audit, folder: Path) -> None:
+    readme = (folder / "README.md").read_text("utf-8")
+    for name, frame in small.tables().items():
+        if name not in ("jaccard", "containment"):
+            assert set(frame.columns) <= COLUMNS.keys()
+            assert all(f"`{column}`" in readme for column in frame.columns)
+    assert "{pivot}" not in readme
+    for link in re.findall(r"\]\(([^)]+)\)", readme):
+        assert (folder / link).is_file()
+
+
+def test_findings_come_from_the_tables(small: Audit) -> None:
+    said = " ".join(findings(small))
+    worst = small.premiums.filter(~pl.col("meaningless")).sort("premium").row(-1, named=True)
+    assert f"{worst['premium']:.1f}×: {worst['name']}" in said
+    spoilt = small.premiums["meaningless"].sum()
+    assert f"{spoilt} of {small.premiums.height} cells are meaningless" in said
+
+
+def test_latex_escapes() -> None:
+    assert escape(r"a_b & 50% of $#{x}~^\y") == (
+        r"a\_b \& 50\% of \$\#\{x\}\textasciitilde{}\textasciicircum{}\textbackslash{}y"
+    )
+    table = Printed("x", "A & B", ["L_1", "50%"], [[Cell(r"\Kʼ_&"), Cell("1.00", 1.0)]])
+    assert r"\textbackslash{}K'\_\& & 1.00 \\" in latex(table)
+    assert r"\caption{A \& B.}" in latex(table)
+
+
+def test_markdown_escapes() -> None:
+    table = Printed("x", "c", ["a|b"], [[Cell("*x*\n_y_", spoilt=True)]])
+    assert "| a\\|b |" in markdown(table) and r"\*x\* \_y\_†" in markdown(table)
+
+
+@pytest.mark.parametrize(("value", "colour"), [(1.0, "FFEEE7"), (4.60, "FCC1A8"), (0.24, "FFF5F0")])
+def test_colours_are_the_papers(value: float, colour: str) -> None:
+    assert colours((value - 0.24) / (19.09 - 0.24)) == (colour, "000000")
+
+
+def test_dark_cells_have_light_text() -> None:
+    assert colours(1.0) == ("67000D", "F1F1F1")
+
+
+def test_latex_is_well_formed(small: Audit, folder: Path) -> None:
+    for name, table in printed(small).items():
+        tex = (folder / "tables" / f"{name}.tex").read_text("utf-8")
+        bare = re.sub(r"\\[{}&%$#_\\]", "", re.sub(r"(?m)^%.*$", "", tex).replace(r"\\", "\n"))
+        assert bare.count("{") == bare.count("}")
+        rows = [line for line in tex.split("\n") if line.endswith(r"\\") and " & " in line]
+        assert len(rows) == len(table.rows) + 1
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(table.header) - 1}
+        begun, ended = (re.findall(rf"\\{word}{{(\w+\*?)}}", tex) for word in ("begin", "end"))
+        assert begun == ended[::-1]
+
+
+def test_long_tables_break_over_pages() -> None:
+    table = Printed("x", "c", ["a", "b"], [[Cell("r"), Cell("1", 1.0)]] * 41, notes=["n_1"])
+    tex = latex(table)
+    assert r"\begin{longtable}{lr}" in tex and r"\endlastfoot" in tex and r"n\_1" in tex
+    assert "longtable}" not in latex(Printed("x", "c", ["a"], [[Cell("r")]] * 40)).split("\n", 1)[1]
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex here")
+def test_latex_compiles(folder: Path, tmp_path: Path) -> None:
+    inputs = "\n".join(rf"\input{{{folder / 'tables' / name}.tex}}" for name in TABLES)
+    (tmp_path / "all.tex").write_text(
+        "\\documentclass{article}\\usepackage[T1]{fontenc}\\usepackage{booktabs,longtable}"
+        f"\\usepackage[table]{{xcolor}}\\begin{{document}}{inputs}\\end{{document}}"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_every_autonym_has_its_glyphs() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from tokengraft.reporting import style
+
+    with style.styled(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        drawn = {}
+        for code in known():
+            own = style.autonym(code)
+            if own is not None:
+                drawn[code] = figure.text(0, 0, own, family=style.family(code)).get_window_extent()
+    scripts = {code[4:8] for code in drawn}
+    assert {"Hans", "Jpan", "Hang", "Ethi", "Cyrl"} <= scripts
+    if style._SHAPES:
+        assert {"Arab", "Deva", "Mymr", "Khmr", "Taml", "Telu", "Tibt"} <= scripts
+
+
+def test_titles_take_dollars_literally(small: Audit) -> None:
+    from tokengraft.reporting.figures import draw
+
+    figure = draw(small, "cost")
+    assert figure is not None
+    title = figure.texts[0]
+    assert "$1" in title.get_text() and not title.get_parse_math()
+
+
+def test_labels_never_overlap() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from tokengraft.reporting.placing import Label, place
+    from tokengraft.reporting.style import styled
+
+    with styled():
+        figure = Figure(figsize=(4, 3))
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        labels = [Label(f"l{n:02}", 0.5 + n % 7 / 50, 0.5 + n % 5 / 50, "black") for n in range(35)]
+        written = place(axes, labels, [])
+        boxes = [text.get_window_extent() for text in axes.texts]
+    assert 5 < written == len(boxes) < 35
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
+def test_figures_take_a_choice(small: Audit) -> None:
+    from tokengraft.reporting.figures import draw
+
+    assert draw(small, "premiums", languages=["hin_Deva"]) is not None
+    assert draw(small, "speakers", tokenizer="llama-3") is not None
+    assert draw(small, "apart", tokenizers=["o200k_base"], languages=["hin_Deva"]) is not None
+    with pytest.raises(UsageError, match="hin_Deva"):
+        draw(small, "premiums", languages=["hin_Dev"])
+    with pytest.raises(UsageError, match="Did you mean premiums"):
+        draw(small, "premium")
+    with pytest.raises(UsageError, match="no tokenizer"):
+        draw(small, "speakers", tokenizer="gpt2")
+
+
+def test_one_a_script_keeps_the_dearest(small: Audit) -> None:
+    chosen = one_a_script(small, "llama-3", 4, 1)
+    assert chosen[0] == "shn_Mymr" and len(chosen) == 4 and "zho_Hans" in chosen
+
+
+def test_an_audit_of_almost_nothing(tmp_path: Path) -> None:
+    lone = audit("udhr", ["t5"], ["deu_Latn"], resamples=2, store=Store(tmp_path / "cache"))
+    paths = save_audit(lone, tmp_path / "out")
+    stems = {path.stem for path in paths if path.parent.name == "figures"}
+    assert stems == {"premiums", "premiums_all", "coverage", "vocabulary"}
+    for name in TABLES:
+        json.loads((tmp_path / "out" / "tables" / f"{name}.json").read_text("utf-8"))
+
+
+def test_tables_need_no_matplotlib() -> None:
+    code = "import tokengraft.reporting, sys; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
