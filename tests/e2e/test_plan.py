@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import load
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.planning.run import insert_plan, plan, read_plan
+from tokengraft.planning.types import insert
 from tokengraft.reproduce.shares import new_token_share
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import find
@@ -152,3 +153,24 @@ def test_new_token_share_of_the_paper(flores):
     assert verdict.line == "28 of 28 reproduced"
     shares = [cell for cell in verdict.cells if cell.column == "percent_new"]
     assert len(shares) == 12 and all(cell.verdict == "reproduced" for cell in shares)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "mistral-v0.3"])
+def test_no_line_of_flores_gets_longer(flores, name):
+    """Every devtest line of 204 languages: never longer, same text, same ids outside the script."""
+    result = plan(name, ["shn", "hin"], budget=300)
+    base_json = as_json(find(name))
+    base = Tokenizer.from_str(json.dumps(base_json))
+    new = Tokenizer.from_str(json.dumps(insert(base_json, result.plan)))
+    corpus = load(flores, split="devtest")
+    assert len(corpus.languages) == 204
+    for code in corpus.languages:
+        lines = corpus.lines(code)
+        old_ids = [e.ids for e in base.encode_batch_fast(lines, add_special_tokens=False)]
+        new_ids = [e.ids for e in new.encode_batch_fast(lines, add_special_tokens=False)]
+        assert all(len(b) <= len(a) for a, b in zip(old_ids, new_ids, strict=True)), code
+        changed = [n for n, a in enumerate(old_ids) if a != new_ids[n]]
+        assert not changed or code.endswith(("_Mymr", "_Deva")), code
+        decoded = new.decode_batch([new_ids[n] for n in changed])
+        assert decoded == base.decode_batch([old_ids[n] for n in changed]), code

@@ -22,8 +22,8 @@ from tokengraft.grafting.errors import GraftError, ModelError
 from tokengraft.grafting.manifest import shown_command
 from tokengraft.grafting.resolve import resolve
 from tokengraft.grafting.run import Rows, graft
-from tokengraft.planning.run import read_plan
 from tokengraft.planning import plan_tokens
+from tokengraft.planning.run import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
 

@@ -3,8 +3,8 @@
     m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  row ← row − lr · m̂ / (√v̂ + ε)     for rows seen
 
 Reference: Kingma & Ba 2015 (https://arxiv.org/abs/1412.6980). Changed: moments and bias correction
-count a row's own steps. Plain Adam keeps moving a row by old momentum after its last use, and half
-of 2,000 new tokens are in fewer than one of ten steps.
+count a row's own steps. Plain Adam keeps moving a row by old momentum after its last use, and
+most new tokens are in few steps (of 2,000 for Shan, half occur at most 27 times in 1.5 MB).
 """
 
 from __future__ import annotations

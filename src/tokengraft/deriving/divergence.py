@@ -4,8 +4,7 @@
 
 p from the old states, q from the new, over the old vocabulary's output rows W. The gradient is
 formed in the forward pass, block by block, so that no (positions × vocabulary) array outlives its
-block: three products with W for a position and a fixed amount of memory, against five products
-and six such arrays when autograd records it.
+block: three products with W for a position, and a fixed amount of memory.
 """
 
 from __future__ import annotations

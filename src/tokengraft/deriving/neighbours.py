@@ -51,7 +51,7 @@ def _candidates(hidden: npt.NDArray[np.float32], anchors: Floats, kept: int, blo
     n = len(hidden)
     best = np.full((n, kept), -np.inf, np.float32)
     index = np.zeros((n, kept), np.int64)
-    # One buffer for all blocks: fresh pages for each would cost as much as a third of the product.
+    # One buffer for all blocks, small enough for the cache: fresh pages for each cost time.
     buffer = np.empty((n, min(block, len(anchors))), np.float32)
     for start in range(0, len(anchors), block):
         part = np.asarray(anchors[start : start + block], np.float32)  # (b, h)

@@ -134,7 +134,7 @@ def derive_rows(
         ready = text is not None and tokenizer is not None
         method = "distil" if ready else TRAINING_FREE
         why = (
-            "text is given, and trained rows are several times closer to the base model"
+            "text is given, so rows can be trained to be read as their parts were"
             if ready
             else "no text is given; it is the best method that needs none"
         )
