@@ -72,6 +72,8 @@ class Fidelity:
             "language", index="method", values="value", maintain_order=True
         )
         codes = [name for name in wide.columns if name != "method"]
+        if not codes:  # a figure of the other mode only
+            return wide.with_columns(pl.lit(None, pl.Float64).alias("mean"))
         every = pl.all_horizontal(pl.col(codes).is_not_null())
         mean = pl.when(every).then(pl.mean_horizontal(codes))
         return wide.with_columns(mean.alias("mean")).select("method", "mean", *codes)

@@ -8,6 +8,7 @@ and after are on all 2,009 lines as they stand in the files, stray spaces includ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -31,8 +32,8 @@ def new_token_share(corpus: Path) -> Verdict:
     base = as_json(find("llama-3"))
     old = load(base)
     values: dict[Key, float] = {}
-    for code in dict.fromkeys(row for row, _ in claim.expected):
-        raw = _raw_lines(corpus, code)
+    codes = list(dict.fromkeys(row for row, _ in claim.expected))
+    for code, raw in _raw_lines(corpus, codes).items():
         dev = [line.strip() for line in raw["dev"]]
         new, first = _with_absent(base, dev)
         ids = [e.ids for e in new.encode_batch_fast(dev, add_special_tokens=False)]
@@ -53,16 +54,19 @@ def _with_absent(base: dict[str, object], lines: list[str]) -> tuple[Tokenizer, 
     return load(insert(base, Additions(tokens=tokens, literal=True))), first
 
 
-def _raw_lines(corpus: Path, code: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _raw_lines(corpus: Path, codes: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """By language and split; the archive is read once."""
+    found: dict[str, dict[str, list[str]]] = {}
     with open_bundle(corpus) as bundle:
-        for name in bundle.names:
-            for part in _SPLITS:
-                if name.endswith(f"{part}/{code}.{part}"):
-                    found[part] = split(decode(bundle.read(name), bundle.place(name)))
-    if len(found) < len(_SPLITS):
-        raise CorpusError(
-            f"{corpus} has no dev/{code}.dev and devtest/{code}.devtest: give the FLORES-200 "
-            "folder or archive"
-        )
+        for code in codes:
+            for name in bundle.names:
+                for part in _SPLITS:
+                    if name.endswith(f"{part}/{code}.{part}"):
+                        lines = split(decode(bundle.read(name), bundle.place(name)))
+                        found.setdefault(code, {})[part] = lines
+            if len(found.get(code, ())) < len(_SPLITS):
+                raise CorpusError(
+                    f"{corpus} has no dev/{code}.dev and devtest/{code}.devtest: give the "
+                    "FLORES-200 folder or archive"
+                )
     return found
