@@ -123,7 +123,7 @@ def test_pieces_spell_the_text(name):
     if tokenizer.lossless or name == "mistral-v0.3":
         assert joined.removeprefix(b" ") == text.encode()
     if tokenizer.vocabulary.unknown:
-        assert tokenizer.vocabulary.is_unknown().sum() == len(tokenizer.vocabulary.unknown)
+        assert tokenizer.vocabulary.is_unknown.sum() == len(tokenizer.vocabulary.unknown)
 
 
 def test_starts_inside_counts_split_characters():
@@ -131,14 +131,14 @@ def test_starts_inside_counts_split_characters():
     tokenizer = load("gpt2")
     (ids,) = tokenizer.encode(["က"])
     assert len(ids) == 3
-    assert tokenizer.vocabulary.starts_inside()[ids].tolist() == [False, True, True]
+    assert tokenizer.vocabulary.starts_inside[ids].tolist() == [False, True, True]
 
 
 def test_characters_include_those_only_known_behind_a_space():
     from tokengraft.tokenizer import Vocabulary
 
     vocabulary = Vocabulary((b"a", " က".encode(), b"ab", b"\xe1\x80", "é".encode()))
-    assert vocabulary.characters() == {"a", "က", "é"}
+    assert vocabulary.characters == {"a", "က", "é"}
 
 
 def test_byte_alphabet_is_a_bijection():

@@ -86,8 +86,8 @@ def count(tokenizer: Tokenizer, texts: Sequence[str], floor_lines: int | None = 
     measured = tokenizer.pretokens([texts[n] for n in sample])
     if measured is not None:
         pretokens[sample] = measured
-    unks = per_line(vocabulary.is_unknown()) if vocabulary.unknown else np.zeros_like(tokens)
-    return Counts(tokens, unks, per_line(vocabulary.starts_inside()), exact, pretokens)
+    unks = per_line(vocabulary.is_unknown) if vocabulary.unknown else np.zeros_like(tokens)
+    return Counts(tokens, unks, per_line(vocabulary.starts_inside), exact, pretokens)
 
 
 def count_corpus(

@@ -60,7 +60,7 @@ def compare(
         tokenizer = tokenizers[a].open()
         clean[a] = tokenizer.clean_vocabulary()
         rows[a] = breakdown(clean[a], tokenizer.raw_bytes)
-        characters[a] = "".join(sorted(tokenizer.vocabulary.characters()))
+        characters[a] = "".join(sorted(tokenizer.vocabulary.characters))
         _put(store, f"breakdown/{_VERSION}/{prints[a]}", rows[a])
         _put(store, f"characters/{_VERSION}/{prints[a]}", characters[a])
     for a, b in combinations(range(count), 2):

@@ -73,7 +73,7 @@ def prepare(
     pieces = base.tokenizer.vocabulary.pieces
     return Case(
         language, tuple(pairs), tuple(np.array_equal(p.old, p.new) for p in pairs),
-        np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside(),
+        np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
         len(pieces), tuple(whole),
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ def _lengths(tokenizer: Tokenizer) -> Ints:
 
 def _silent(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """Ids that stand for text other than their own bytes."""
-    flags = tokenizer.vocabulary.is_unknown()
+    flags = tokenizer.vocabulary.is_unknown
     flags |= np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
     return flags
 

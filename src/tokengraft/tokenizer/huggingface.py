@@ -78,6 +78,10 @@ class HuggingFace(Tokenizer):
 
     @property
     def lossless(self) -> bool:
+        return self._lossless
+
+    @functools.cached_property
+    def _lossless(self) -> bool:
         # Byte-level, nothing normalised, all 256 bytes present: every string comes back.
         return (
             self._byte_level

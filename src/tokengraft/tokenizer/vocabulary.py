@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,11 @@ class Vocabulary:
     pieces: tuple[bytes, ...]
     unknown: frozenset[int] = frozenset()
     special: frozenset[int] = frozenset()
-    _characters: list[frozenset[str]] = field(default_factory=list, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.pieces)
 
+    @functools.cached_property
     def starts_inside(self) -> NDArray[np.bool_]:
         """For each id, whether its first byte continues a UTF-8 character begun by another token.
 
@@ -46,27 +46,27 @@ class Vocabulary:
             (bool(p) and p[0] & 0xC0 == 0x80 for p in self.pieces), bool, len(self.pieces)
         )
 
+    @functools.cached_property
     def is_unknown(self) -> NDArray[np.bool_]:
         """For each id, whether it stands for text the tokenizer could not represent."""
         flags = np.zeros(len(self.pieces), dtype=bool)
         flags[list(self.unknown)] = True
         return flags
 
+    @functools.cached_property
     def characters(self) -> frozenset[str]:
         """The characters that are one token, alone or behind a space."""
-        if not self._characters:
-            found = set()
-            for piece in self.pieces:
-                if 0 < len(piece) <= 5:
-                    try:
-                        text = piece.decode("utf-8")
-                    except UnicodeDecodeError:
-                        continue
-                    text = text[1:] if len(text) == 2 and text[0] == " " else text
-                    if len(text) == 1:
-                        found.add(text)
-            self._characters.append(frozenset(found))
-        return self._characters[0]
+        found = set()
+        for piece in self.pieces:
+            if 0 < len(piece) <= 5:
+                try:
+                    text = piece.decode("utf-8")
+                except UnicodeDecodeError:
+                    continue
+                text = text[1:] if len(text) == 2 and text[0] == " " else text
+                if len(text) == 1:
+                    found.add(text)
+        return frozenset(found)
 
 
 @functools.cache
