@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengraft.auditing.count import Counts, count, floor_sample
+from tokengraft.auditing.count import Counts, count, spread_sample
 from tokengraft.tokenizer import load
 from tokengraft.tokenizer.entries import BUNDLED
 from tokengraft.tokenizer.vocabulary import recovered_text
@@ -92,7 +92,7 @@ def test_recovered_text_is_inside_the_piece(piece):
 
 
 @given(st.integers(0, 5000), st.integers(1, 600))
-def test_floor_sample_is_spread_and_within(lines, limit):
-    sample = floor_sample(lines, limit)
+def test_spread_sample_is_spread_and_within(lines, limit):
+    sample = spread_sample(lines, limit)
     assert len(set(sample.tolist())) == len(sample) == min(lines, limit)
     assert all(0 <= n < lines for n in sample)

@@ -116,11 +116,11 @@ def test_a_second_run_encodes_nothing(tmp_path, monkeypatch):
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     store, seen = Store(tmp_path), []
 
-    def interrupt(tokenizer, texts, floor_lines):
+    def interrupt(tokenizer, texts, sample_lines):
         if len(seen) == 2:
             raise KeyboardInterrupt
         seen.append(len(texts))
-        return count(tokenizer, texts, floor_lines)
+        return count(tokenizer, texts, sample_lines)
 
     monkeypatch.setattr("tokengraft.auditing.count.count", interrupt)
     with pytest.raises(KeyboardInterrupt):

@@ -16,8 +16,8 @@ from tokengraft.auditing.store import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.tokenizer import Found, Tokenizer
 
-_VERSION = "1"  # part of every key: raise it when the meaning of a count changes
-FLOOR_LINES = 512
+_VERSION = "2"  # part of every key: raise it when the meaning of a count changes
+SAMPLE_LINES = 256  # what is dear to measure is measured on so many lines a language
 _FIELDS = ("tokens", "unks", "inside", "exact", "pretokens")
 Ints = NDArray[np.int64]
 # (tokenizer label, language, lines done, lines in all)
@@ -31,7 +31,7 @@ class Counts:
     tokens: Ints
     unks: Ints  # tokens that stand for text the tokenizer cannot represent
     inside: Ints  # tokens that begin inside a character
-    exact: Ints  # 1 where decoding gives the line back
+    exact: Ints  # 1 where decoding gives the line back, 0 where not; -1 where not measured
     pretokens: Ints  # pieces before any vocabulary is consulted; -1 where not measured
 
     def pack(self) -> bytes:
@@ -55,14 +55,14 @@ class TextCounts:
     histogram: dict[str, int]  # non-space characters of all lines
 
 
-def floor_sample(lines: int, limit: int | None) -> Ints:
-    """The lines on which the split floor is measured: all, or `limit` evenly spread ones."""
+def spread_sample(lines: int, limit: int | None) -> Ints:
+    """All lines, or `limit` evenly spread ones: on these the dear figures are measured."""
     if limit is None or lines <= limit:
         return np.arange(lines)
     return np.asarray(np.linspace(0, lines - 1, limit).round(), np.int64)
 
 
-def count(tokenizer: Tokenizer, texts: Sequence[str], floor_lines: int | None = None) -> Counts:
+def count(tokenizer: Tokenizer, texts: Sequence[str], sample_lines: int | None = None) -> Counts:
     """Count `texts` with one batch call; ids are reduced to numbers at once and dropped."""
     ids = tokenizer.encode(texts)
     tokens = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -74,15 +74,12 @@ def count(tokenizer: Tokenizer, texts: Sequence[str], floor_lines: int | None = 
         running = np.concatenate([[0], np.cumsum(flags[flat])])
         return np.asarray(running[ends] - running[ends - tokens], np.int64)
 
-    if tokenizer.lossless:
-        exact = np.ones(len(texts), np.int64)
-    else:
-        decoded = tokenizer.decode(ids)
-        exact = np.fromiter(
-            (a == b for a, b in zip(decoded, texts, strict=True)), np.int64, len(texts)
-        )
+    sample = spread_sample(len(texts), sample_lines)
+    exact = np.full(len(texts), 1 if tokenizer.lossless else -1, np.int64)
+    if not tokenizer.lossless:
+        decoded = tokenizer.decode([ids[n] for n in sample])
+        exact[sample] = [text == texts[n] for text, n in zip(decoded, sample, strict=True)]
     pretokens = np.full(len(texts), -1, np.int64)
-    sample = floor_sample(len(texts), floor_lines)
     measured = tokenizer.pretokens([texts[n] for n in sample])
     if measured is not None:
         pretokens[sample] = measured
@@ -94,7 +91,7 @@ def count_corpus(
     corpus: ParallelCorpus,
     tokenizers: Sequence[Found],
     store: Store,
-    floor_lines: int | None = FLOOR_LINES,
+    sample_lines: int | None = SAMPLE_LINES,
     on_count: OnCount | None = None,
 ) -> dict[tuple[str, str], Counts]:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
@@ -105,7 +102,7 @@ def count_corpus(
     todo: dict[str, list[tuple[str, str]]] = {}
     for found in tokenizers:
         for code in corpus.languages:
-            key = f"counts/{_VERSION}/{found.fingerprint}/{corpus.digest(code)}/{floor_lines}"
+            key = f"counts/{_VERSION}/{found.fingerprint}/{corpus.digest(code)}/{sample_lines}"
             stored = store.get(key)
             if stored is None:
                 todo.setdefault(found.name, []).append((code, key))
@@ -122,7 +119,7 @@ def count_corpus(
             if on_count:
                 on_count(found.label, code, done, total)
             lines = corpus.lines(code)
-            counts = count(tokenizer, lines, floor_lines)
+            counts = count(tokenizer, lines, sample_lines)
             store.put(key, counts.pack())
             results[found.name, code] = counts
             done += len(lines)

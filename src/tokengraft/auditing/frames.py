@@ -77,7 +77,7 @@ def premiums(
             "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
             "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
             "unk_share": cell.unks.sum() / max(1, cell.tokens.sum()),
-            "lossless_share": cell.exact.mean(),
+            "lossless_share": cell.exact[cell.exact >= 0].mean(),
             "utf8": utf8.mean_of_ratios[codes.index(code)],
         }
         row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)

@@ -15,7 +15,7 @@ import polars as pl
 from tokengraft.auditing import frames
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count import (
-    FLOOR_LINES,
+    SAMPLE_LINES,
     Counts,
     OnCount,
     TextCounts,
@@ -154,7 +154,7 @@ def audit(
     pivot: str = PIVOT,
     search: Sequence[Path] = (),
     prices: Path | None = None,
-    floor_lines: int | None = FLOOR_LINES,
+    sample_lines: int | None = SAMPLE_LINES,
     resamples: int = RESAMPLES,
     store: Store | None = None,
     on_count: OnCount | None = None,
@@ -173,7 +173,7 @@ def audit(
     found, skipped = find_all(tokenizers, search)
     opened = store or Store()
     try:
-        counts = count_corpus(corpus, found, opened, floor_lines, on_count)
+        counts = count_corpus(corpus, found, opened, sample_lines, on_count)
         texts = count_texts(corpus, opened)
         breakdowns, shared, characters = compare(found, opened)
     finally:

@@ -9,7 +9,7 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from tokengraft.auditing.count import FLOOR_LINES
+from tokengraft.auditing.count import SAMPLE_LINES
 from tokengraft.auditing.run import PIVOT, Audit
 from tokengraft.auditing.run import audit as run_audit
 from tokengraft.cli.console import counting, print_json, stdout, warn
@@ -58,10 +58,13 @@ def audit(
     prices: Annotated[
         Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
     ] = None,
-    floor_lines: Annotated[
+    sample_lines: Annotated[
         int,
-        typer.Option(min=0, help="Lines a language on which the split floor is measured; 0: all."),
-    ] = FLOOR_LINES,
+        typer.Option(
+            min=0,
+            help="Lines a language on which split floor and losslessness are measured; 0: all.",
+        ),
+    ] = SAMPLE_LINES,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write tables and figures into this folder.")
     ] = None,
@@ -89,7 +92,7 @@ def audit(
             pivot=pivot,
             search=tokenizers or (),
             prices=prices,
-            floor_lines=floor_lines or None,
+            sample_lines=sample_lines or None,
             on_count=on_count,
         )
     for reason in result.skipped.values():

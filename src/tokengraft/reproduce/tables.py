@@ -22,7 +22,7 @@ def premiums(
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
-        corpus, PAPER, languages, search=search, floor_lines=1, resamples=0, on_count=on_count
+        corpus, PAPER, languages, search=search, sample_lines=1, resamples=0, on_count=on_count
     )
     values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
     hashes = {
