@@ -9,6 +9,7 @@ import pytest
 
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.symbols import Symbols, borders, within_character
+from tokengraft.planning.words import Encoded
 
 
 def symbols(letters: str, extra: tuple[str, ...] = (), first_new: int = 1000) -> Symbols:
@@ -24,7 +25,7 @@ def symbols(letters: str, extra: tuple[str, ...] = (), first_new: int = 1000) ->
 def learner(words: dict[str, int], letters: str) -> Learner:
     known = symbols(letters)
     counts = np.array([[n] for n in words.values()], np.int64)
-    return Learner([[known.ids[c] for c in w] for w in words], counts, counts, known)
+    return Learner(Encoded.of([known.ids[c] for c in w] for w in words), counts, counts, known)
 
 
 def names(learned: Learner) -> list[tuple[str, str]]:
@@ -59,7 +60,7 @@ def test_a_known_string_costs_nothing_and_its_old_merges_follow() -> None:
     known = symbols("abc", ("ab", "abc"))
     known.old_merges = {3: [(0, 3, 2)], 2: [(0, 3, 2)]}  # ab + c -> abc, an old merge
     counts = np.array([[4]], np.int64)
-    learned = Learner([[0, 1, 2]], counts, counts, known)
+    learned = Learner(Encoded.of([[0, 1, 2]]), counts, counts, known)
     step = learned.take(learned.best())
     assert (step.result, step.spends, learned.spent) == (3, False, 0)
     assert learned.lengths.tolist() == [1]

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tokengraft.cli.console import print_json, stderr, stdout
+from tokengraft.corpus.stream import stream_lines
 from tokengraft.evaluating.grid import OnCell
 from tokengraft.evaluating.run import MOST_POSITIONS, Evaluation, OnProgress
 from tokengraft.evaluating.run import evaluate as run_evaluate
@@ -205,10 +206,7 @@ def show(result: Evaluation) -> None:
 
 def read_texts(folder: Path) -> dict[str, list[str]]:
     """Lines of every xxx_Ssss.txt in a folder."""
-    return {
-        path.stem: path.read_text(encoding="utf-8").split("\n")
-        for path in sorted(folder.glob("*_*.txt"))
-    }
+    return {path.stem: list(stream_lines([path])) for path in sorted(folder.glob("*_*.txt"))}
 
 
 @contextmanager
@@ -246,9 +244,7 @@ def measuring() -> Iterator[OnProgress]:
 
 
 def _lines(paths: list[Path] | None) -> list[str] | None:
-    if not paths:
-        return None
-    return [line for path in paths for line in path.read_text(encoding="utf-8").split("\n")]
+    return list(stream_lines(paths)) if paths else None
 
 
 def _cell(row: dict[str, Any] | None) -> str:

@@ -14,6 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from tokengraft.cli.console import print_json, stderr, stdout, warn
+from tokengraft.corpus.stream import stream_lines
 
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
@@ -91,7 +92,7 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
     from tokengraft.grafting.run import graft as run_graft
-    from tokengraft.planning.run import read_plan, read_text
+    from tokengraft.planning.run import read_plan
 
     options: dict[str, Any] = {"layer": layer, "k": k, "device": device}
     options |= {"max_minutes": minutes, "steps": steps, "work": work}
@@ -101,7 +102,7 @@ def graft(
             read_plan(plan),
             out,
             method=method,
-            text=read_text(text) if text else None,
+            text=list(stream_lines(text)) if text else None,
             derive_options=options | {"progress": on_progress},
             policy=policy.value,
             bias=bias,
@@ -142,10 +143,9 @@ def verify(
     Exits 3 where one of the invariants does not hold.
     """
     from tokengraft.grafting.run import verify_model
-    from tokengraft.planning.run import read_text
 
     with stderr.status("Verifying"):
-        report = verify_model(folder, base, read_text(text) if text else None)
+        report = verify_model(folder, base, list(stream_lines(text)) if text else None)
     if json:
         print_json([asdict(check) for check in report.checks])
     else:

@@ -15,8 +15,11 @@ from tokengraft.errors import CorpusError
 _BOM = b"\xef\xbb\xbf"
 
 
-def decode(data: bytes, where: str) -> str:
-    """UTF-8 text without its BOM; broken UTF-8 and NUL bytes are errors naming the place."""
+def decode(data: bytes, where: str, line: int = 1, start: int = 0) -> str:
+    """UTF-8 text without its BOM; broken UTF-8 and NUL bytes are errors naming the place.
+
+    `line` and `start` say which line and byte of its file `data` begins with.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -24,16 +27,16 @@ def decode(data: bytes, where: str) -> str:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             hint = " It looks like UTF-16."
         raise CorpusError(
-            f"{where}, line {_line_at(data, error.start)}: byte {error.start} "
+            f"{where}, line {_line_at(data, error.start, line)}: byte {start + error.start} "
             f"(0x{data[error.start]:02x}) is not valid UTF-8.{hint} Save the file as UTF-8."
         ) from None
     if "\0" in text:
         position = data.index(b"\0")
         raise CorpusError(
-            f"{where}, line {_line_at(data, position)}: byte {position} is NUL, which no text "
-            f"holds; the file is binary or damaged."
+            f"{where}, line {_line_at(data, position, line)}: byte {start + position} is NUL, "
+            f"which no text holds; the file is binary or damaged."
         )
-    return text[1:] if data.startswith(_BOM) else text
+    return text[1:] if not start and data.startswith(_BOM) else text
 
 
 def split(text: str) -> list[str]:
@@ -97,5 +100,5 @@ def align(
     return ParallelCorpus(name, source, units, {code: lines for code, (_, lines) in files.items()})
 
 
-def _line_at(data: bytes, position: int) -> int:
-    return data.count(b"\n", 0, position) + 1
+def _line_at(data: bytes, position: int, first: int) -> int:
+    return data.count(b"\n", 0, position) + first

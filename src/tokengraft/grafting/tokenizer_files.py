@@ -16,7 +16,7 @@ from tokengraft.errors import TokenizerError
 from tokengraft.grafting.errors import ModelError
 from tokengraft.grafting.weights import read_json
 from tokengraft.tokenizer.insert import vocabulary
-from tokengraft.tokenizer.insert_convert import from_sentencepiece
+from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -19,24 +17,25 @@ class Chain:
     A merged-away position keeps its place with the symbol -1 and is no one's neighbour.
     """
 
-    def __init__(self, words: Sequence[Sequence[int]]) -> None:
-        sizes = np.fromiter(map(len, words), np.int64, len(words))
+    def __init__(self, symbols: Ints, sizes: Ints) -> None:
+        """Words laid end to end in `symbols`, `sizes` of them each."""
         ends = np.cumsum(sizes)
         full = sizes > 0
         self.sizes = sizes
-        self.sym = np.fromiter(chain.from_iterable(words), np.int64, int(sizes.sum()))
-        self.word = np.repeat(np.arange(len(words)), sizes)
+        self.sym = symbols.copy()
+        self.word = np.repeat(np.arange(len(sizes)), sizes)
         self.right = np.arange(1, len(self.sym) + 1)
         self.left = np.arange(-1, len(self.sym) - 1)
         self._starts = np.where(full, ends - sizes, -1)
         self.right[ends[full] - 1] = -1
         self.left[self._starts[full]] = -1
         order = np.argsort(self.sym, kind="stable")
-        values, starts = np.unique(self.sym[order], return_index=True)
+        values = self.sym[order]
+        starts = np.flatnonzero(np.diff(values, prepend=_DEAD))
         # Positions of each symbol; may hold some that have changed since they were listed.
         self._at: dict[int, Ints] = {}
         if len(values):
-            self._at = dict(zip(values.tolist(), np.split(order, starts[1:]), strict=True))
+            self._at = dict(zip(values[starts].tolist(), np.split(order, starts[1:]), strict=True))
 
     def symbols(self) -> list[int]:
         """Every symbol that occurred at the start or was made since."""
@@ -73,11 +72,8 @@ class Chain:
 
     def edges(self, *positions: Ints) -> Ints:
         """The pairs that begin at the given positions, each once, as their left part's place."""
-        found = np.sort(np.concatenate(positions))
-        # np.unique hashes since numpy 2.3: on these nearly sorted arrays sorting is far faster.
-        first = np.ones(len(found), bool)
-        first[1:] = found[1:] != found[:-1]
-        found = found[first & (found >= 0)]
+        found = _distinct(np.concatenate(positions))
+        found = found[found >= 0]
         return found[self.right[found] >= 0]
 
     def join(self, hits: Ints, result: int) -> None:
@@ -94,7 +90,9 @@ class Chain:
         """Put `result` at each of the positions."""
         self.sym[positions] = result
         earlier = self._at.get(result)
-        self._at[result] = np.sort(positions) if earlier is None else np.union1d(earlier, positions)
+        if earlier is not None:
+            positions = np.concatenate((earlier, positions))
+        self._at[result] = _distinct(positions)
 
     def spell(self, word: int) -> list[int]:
         """The symbols of one word now."""
@@ -104,3 +102,11 @@ class Chain:
             found.append(int(self.sym[at]))
             at = int(self.right[at])
         return found
+
+
+def _distinct(values: Ints) -> Ints:
+    """Sorted, each once; np.unique hashes since numpy 2.3, far slower on nearly sorted arrays."""
+    values = np.sort(values)
+    first = np.ones(len(values), bool)
+    first[1:] = values[1:] != values[:-1]
+    return values[first]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from tokengraft.errors import TokengraftError, UsageError
@@ -27,6 +26,7 @@ from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.prove import prove
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.territory import territory
+from tokengraft.planning.text import Text, read
 from tokengraft.planning.tokens import additions_of, tokens_of
 from tokengraft.planning.types import (
     Boundaries,
@@ -42,8 +42,7 @@ from tokengraft.tokenizer.boundaries import relax
 from tokengraft.tokenizer.insert import family, fingerprint, insert
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
-_SAMPLE = 500  # lines on which a floor is measured where there is no test corpus
-_CHUNKS = 20_000  # pieces of planning text encoded whole, beside all its words
+_CHUNKS = 5_000  # pieces of planning text encoded whole, beside all its words
 _ATTEMPTS = 4
 
 
@@ -52,7 +51,7 @@ class Request:
     """What is asked of a plan; see `plan_tokens`."""
 
     tokenizer: dict[str, Any]
-    texts: Mapping[str, Sequence[str]]
+    texts: Mapping[str, Text]
     budget: int
     mode: Mode
     boundaries: Boundaries
@@ -76,7 +75,7 @@ class Request:
 
 def plan_tokens(
     tokenizer: dict[str, Any],
-    texts: Mapping[str, Iterable[str]],
+    texts: Mapping[str, Iterable[str] | Text],
     *,
     budget: int,
     mode: Mode = "merges",
@@ -90,13 +89,17 @@ def plan_tokens(
 ) -> Plan:
     """A plan of at most `budget` new tokens for the languages of `texts` (code to lines).
 
+    Lines are taken one by one and not kept, so a text may be longer than memory; a `Text` is one
+    that was counted before. Mode paper keeps them all.
+
     Guarantees, proved with the real encoder before it returns: no word of `texts`, `check` or
     `test` takes more tokens than before; every new token is emitted on `texts` (a token that
     mends relaxed boundaries may be emitted on `check` only). With boundaries kept, no text at all
     can get longer. Raises TokengraftError where a plan cannot keep this within its budget.
 
     `test` is a parallel corpus with the `pivot`; without it no premium can be stated and the
-    objective parity is refused. Unigram and WordPiece give "no more UNK" instead (`notes` say so).
+    objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
+    notes say so).
     """
     if budget < 1:
         raise UsageError(f"the budget must be at least one token, not {budget}")
@@ -104,21 +107,27 @@ def plan_tokens(
         raise UsageError("no language to plan for: give at least one text")
     if test is not None and pivot not in test:
         raise UsageError(f"the test corpus has no pivot {pivot!r}; it has {', '.join(test)}")
-    request = Request(
-        tokenizer, {code: _lines(text) for code, text in texts.items()}, budget, mode, boundaries,
-        objective, test or {}, pivot, speakers, _lines(check), border_penalty,
-    )  # fmt: skip
+    for text in (*texts.values(), check):
+        if isinstance(text, str):
+            raise UsageError("a text must be lines, not one string: split it first")
     if mode == "paper":
-        return plan_literals(tokenizer, request.texts, request.test, pivot)
+        return plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot)
+    request = Request(
+        tokenizer, {c: t if isinstance(t, Text) else read(t) for c, t in texts.items()}, budget,
+        mode, boundaries, objective, test or {}, pivot, speakers, list(check), border_penalty,
+    )  # fmt: skip
     if family(tokenizer) in ("unigram", "wordpiece"):
         return plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot)
     return _plan_merges(request)
 
 
-def _lines(text: Iterable[str]) -> Sequence[str]:
-    if isinstance(text, str):
-        raise UsageError("a text must be lines, not one string: split it first")
-    return text if isinstance(text, Sequence) else list(text)
+def _whole_lines(texts: Mapping[str, Iterable[str] | Text]) -> dict[str, Sequence[str]]:
+    lines = {}
+    for code, text in texts.items():
+        if isinstance(text, Text):
+            raise UsageError("mode paper measures whole lines: give it lines, not counted text")
+        lines[code] = text if isinstance(text, Sequence) else list(text)
+    return lines
 
 
 def _plan_merges(request: Request) -> Plan:
@@ -126,7 +135,7 @@ def _plan_merges(request: Request) -> Plan:
     pivot_lines = request.test.get(request.pivot)
     pipeline = load(base)
     pivot_tokens = None if pivot_lines is None else lengths(pipeline, pivot_lines).tolist()
-    samples = request.tested or {c: _sample(lines) for c, lines in request.texts.items()}
+    samples = request.tested or {c: text.sample for c, text in request.texts.items()}
     floors = floors_of(base, samples, pivot_tokens if request.tested else None)
     boundaries = request.boundaries
     if request.mode == "characters":
@@ -163,10 +172,6 @@ def _plan_merges(request: Request) -> Plan:
     )  # fmt: skip
 
 
-def _sample(lines: Sequence[str]) -> Sequence[str]:
-    return [line for line in lines if line.strip()][:_SAMPLE]
-
-
 class _Job:
     """Words counted once, and learners made afresh from them."""
 
@@ -176,8 +181,9 @@ class _Job:
         used = relax(base, cut.scripts) if cut.scripts else base
         self.pool = Pool(Cutter(used), request.languages)
         chunks: dict[str, None] = {}
-        for code, lines in request.texts.items():
-            chunks.update(dict.fromkeys(self.pool.add_text(code, lines)))
+        for code, text in request.texts.items():
+            self.pool.add_text(code, text)
+            chunks.update(dict.fromkeys(text.chunks))
         sentences = {code: self.pool.add_sentences(lines) for code, lines in request.tested.items()}
         if sentences:
             pivot = request.test[request.pivot]
@@ -196,12 +202,16 @@ class _Job:
 
     def _old_lengths(self, pipeline: Tokenizer) -> Ints:
         """Tokens of each word as the old tokenizer cuts it."""
-        if not self.cut.scripts:
-            return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
-        # Only byte-level tokenizers have a pattern to relax.
-        table = str.maketrans({letter: chr(byte) for letter, byte in byte_alphabet().items()})
-        raw = (word.translate(table).encode("latin-1") for word in self.words)
-        return lengths(pipeline, [word.decode("utf-8") for word in raw])
+        found: Ints = self.ids.sizes.copy()
+        if self.cut.scripts:
+            # Only byte-level tokenizers have a pattern to relax.
+            table = str.maketrans({letter: chr(byte) for letter, byte in byte_alphabet().items()})
+            raw = (word.translate(table).encode("latin-1") for word in self.words)
+            texts = [word.decode("utf-8") for word in raw]
+            # A relaxed pattern joins at marks only: letters alone were never cut.
+            torn = [n for n, t in enumerate(texts) if not (t.isalpha() or t[1:].isalpha())]
+            found[torn] = lengths(pipeline, [texts[n] for n in torn])
+        return found
 
     def _premiums(self) -> dict[str, float]:
         if not self.matrices:

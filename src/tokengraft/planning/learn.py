@@ -19,13 +19,13 @@ What differs from a trainer that starts from scratch:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tokengraft.planning.chain import Chain, Ints
 from tokengraft.planning.symbols import WHOLE, Symbols
+from tokengraft.planning.words import Encoded
 
 _SHIFT = 32
 
@@ -45,7 +45,7 @@ class Learner:
 
     def __init__(
         self,
-        words: Sequence[Sequence[int]],
+        words: Encoded,
         counts: Ints,  # (words, languages), in the planning text
         weights: Ints,  # (words, groups), what the objective counts
         symbols: Symbols,
@@ -61,7 +61,7 @@ class Learner:
         self._next = symbols.first_new
         self._borders: dict[int, tuple[bool, bool]] = {}
         self._by_part: dict[int, list[int]] = {}
-        self._chain = Chain(words)
+        self._chain = Chain(words.ids, words.sizes)
         self.lengths = self._chain.sizes.copy()
         self._frequency: dict[int, int] = {}
         for symbol in self._chain.symbols():
@@ -72,7 +72,9 @@ class Learner:
         self.totals = counts.T @ self.lengths  # (languages,), tokens of the planning text
         groups = weights.shape[1]
         self._counts: list[dict[int, int]] = [{} for _ in range(groups)]
+        # A pair that got rarer keeps its old, too high entry until it comes up.
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
+        self._waiting: list[set[int]] = [set() for _ in range(groups)]
         self._change(np.flatnonzero(self._chain.right >= 0), 1)
         self._offer_characters()
 
@@ -82,8 +84,14 @@ class Learner:
         while heap:
             score, key = heap[0]
             count = counts.get(key)
-            if count is None or -score != self._score(key, count) or self._waits(key):
+            now = 0 if count is None else -self._score(key, count)
+            if count is None or score > now:
                 heapq.heappop(heap)
+            elif score < now:
+                heapq.heapreplace(heap, (now, key))
+            elif self._waits(key):
+                heapq.heappop(heap)
+                self._waiting[group].add(key)
             elif count < least:
                 return None
             else:
@@ -142,16 +150,19 @@ class Learner:
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         sums = np.add.reduceat(self._weights[chain.word[edges[order]]], starts, axis=0)
         unique = keys[starts].tolist()
-        for group, (counts, heap) in enumerate(zip(self._counts, self._heaps, strict=True)):
+        for group, counts in enumerate(self._counts):
+            heap, waiting = self._heaps[group], self._waiting[group]
             for key, delta in zip(unique, sums[:, group].tolist(), strict=True):
                 if not delta:
                     continue
                 count = counts.get(key, 0) + sign * delta
-                if count:
-                    counts[key] = count
-                    heapq.heappush(heap, (-self._score(key, count), key))
-                else:
+                if not count:
                     del counts[key]
+                    continue
+                counts[key] = count
+                if sign > 0 or key in waiting:
+                    waiting.discard(key)
+                    heapq.heappush(heap, (-self._score(key, count), key))
 
     def _score(self, key: int, count: int) -> int:
         """Whole thousandths, so that equal inputs compare equal on every machine."""

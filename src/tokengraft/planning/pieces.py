@@ -7,25 +7,28 @@ parts. WordPiece takes the longest match first and gives the whole word up where
 a longer piece could turn a word into UNK; only single characters are added to it.
 
 One UNK may have stood for a whole clause. So a text may get longer when its UNK turns into text;
-what is promised, and checked on the planning text, is that there is never more UNK.
+what is promised, and checked on the planning text, is that never more characters are UNK.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from tokengraft.errors import TokengraftError
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.territory import territory
+from tokengraft.planning.text import Text
 from tokengraft.planning.types import Cut, Mode, NewToken, Outcome, Plan, Point
-from tokengraft.planning.words import Cutter, Encoder, Pool, lengths, load
+from tokengraft.planning.words import Cutter, Encoded, Encoder, Ints, Pool, lengths, load
 from tokengraft.tokenizer.insert import (
     Additions,
     family,
@@ -36,14 +39,15 @@ from tokengraft.tokenizer.insert import (
 )
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _REFILLS = 6
 _POINTS = 8
-NOTE = "UNK turns into text: a text can get longer than its UNK was, but never holds more UNK"
+NOTE = "UNK turns into text: a text can get longer than its UNK was; no more characters are UNK"
 
 
 def plan_pieces(
     tokenizer: dict[str, Any],
-    texts: Mapping[str, Sequence[str]],
+    texts: Mapping[str, Text],
     budget: int,
     mode: Mode,
     test: Mapping[str, Sequence[str]],
@@ -52,8 +56,8 @@ def plan_pieces(
     """Missing characters, and for Unigram in mode merges longer pieces, each emitted on `texts`."""
     kind = family(tokenizer)
     pool = Pool(Cutter(tokenizer), tuple(texts))
-    for code, lines in texts.items():
-        pool.add_text(code, lines)
+    for code, text in texts.items():
+        pool.add_text(code, text)
     words, counts = list(pool.index), pool.counts()
     times = counts.sum(axis=1)
     missing = _missing(tokenizer, words, times)
@@ -65,10 +69,9 @@ def plan_pieces(
     extended = _with(tokenizer, chosen)
     emitted, before, after = _usage(tokenizer, extended, words, counts)
     if (after > before).any():
-        raise TokengraftError("refused: the new pieces would leave more UNK than before")
+        raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
     curves = _curves(tokenizer, chosen, texts, test, pivot)
-    old_lengths = np.fromiter(map(len, _encode(tokenizer, words)), np.int64, len(words))
-    new_lengths = np.fromiter(map(len, _encode(extended, words)), np.int64, len(words))
+    old_lengths, new_lengths = (_encode(one, words).sizes for one in (tokenizer, extended))
     outcomes = {}
     for column, code in enumerate(texts):
         curve = curves.get(code, ())
@@ -104,12 +107,13 @@ def _floor_score(tokenizer: dict[str, Any]) -> float:
 def _missing(
     tokenizer: dict[str, Any], words: Sequence[str], times: np.ndarray[Any, np.dtype[np.int64]]
 ) -> list[str]:
-    """Single-character pieces that words with UNK lack, the most frequent first."""
-    known, unknown = vocabulary(tokenizer), _unknown(tokenizer)
+    """Single-character pieces that words with UNK or bare bytes lack, the most frequent first."""
+    known = vocabulary(tokenizer)
+    lost = {_unknown(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
     wordpiece = family(tokenizer) == "wordpiece"
     found: Counter[str] = Counter()
     for word, ids, count in zip(words, _encode(tokenizer, words), times.tolist(), strict=True):
-        if count and unknown in ids:
+        if count and not lost.isdisjoint(ids):
             for place, character in enumerate(word):
                 mark = CONTINUATION_MARK if wordpiece and place else ""
                 if mark + character not in known:
@@ -135,8 +139,7 @@ def _emitted(
     chosen, waiting = list(wanted[:budget]), list(wanted[budget:])
     refills = _REFILLS
     while True:
-        ids = _encode(_with(tokenizer, chosen), words)
-        used = {number for word in ids for number in word}
+        used = set(_encode(_with(tokenizer, chosen), words).ids.tolist())
         kept = [piece for i, piece in enumerate(chosen) if start + i in used]
         if len(kept) == len(chosen):
             return kept
@@ -145,7 +148,7 @@ def _emitted(
         chosen, waiting = kept + waiting[:room], waiting[room:]
 
 
-def _encode(tokenizer: dict[str, Any], words: Sequence[str]) -> list[list[int]]:
+def _encode(tokenizer: dict[str, Any], words: Sequence[str]) -> Encoded:
     return Encoder(load(tokenizer)).ids(words)
 
 
@@ -186,29 +189,42 @@ def _usage(
     words: Sequence[str],
     counts: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[Counter[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """How often each new piece is emitted, and UNK per language before and after."""
+    """How often each new piece is emitted; characters that are UNK per language, before, after."""
     unknown, start = _unknown(tokenizer), first_free_id(tokenizer)
     emitted: Counter[int] = Counter()
-    per_word = []
-    for one in (tokenizer, extended):
-        ids = _encode(one, words)
-        per_word.append(np.fromiter((word.count(unknown) for word in ids), np.int64, len(ids)))
-        for word, times in zip(ids, counts.sum(axis=1).tolist(), strict=True):
-            for number in word:
-                if number >= start:
-                    emitted[number] += times
-    return emitted, counts.T @ per_word[0], counts.T @ per_word[1]
+    for word, times in zip(_encode(extended, words), counts.sum(axis=1).tolist(), strict=True):
+        for number in word:
+            if number >= start:
+                emitted[number] += times
+    before, after = (counts.T @ _lost(one, words, unknown) for one in (tokenizer, extended))
+    return emitted, before, after
+
+
+def _lost(tokenizer: dict[str, Any], words: Sequence[str], unknown: int) -> Ints:
+    """Characters of each word that are UNK. Tokens would not do: one UNK may cover several."""
+    encoded = _encode(tokenizer, words)
+    word_of = np.repeat(np.arange(len(words)), encoded.sizes)
+    bare = Tokenizer(load(tokenizer).model)
+    found = np.zeros(len(words), np.int64)
+    for number in np.unique(word_of[encoded.ids == unknown]).tolist():
+        one = bare.encode(words[number], add_special_tokens=False)
+        found[number] = sum(
+            end - start
+            for id_, (start, end) in zip(one.ids, one.offsets, strict=True)
+            if id_ == unknown
+        )
+    return found
 
 
 def _curves(
     tokenizer: dict[str, Any],
     chosen: Sequence[tuple[str, float]],
-    texts: Mapping[str, Sequence[str]],
+    languages: Iterable[str],
     test: Mapping[str, Sequence[str]],
     pivot: str,
 ) -> dict[str, tuple[Point, ...]]:
     """Premiums at a few sizes, by encoding the test corpus with that many pieces."""
-    codes = [code for code in texts if code in test]
+    codes = [code for code in languages if code in test]
     found: dict[str, list[Point]] = {code: [] for code in codes}
     sizes = sorted({round(len(chosen) * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
     for size in sizes if codes else ():

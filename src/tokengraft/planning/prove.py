@@ -37,8 +37,8 @@ def prove(
     longer than before); where boundaries are relaxed, the chunks and lines given must be no longer
     than the base tokenizer makes them.
     """
-    ids = Encoder(extended).ids(words)
-    found = np.fromiter(map(len, ids), np.int64, len(ids))
+    encoded = Encoder(extended).ids(words)
+    found = encoded.sizes
     wrong = np.flatnonzero(found != learner.lengths)
     if len(wrong):
         word = words[int(wrong[0])]
@@ -54,10 +54,9 @@ def prove(
                 f"refused: {len(longer)} of {len(chunks)} pieces of text would get longer, first "
                 f"{chunks[int(longer[0])]!r}. Raise the budget or use boundaries keep."
             )
-    emitted: Counter[int] = Counter()
-    for numbers, times in zip(ids, learner.occurrences.tolist(), strict=True):
-        if times:
-            for number in numbers:
-                if number >= learner.symbols.first_new:
-                    emitted[number] += times
+    first = learner.symbols.first_new
+    is_new = encoded.ids >= first
+    times = np.zeros(max(1, int(encoded.ids.max(initial=0)) - first + 1), np.int64)
+    np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, found)[is_new])
+    emitted = Counter({first + int(place): int(times[place]) for place in np.flatnonzero(times)})
     return Proof(emitted, len(words) + len(chunks))

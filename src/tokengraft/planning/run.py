@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import Any
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import resolve
 from tokengraft.corpus.languages import language
-from tokengraft.corpus.lines import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.corpus.stream import stream_lines
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.files import writing_folder
 from tokengraft.planning.boundaries import script_of
@@ -70,7 +68,7 @@ def plan(
     found = find(str(tokenizer), search)
     parsed = as_json(found)
     if text is None:
-        lines = {code: _units(corpus, code, 0) for code in codes}
+        lines: dict[str, Iterable[str]] = {code: _units(corpus, code, 0) for code in codes}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
         chosen_on = f"{corpus.name}, every other unit"
         tested_on = f"{corpus.name}, the other units"
@@ -80,7 +78,7 @@ def plan(
             raise UsageError(
                 f"no text for {', '.join(missing)}: give it as --text {missing[0]}=FILE"
             )
-        lines = {code: read_text(text[code]) for code in codes}
+        lines = {code: stream_lines(text[code]) for code in codes}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
         names = sorted({path.name for code in codes for path in text[code]})
         chosen_on, tested_on = ", ".join(names), corpus.name
@@ -125,22 +123,6 @@ def read_plan(path: Path) -> Plan:
     if not isinstance(data, dict):
         raise TokengraftError(f"{path}: this is no plan")
     return Plan.from_json(data)
-
-
-def read_text(paths: Sequence[Path]) -> list[str]:
-    """The lines of text files (plain, .gz or .xz) that hold anything; broken text is an error."""
-    lines = []
-    for path in paths:
-        try:
-            data = path.read_bytes()
-            if path.suffix in (".gz", ".xz"):
-                data = gzip.decompress(data) if path.suffix == ".gz" else lzma.decompress(data)
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            raise CorpusError(f"{path}: cannot be read ({error})") from error
-        lines += [line for line in split(decode(data, str(path))) if line.strip()]
-    if not lines:
-        raise CorpusError(f"{', '.join(map(str, paths))}: no line of text to choose tokens on")
-    return lines
 
 
 def _configured(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -59,7 +59,7 @@ class Outcome:
     premium_after: float | None = None
     floor_before: float | None = None
     floor_after: float | None = None
-    unknown_before: int = 0
+    unknown_before: int = 0  # characters of the planning text that are UNK
     unknown_after: int = 0
     curve: tuple[Point, ...] = ()
 

@@ -1,9 +1,8 @@
 """Text as distinct words: what the model sees between two cuts, counted once.
 
-A line is first broken before each space, since split patterns never let a match run from a word
-into the space behind it; so each distinct chunk is cut by the pattern once, however often it
-occurs. Where a model has no split pattern (Llama 2, Gemma) words begin at their space mark, and
-no merge is ever learned across it.
+Each distinct chunk of a text (`text`) is cut by the split pattern once, however often it occurs.
+Where a model has no split pattern (Llama 2, Gemma) words begin at their space mark, and no merge
+is ever learned across it.
 """
 
 from __future__ import annotations
@@ -11,22 +10,26 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, groupby
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from tokengraft.planning.symbols import WHOLE, Symbols
+from tokengraft.planning.text import Text, count_chunks
 from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family
 from tokengraft.tokenizer.vocabulary import SPACE_MARK
 
 _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")
-_BATCH = 1 << 16
+_BATCH = 1 << 14
+
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Cutter:
@@ -37,7 +40,7 @@ class Cutter:
         self._at_marks = family(tokenizer) == "byte-fallback-bpe"
         first = self._splitter.pre_tokenize("a")
         # A tokenizer that puts a space before every text already does so for each chunk.
-        self.prefixes = bool(first) and len(first[0]) > 1
+        self._prefixes = bool(first) and len(first[0]) > 1
 
     def words(self, text: str) -> list[str]:
         """The words of `text`, in order."""
@@ -46,21 +49,9 @@ class Cutter:
             return [word for piece in pieces for word in _AT_MARK.split(piece)]
         return pieces
 
-    def chunks(self, lines: Iterable[str]) -> Counter[str]:
-        """Distinct space-initial chunks of the lines with their counts."""
-        found: Counter[str] = Counter()
-        behind: Counter[str] = Counter()
-        for line in lines:
-            parts = line.rstrip("\r\n").split(" ")
-            found[parts[0]] += 1
-            del parts[0]
-            behind.update(parts)
-        mark = "" if self.prefixes else " "
-        del behind[""]
-        del found[""]
-        for part, times in behind.items():
-            found[mark + part] += times
-        return found
+    def words_of_chunk(self, chunk: str) -> list[str]:
+        """The words of a chunk (`text.count_chunks`)."""
+        return self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
 
 
 @dataclass
@@ -75,19 +66,17 @@ class Pool:
     def __post_init__(self) -> None:
         self._counts = [Counter() for _ in self.languages]
 
-    def add_text(self, language: str, lines: Iterable[str]) -> Counter[str]:
-        """Count the words of a planning text; returns its distinct chunks."""
+    def add_text(self, language: str, text: Text) -> None:
+        """Count the words of a planning text."""
         counts = self._counts[self.languages.index(language)]
-        chunks = self.cutter.chunks(lines)
-        for chunk, times in chunks.items():
-            for word in self.cutter.words(chunk):
+        for chunk, times in text.chunks.items():
+            for word in self.cutter.words_of_chunk(chunk):
                 counts[self._number(word)] += times
-        return chunks
 
     def add_check(self, lines: Iterable[str]) -> None:
         """Take the words of lines that are only to be checked."""
-        for chunk in self.cutter.chunks(lines):
-            for word in self.cutter.words(chunk):
+        for chunk in count_chunks(lines):
+            for word in self.cutter.words_of_chunk(chunk):
                 self._number(word)
 
     def add_sentences(self, lines: Sequence[str]) -> list[Counter[int]]:
@@ -97,7 +86,7 @@ class Pool:
     def _number(self, word: str) -> int:
         return self.index.setdefault(word, len(self.index))
 
-    def counts(self) -> npt.NDArray[np.int64]:  # (words, languages)
+    def counts(self) -> Ints:  # (words, languages)
         """Occurrences of each word in each language's planning text."""
         table = np.zeros((len(self.index), len(self.languages)), np.int64)
         for column, counts in enumerate(self._counts):
@@ -114,66 +103,92 @@ class Pool:
         return sparse.csr_matrix((values, (rows, columns)), shape=shape)
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """Ids of many words end to end; `sizes` says how many each word has.
+
+    Two arrays, not a list a word: a million small lists slow Python's garbage collector down.
+    """
+
+    ids: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, words: Iterable[Sequence[int]]) -> Encoded:
+        """The same from a sequence a word."""
+        words = list(words)
+        sizes = np.fromiter(map(len, words), np.int64, len(words))
+        return cls(np.fromiter(chain.from_iterable(words), np.int64, int(sizes.sum())), sizes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        ids = self.ids.tolist()
+        ends = np.cumsum(self.sizes)
+        for start, end in zip((ends - self.sizes).tolist(), ends.tolist(), strict=True):
+            yield ids[start:end]
+
+
 class Encoder:
     """The model of a tokenizer alone: words that are already cut, in its own alphabet."""
 
     def __init__(self, pipeline: Tokenizer) -> None:
         self._pipeline = Tokenizer(pipeline.model)
 
-    def ids(self, words: Sequence[str]) -> list[list[int]]:
+    def ids(self, words: Sequence[str]) -> Encoded:
         """Ids of each word."""
-        found: list[list[int]] = []
-        for start in range(0, len(words), _BATCH):
-            batch = list(words[start : start + _BATCH])
-            encoded = self._pipeline.encode_batch_fast(batch, add_special_tokens=False)
-            found += [one.ids for one in encoded]
-        return found
+        found = [
+            Encoded.of([one.ids for one in batch]) for batch in _batches(self._pipeline, words)
+        ]
+        if not found:
+            return Encoded.of([])
+        return Encoded(
+            np.concatenate([part.ids for part in found]),
+            np.concatenate([part.sizes for part in found]),
+        )
 
 
-def join_bytes(words: Iterable[Sequence[int]], symbols: Symbols) -> list[list[int]]:
+def join_bytes(words: Encoded, symbols: Symbols) -> Encoded:
     """Words with every run of byte tokens read as whole characters (`Symbols.wholes`)."""
     byte_of = {
         number: symbols.piece(name)[0]
         for name, number in symbols.ids.items()
         if len(name) == 6 and name.startswith("<0x")
     }
-    characters: dict[str, int] = {}
-    joined = []
-    for word in words:
-        if byte_of.keys().isdisjoint(word):
-            joined.append(list(word))
-            continue
-        out: list[int] = []
-        run = bytearray()
-        for number in [*word, -1]:
-            if number in byte_of:
-                run.append(byte_of[number])
-                continue
-            for character in run.decode("utf-8"):
-                symbol = characters.setdefault(character, WHOLE + len(characters))
-                out.append(symbol)
-            run.clear()
-            if number >= 0:
-                out.append(number)
-        joined.append(out)
-    for character, symbol in characters.items():
+    joined = [
+        word if byte_of.keys().isdisjoint(word) else _with_characters(word, byte_of)
+        for word in words
+    ]
+    # In the order of code points, whatever the order of the text: ties are broken by number.
+    characters = sorted({part for word in joined for part in word if isinstance(part, str)})
+    numbers = {character: WHOLE + place for place, character in enumerate(characters)}
+    for character, symbol in numbers.items():
         symbols.names[symbol] = character
         symbols.wholes[symbol] = len(character.encode("utf-8")) - 1
-    return joined
+    return Encoded.of(
+        [numbers[part] if isinstance(part, str) else part for part in word] for word in joined
+    )
+
+
+def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[int | str]:
+    out: list[int | str] = []
+    for is_bytes, group in groupby(word, byte_of.__contains__):
+        run = list(group)
+        out += bytes(byte_of[number] for number in run).decode("utf-8") if is_bytes else run
+    return out
 
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`."""
-    return Tokenizer.from_str(json.dumps(tokenizer))
+    return Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
 
 
-def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
     """Tokens of each text, without special tokens."""
-    found = [
-        len(one)
-        for start in range(0, len(texts), _BATCH)
-        for one in pipeline.encode_batch_fast(
+    found = (len(one) for batch in _batches(pipeline, texts) for one in batch)
+    return np.fromiter(found, np.int64, len(texts))
+
+
+def _batches(pipeline: Tokenizer, texts: Sequence[str]) -> Iterator[list[Encoding]]:
+    for start in range(0, len(texts), _BATCH):
+        yield pipeline.encode_batch_fast(
             list(texts[start : start + _BATCH]), add_special_tokens=False
         )
-    ]
-    return np.array(found, np.int64)

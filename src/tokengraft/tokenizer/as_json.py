@@ -8,6 +8,7 @@ from typing import Any
 from tokengraft.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
 from tokengraft.tokenizer.catalog import Found
+from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 from tokengraft.tokenizer.openai import TikToken
 
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
@@ -23,7 +24,8 @@ SIDE_FILES = (
 def as_json(found: Found) -> dict[str, Any]:
     """The tokenizer as `tokenizer.json`: read as it is, or converted so that it gives the same ids.
 
-    Raises TokenizerError where no conversion is exact (SentencePiece without byte fallback).
+    Unigram: but for rare letters with several marks (`from_sentencepiece`). Raises TokenizerError
+    where there is no conversion (SentencePiece BPE without byte fallback).
     """
     source, kind = found.source, found.kind
     if source is None or kind is None or kind.endswith(".tiktoken"):
@@ -40,7 +42,7 @@ def as_json(found: Found) -> dict[str, Any]:
             merges = source.read("merges.txt").decode("utf-8").split("\n")
             return convert.from_merges(json.loads(data), merges)
         if kind.endswith(".model"):
-            return convert.from_sentencepiece(data)
+            return from_sentencepiece(data)
         if kind.endswith(".txt"):
             config = json.loads(side_files(found).get("tokenizer_config.json", b"{}"))
             tokens = [token.rstrip("\r") for token in data.decode("utf-8").split("\n")]

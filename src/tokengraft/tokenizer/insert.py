@@ -4,7 +4,8 @@ Byte-level BPE: merges at the end of the list act only on the finished old token
 merge can apply to a symbol that did not exist, so no text gets longer and text without a new pair
 keeps its ids. BPE with byte fallback: a character put into the vocabulary replaces its bytes, and
 further merges are appended as above. Unigram and WordPiece: characters that are UNK today become
-pieces; there the promise is "never more UNK", since one UNK may have stood for a whole clause.
+pieces; there the promise is "never more characters UNK", since one UNK may have stood for a whole
+clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
 are; the split pattern too, unless `scripts` asks for it to be relaxed (`boundaries`).

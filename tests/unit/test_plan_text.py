@@ -1,0 +1,80 @@
+"""Planning text is read once, counted, and never kept."""
+
+import gzip
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokengraft.corpus.stream import stream_lines
+from tokengraft.errors import CorpusError, UsageError
+from tokengraft.planning import plan_tokens
+from tokengraft.planning.text import Text, count_chunks, read
+from tokengraft.tokenizer.sources import bundled
+
+LINES = ["ሰላም ለዓለም", "", "ሰላም  ሰላም ለሁሉም", " ዓለም", "ሰው ሁሉ"] * 40
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)))
+def test_chunks_spell_the_lines(lines: list[str]) -> None:
+    letters = sum(len(chunk.removeprefix(" ")) * n for chunk, n in count_chunks(lines).items())
+    assert letters == sum(len(line.replace(" ", "")) for line in lines)
+
+
+@given(st.lists(st.text(alphabet="ab ", max_size=8), max_size=12), st.integers(0, 12))
+def test_counts_of_parts_add_up(lines: list[str], cut: int) -> None:
+    assert count_chunks(lines[:cut]) + count_chunks(lines[cut:]) == count_chunks(lines)
+
+
+def test_sample_is_the_first_lines_that_hold_anything() -> None:
+    lines = ["", " "] * 600 + [f"line {n}" for n in range(700)]
+    text = read(iter(lines))
+    assert text.sample == tuple(lines[1200:1700])
+    assert text.chunks == count_chunks(lines)
+
+
+def test_a_plan_depends_on_counts_alone() -> None:
+    def lines() -> Iterator[str]:
+        yield from LINES
+
+    base = json.loads(bundled("llama-3").read("tokenizer.json"))
+    whole = plan_tokens(base, {"amh_Ethi": LINES}, budget=30)
+    streamed = plan_tokens(base, {"amh_Ethi": lines()}, budget=30)
+    chunks = list(count_chunks(LINES).items())
+    random.Random(1).shuffle(chunks)
+    counted = plan_tokens(base, {"amh_Ethi": Text(dict(chunks), read(LINES).sample)}, budget=30)
+    assert whole == streamed == counted
+    with pytest.raises(UsageError, match="whole lines"):
+        plan_tokens(base, {"amh_Ethi": read(LINES)}, budget=30, mode="paper")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_lines_of_files(tmp_path: Path, suffix: str, pack: object) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(pack(b"\xef\xbb\xbfone\r\n\n  \ntwo\xe2\x80\xa8three\nfour"))
+    assert list(stream_lines([path, path])) == ["one", "two\u2028three", "four"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.txt", b"fine\n\xff\xfe broken\n", r"line 2: byte 5 \(0xff\) is not valid UTF-8"),
+        ("a.txt", b"fine\nnul \x00\n", "line 2: byte 9 is NUL"),
+        ("a.txt", b" \n\n", "no line of text"),
+        ("a.txt.gz", gzip.compress(b"text\n" * 9999)[:-20], "cannot be read"),
+        ("a.txt.gz", b"no gzip", "cannot be read"),
+        ("a.txt.xz", lzma.compress(b"text\n" * 9999)[:-20], "cannot be read"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(CorpusError, match=message):
+        list(stream_lines([path]))
