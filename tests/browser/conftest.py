@@ -168,5 +168,11 @@ EVALUATION = {
         for method, shift in (("mean", 0.0), ("distil", 0.3))
         for metric, value in (("top1", 0.5 + shift), ("aligned_cosine", 0.4 + shift))
     ],
+    "generation": [
+        {"language": "shn_Mymr", "model": model, "prompts": 2, "tokens_per_prompt": tokens}
+        | {"prefill_ms_per_character": 0.5, "decode_ms_per_character": None}
+        | {"cache_bytes_per_character": 1234.5}
+        for model, tokens in (("base", 120.0), ("graft", 30.0))
+    ],
     "samples": [{"language": "shn_Mymr", "prompt": "ၵူၼ်း", "base": "a", "graft": "b"}],
 }

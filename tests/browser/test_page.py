@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tokengraft.auditing.run import audit
+from tokengraft.auditing.store import Store
+from tokengraft.page import build_page
+
 Open = Callable[..., Page]
 ROWS = ".heat tbody tr"
 
 
 def names(page: Page) -> list[str]:
-    page.wait_for_selector(".heat:not([aria-busy])")
-    return page.locator(f"{ROWS} th a").all_inner_texts()
+    return page.locator(f"{ROWS} th a").all_text_contents()
 
 
 def column(page: Page, number: int) -> list[float]:
-    cells = page.locator(f"{ROWS} td.c-cell:nth-of-type({number})").all_inner_texts()
+    cells = page.locator(f"{ROWS} td.c-cell:nth-of-type({number})").all_text_contents()
     return [float(text) for text in cells if text not in ("UNK", "–")]
 
 
@@ -204,6 +207,30 @@ def test_graft_scores(open_page: Open, address: str) -> None:
     assert page.locator("#graft svg .tick-floor").count() == 2
     label = page.locator("#graft article svg").get_attribute("aria-label") or ""
     assert "Shan, distil: 0.8, floor 0.2, ceiling 0.95" in label
+
+
+def test_generation_costs(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    cells = page.locator("#graft .costs tbody td").all_inner_texts()
+    assert cells == ["120 → 30", "0.5 → 0.5", "– → –", "1,230 → 1,230"]
+    assert page.locator("#graft .costs tbody th").inner_text() == "Shan"
+
+
+def test_several_runs_on_one_page(
+    open_page: Open, run_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("second")
+    store = Store(tmp_path_factory.mktemp("second-counts"))
+    codes = ["eng_Latn", "shn_Mymr", "deu_Latn"]
+    audit("udhr", ["o200k_base"], codes, resamples=20, store=store).save(folder, figures=False)
+    both = build_page([run_folder, folder], tmp_path_factory.mktemp("both")).as_uri()
+    page = open_page(both)
+    first = page.locator(ROWS).count()
+    page.select_option("#run", "1")
+    assert page.locator(ROWS).count() == len(codes) != first
+    assert page.locator(".heat thead th").count() == 5
+    page.select_option("#run", "0")
+    assert page.locator(ROWS).count() == first
 
 
 def test_nothing_overflows_a_phone(open_page: Open, address: str) -> None:

@@ -17,6 +17,12 @@ from tokengraft.page.shown import digits, without_paths
 
 _MEASURE = ("measure", "metric", "name", "score")
 _METHOD = ("method", "strategy", "rows", "variant")
+_COSTS = (
+    "tokens_per_prompt",
+    "prefill_ms_per_character",
+    "decode_ms_per_character",
+    "cache_bytes_per_character",
+)
 _WRAPPERS = {"languages", "scores", "methods", "measures", "metrics", "results", "fidelity"}
 
 
@@ -28,6 +34,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "name": path.parent.resolve().name,
         "scores": scores,
         "measures": list(dict.fromkeys(score["measure"] for score in scores)),
+        "costs": list(_costs(value.get("generation"))),
         "samples": without_paths(list(_samples(value))[:12]),
         "facts": without_paths(
             {key: inner for key, inner in value.items() if isinstance(inner, str | int | float)}
@@ -102,6 +109,20 @@ def _samples(value: Any) -> Iterator[dict[str, str]]:
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for inner in value:
             yield from _samples(inner)
+
+
+def _costs(rows: Any) -> Iterator[dict[str, Any]]:
+    """What generation cost, a row a language: each figure as [base, graft]."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ():
+        if isinstance(row, Mapping) and row.get("model") in ("base", "graft"):
+            found.setdefault(str(row.get("language")), {})[str(row["model"])] = row
+    for code, sides in found.items():
+        if len(sides) == 2:
+            pairs = {
+                key: [_number(sides[side].get(key)) for side in ("base", "graft")] for key in _COSTS
+            }
+            yield {"name": language_name(code), **pairs}
 
 
 def _number(value: Any) -> float | None:

@@ -95,8 +95,33 @@ function drawEvaluation(evaluation) {
     el("ul", { class: "groups" }, [["score", "measured, with its interval"], ["tick-floor", "floor: what knows nothing scores"], ["tick-ceiling", "ceiling: what changes nothing scores"]].map(([look, text]) => el("li", {}, el("i", { class: look }), text))),
     plot,
     words,
+    evaluation.costs.length ? costTable(evaluation.costs) : null,
     evaluation.samples.length ? [el("h4", {}, "Samples"), el("div", { class: "samples" }, evaluation.samples.map((s) =>
       el("dl", {}, Object.entries(s).map(([k, v]) => [el("dt", {}, k.replaceAll("_", " ")), el("dd", { dir: k === "language" ? "ltr" : "auto" }, k === "language" ? languageName(v) : tamed(v))]))))] : null,
+  );
+}
+
+// What reading and writing cost, before → after.
+const COSTS = [
+  ["tokens_per_prompt", "Tokens a prompt"],
+  ["prefill_ms_per_character", "Reading, ms a character"],
+  ["decode_ms_per_character", "Writing, ms a character"],
+  ["cache_bytes_per_character", "Cache, bytes a character"],
+];
+
+function costTable(costs) {
+  const shown = (v) => (v === null ? "–" : v < 100 ? String(Number(v.toPrecision(3))) : count(Number(v.toPrecision(3))));
+  return el(
+    "div",
+    { class: "scroller plain", role: "region", "aria-label": "What generation costs", tabindex: "0" },
+    el(
+      "table",
+      { class: "costs" },
+      el("caption", {}, "What generation costs, before → after, both models in turn on one machine"),
+      el("thead", {}, el("tr", {}, ["Language", ...COSTS.map(([, text]) => text)].map((text) => el("th", { scope: "col" }, text)))),
+      el("tbody", {}, costs.map((row) =>
+        el("tr", {}, el("th", { scope: "row" }, row.name), COSTS.map(([key]) => el("td", {}, row[key].map(shown).join(" → ")))))),
+    ),
   );
 }
 
@@ -108,6 +133,7 @@ function evaluationsShown() {
     name: listed(all.map((e) => e.name)),
     measures: [...new Set(all.flatMap((e) => e.measures))],
     scores: all.flatMap((e) => e.scores.map((s) => ({ ...s, method: s.method ? `${e.name} ${s.method}` : e.name }))),
+    costs: all.flatMap((e) => e.costs.map((row) => ({ ...row, name: `${row.name}, ${e.name}` }))),
     samples: all.flatMap((e) => e.samples),
   }];
 }

@@ -6,7 +6,6 @@ const MEASURES = {
   floor: { name: "Floor: forced by word cuts", look: premiumClass, form: plain },
   coverage: { name: "Text in one-token characters", look: shareClass, form: (v) => (100 * v).toFixed(0) },
 };
-const AT_ONCE = 60; // rows; three screens of the scroller
 const SPEAKERS = [
   ["0", "any"], ["100000000", "100 million or more"], ["10000000", "10 million or more"],
   ["1000000", "1 million or more"], ["-1000000", "under 1 million"],
@@ -32,7 +31,7 @@ class PremiumTable {
       words: folded([entry.name, entry.autonym ?? "", entry.code, entry.scriptName, entry.family ?? ""].join(" ")),
       node: null,
     }));
-    this.body = el("tbody");
+    this.body = el("tbody", { role: "rowgroup" });
     this.heads = new Map();
     this.table = this.makeTable();
     this.status = el("p", { class: "status", role: "status" });
@@ -44,7 +43,7 @@ class PremiumTable {
     const a = audit();
     const head = (key, text, look, title = null) => {
       const button = el("button", { type: "button", title, on: { click: () => this.sortBy(key) } }, text);
-      const cell = el("th", { scope: "col", class: look }, button);
+      const cell = el("th", { scope: "col", role: "columnheader", class: look }, button);
       this.heads.set(key, cell);
       return cell;
     };
@@ -59,7 +58,7 @@ class PremiumTable {
     const table = el(
       "table",
       { class: "heat", role: "grid", style: { "--columns": a.tokenizers.length + 1 }, "aria-label": `Premiums over ${pivot().name}`, "aria-rowcount": String(this.rows.length + 1) },
-      el("thead", {}, el("tr", {}, columns)),
+      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns)),
       this.body,
     );
     table.addEventListener("keydown", (event) => this.move(event));
@@ -74,15 +73,15 @@ class PremiumTable {
       ? written(entry.autonym, entry, { class: "own" })
       : null;
     row.cells = audit().tokenizers.map((_, t) =>
-      el("td", { "data-t": t, "data-n": n, tabindex: "-1" }),
+      el("td", { role: "gridcell", "data-t": t, "data-n": n, tabindex: "-1" }),
     );
-    row.middle = el("td", { tabindex: "-1" });
+    row.middle = el("td", { role: "gridcell", tabindex: "-1" });
     return el(
       "tr",
-      {},
-      el("th", { scope: "row", class: "c-name" }, link, own),
-      el("td", { class: "c-script" }, entry.scriptName),
-      el("td", { class: "c-speakers" }, people(entry.speakers)),
+      { role: "row" },
+      el("th", { scope: "row", role: "rowheader", class: "c-name" }, link, own),
+      el("td", { role: "gridcell", class: "c-script" }, entry.scriptName),
+      el("td", { role: "gridcell", class: "c-speakers" }, people(entry.speakers)),
       row.middle,
       row.cells,
     );
@@ -129,7 +128,7 @@ class PremiumTable {
       const order = typeof a === "string" ? compare(a, b) : a - b;
       return (up ? order : -order) || one.n - other.n;
     });
-    this.fill(shown.map(([, row]) => row.node));
+    this.body.replaceChildren(...shown.map(([, row]) => row.node));
     for (const [name, cell] of this.heads) {
       if (name === key) cell.setAttribute("aria-sort", up ? "ascending" : "descending");
       else cell.removeAttribute("aria-sort");
@@ -139,20 +138,6 @@ class PremiumTable {
     this.status.textContent = shown.length
       ? `${count(shown.length)} of ${count(this.rows.length)} languages`
       : "No language passes these filters.";
-  }
-
-  // The rows in sight at once, the others in the next frame: a sort answers in a fraction of a
-  // tenth of a second however many rows there are.
-  fill(nodes) {
-    cancelAnimationFrame(this.waiting);
-    this.body.replaceChildren(...nodes.slice(0, AT_ONCE));
-    this.table.removeAttribute("aria-busy");
-    if (nodes.length <= AT_ONCE) return;
-    this.table.setAttribute("aria-busy", "true");
-    this.waiting = requestAnimationFrame(() => {
-      this.body.append(...nodes.slice(AT_ONCE));
-      this.table.removeAttribute("aria-busy");
-    });
   }
 
   passes({ entry, words }) {
