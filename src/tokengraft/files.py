@@ -1,4 +1,7 @@
-"""Whole files or none: what a run writes appears under its final name only when complete."""
+"""Whole files or none: what a run writes appears under its final name only when complete.
+
+What is read comes with a clear error where it is missing or broken.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tokengraft.errors import TokengraftError
 
 
 @contextlib.contextmanager
@@ -56,6 +61,17 @@ def write_text(path: Path, text: str) -> Path:
 def write_json(path: Path, value: Any) -> Path:
     """Write `value` as indented JSON; keys keep their order, so equal values give equal bytes."""
     return write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def read_json(path: Path, error: type[TokengraftError] = TokengraftError) -> dict[str, Any]:
+    """The JSON object in a file; `error` where it cannot be read or is something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as reason:
+        raise error(f"{path.name} cannot be read: {reason}") from reason
+    if not isinstance(value, dict):
+        raise error(f"{path.name} is no JSON object")
+    return value
 
 
 def sha256(data: bytes) -> str:

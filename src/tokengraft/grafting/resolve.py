@@ -13,6 +13,7 @@ from tokengraft.errors import did_you_mean
 from tokengraft.grafting.errors import ModelError
 from tokengraft.grafting.side_files import CARD, CONFIG
 from tokengraft.grafting.weights import read_json
+from tokengraft.hub import download
 
 ROOTSTOCK = "rootstock"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -46,32 +47,12 @@ def resolve(model: str | Path) -> Model:
             raise ModelError(f"{path} holds no {CONFIG}: it is no model folder")
         return Model(path, _cited(path), _license(path))
     if isinstance(model, str) and _HUB_ID.fullmatch(model):
-        path = _download(model)
+        path = download(model, _PATTERNS, ModelError)
         return Model(path, model, _license(path))
     raise ModelError(
         f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
         f"like org/name.{did_you_mean(str(model), [ROOTSTOCK])}"
     )
-
-
-def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(_PATTERNS)))
-    except LocalEntryNotFoundError as error:
-        raise ModelError(
-            f"{hub_id} is not on this machine, and the model hub cannot be reached. Go online "
-            "once, or give the folder that holds it."
-        ) from error
-    except HfHubHTTPError as error:
-        raise ModelError(
-            f"the model hub refused {hub_id} ({error.response.status_code}). Check the id; for a "
-            "gated model accept its licence on the hub and run `hf auth login`."
-        ) from error
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ModelError(f"{hub_id} could not be downloaded ({error})") from error
 
 
 def _cited(path: Path) -> str:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengraft import files
 from tokengraft.grafting.errors import ModelError
 
 SINGLE = "model.safetensors"
@@ -278,13 +279,7 @@ def encode(rows: NDArray[np.float32], dtype: str) -> bytes:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the model; ModelError where it is not one."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path.name} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{path.name} is no JSON object")
-    return value
+    return files.read_json(path, ModelError)
 
 
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}

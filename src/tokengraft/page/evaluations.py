@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.corpus.languages import language_name, well_formed
-from tokengraft.page.plans import read_json
+from tokengraft.files import read_json
 from tokengraft.page.shown import digits, without_paths
 
 _MEASURE = ("measure", "metric", "name", "score")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,13 @@ from typing import Any
 from fontTools.unicodedata import script
 
 from tokengraft.errors import TokengraftError
+from tokengraft.files import read_json
 from tokengraft.page.audits import about
 from tokengraft.page.collect import GRAFT
 from tokengraft.page.shown import digits, without_paths
 
 _TOKENS = 400
 _ANY = ("Zyyy", "Zinh", "Zzzz")  # scripts that are none: common, inherited, unknown
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; TokengraftError where the file holds anything else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TokengraftError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(value, dict):
-        raise TokengraftError(f"{path}: expected a JSON object")
-    return value
 
 
 def plan_data(path: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from tokengraft.corpus import resolve
 from tokengraft.corpus.languages import language
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import CorpusError, TokengraftError, UsageError
-from tokengraft.files import writing_folder
+from tokengraft.errors import CorpusError, UsageError
+from tokengraft.files import read_json, writing_folder
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.types import Boundaries, Mode, Objective, Plan, insert
@@ -116,13 +116,7 @@ def insert_plan(
 def read_plan(path: Path) -> Plan:
     """The plan in a file, or in a folder that `plan --out` wrote."""
     path = path / "plan.json" if path.is_dir() else path
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TokengraftError(f"{path}: cannot read this plan ({error})") from error
-    if not isinstance(data, dict):
-        raise TokengraftError(f"{path}: this is no plan")
-    return Plan.from_json(data)
+    return Plan.from_json(read_json(path))
 
 
 def _configured(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.errors import TokenizerError, Unavailable
 from tokengraft.files import sha256, sha256_file
+from tokengraft.hub import download
 
 # What an adapter can be built from, and what describes it further.
 KNOWN_FILES = (
@@ -118,21 +119,4 @@ def hub_cached(hub_id: str) -> bool:
 
 def hub(hub_id: str) -> Source:
     """The tokenizer files of a model on the hub, from the local cache or downloaded."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        path = snapshot_download(hub_id, allow_patterns=list(KNOWN_FILES))
-    except LocalEntryNotFoundError as error:
-        raise Unavailable(
-            f"{hub_id}: not on this machine, and the model hub cannot be reached. Go online once, "
-            "or give a folder that holds it with --tokenizers."
-        ) from error
-    except HfHubHTTPError as error:
-        raise Unavailable(
-            f"{hub_id}: the model hub refused it ({error.response.status_code}). Check the id; for "
-            "a gated model accept its licence on the hub and run `hf auth login`."
-        ) from error
-    except (OSError, RuntimeError, ValueError) as error:
-        raise Unavailable(f"{hub_id}: could not be downloaded ({error})") from error
-    return folder(Path(path))
+    return folder(download(hub_id, KNOWN_FILES, Unavailable))
