@@ -8,6 +8,8 @@ import functools
 import json
 import lzma
 import tarfile
+import unicodedata
+from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -89,6 +91,10 @@ def load(tokenizer: dict) -> Tokenizer:
 
 def ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def script(text: str) -> str:
+    return unicodedata.name(text.strip()[:1] or " ", "?").split(" ")[0]
 
 
 ANY = st.characters(codec="utf-8")
@@ -264,7 +270,7 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     both = {**texts, "eng_Latn": udhr()["eng_Latn"]}
     size = min(map(len, both.values()))
     test = {code: lines[:size] for code, lines in both.items()}
-    for objective in ("total", "parity", "speakers"):
+    for objective in ("total", "parity", "equal", "speakers"):
         plans = [
             plan_tokens(
                 base("gpt2"), texts, budget=80, test=test, objective=objective,
@@ -275,6 +281,18 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
         first, second = (plan.write(tmp_path / f"{i}.json") for i, plan in enumerate(plans))
         assert first.read_bytes() == second.read_bytes()
         assert Plan.from_json(json.loads(first.read_text(encoding="utf-8"))) == plans[0]
+
+
+def test_equal_gives_each_language_as_many() -> None:
+    texts = {code: udhr()[code] for code in ("shn_Mymr", "hin_Deva", "amh_Ethi")}
+    shares = {}
+    for objective in ("total", "equal"):
+        plan = plan_tokens(base("gpt2"), texts, budget=150, objective=objective, boundaries="keep")
+        shares[objective] = Counter(script(t.text or "?") for t in plan.tokens if t.text)
+    counts = [shares["equal"][name] for name in ("MYANMAR", "DEVANAGARI", "ETHIOPIC")]
+    assert max(counts) - min(counts) < 30  # tokens that are no whole text are not told apart
+    total = [shares["total"][name] for name in ("MYANMAR", "DEVANAGARI", "ETHIOPIC")]
+    assert max(total) - min(total) > max(counts) - min(counts)
 
 
 PIVOT = "eng_Latn"

@@ -43,6 +43,7 @@ class Objective(str, enum.Enum):
 
     total = "total"
     parity = "parity"
+    equal = "equal"
     speakers = "speakers"
 
 
@@ -77,12 +78,13 @@ def plan(
     objective: Annotated[
         Objective,
         typer.Option(
-            help="total: most tokens saved; parity: always help the dearest language; speakers: "
-            "weigh by number of speakers.",
+            help="total: most tokens saved; parity: always help the dearest language; equal: as "
+            "many tokens for each; speakers: weigh by number of speakers.",
         ),
     ] = Objective.total,
     compare: Annotated[
-        bool, typer.Option("--compare-objectives", help="Plan with all three and show the curves.")
+        bool,
+        typer.Option("--compare-objectives", help="Plan with every objective and show the curves."),
     ] = False,
     test: Annotated[
         str, typer.Option(help="Parallel corpus on which premiums are measured.")

@@ -1,7 +1,9 @@
-"""Which pair next: the three ways to spend one budget on several languages.
+"""Which pair next: the ways to spend one budget on several languages.
 
 - total: the pair that saves most tokens of all planning text together;
 - parity: the pair that helps the language whose premium is the highest now;
+- equal: languages take turns, so that each gets as many tokens (one that has no use for more leaves
+  its turn to the others);
 - speakers: as total, each language's saving weighted by its speakers (Petrov et al. 2023 and the
   paper argue for it) and taken per unit of content, so that long texts do not count more.
 """
@@ -28,7 +30,7 @@ def weights_for(
     factors: npt.NDArray[np.int64],  # (languages,)
 ) -> npt.NDArray[np.int64]:
     """What the learner counts: (words, 1), or (words, languages) where languages take turns."""
-    if objective == "parity":
+    if objective in ("parity", "equal"):
         return counts
     return (counts @ factors)[:, None]
 
@@ -61,6 +63,8 @@ def chooser(
     least: int,
 ) -> Choose:
     """The rule that names the next pair, or None when nothing useful is left."""
+    if objective == "equal":
+        return _in_turn(len(languages), least)
     if objective != "parity":
         return lambda learner: learner.best(0, least)
     missing = [code for code in languages if code not in premiums]
@@ -82,3 +86,22 @@ def chooser(
         return None
 
     return worst_first
+
+
+def _in_turn(languages: int, least: int) -> Choose:
+    given = [0] * languages
+    last, spent = -1, 0
+
+    def fewest_first(learner: Learner) -> int | None:
+        nonlocal last, spent
+        if last >= 0 and learner.spent > spent:  # a merge may reach an old token for nothing
+            given[last] += 1
+        spent = learner.spent
+        for group in sorted(range(languages), key=lambda i: (given[i], i)):
+            key = learner.best(group, least)
+            if key is not None:
+                last = group
+                return key
+        return None
+
+    return fewest_first

@@ -15,7 +15,7 @@ from tokengraft.tokenizer.insert import Additions, Family
 SCHEMA = 1
 Mode: TypeAlias = Literal["merges", "characters", "paper"]
 Boundaries: TypeAlias = Literal["auto", "keep", "relax"]
-Objective: TypeAlias = Literal["total", "parity", "speakers"]
+Objective: TypeAlias = Literal["total", "parity", "equal", "speakers"]
 
 
 @dataclass(frozen=True)
