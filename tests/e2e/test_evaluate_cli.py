@@ -36,7 +36,7 @@ def test_rootstock_against_itself_is_exact(tmp_path):
 
 @pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None,
-    reason="lm-evaluation-harness is not installed (pip install lm_eval)",
+    reason="lm-evaluation-harness is not installed (pip install 'tokengraft[tasks]')",
 )
 def test_a_task_from_local_files(tmp_path):
     from tokengraft.errors import UsageError
@@ -77,10 +77,11 @@ def test_a_task_from_local_files(tmp_path):
 def test_without_the_harness_the_message_says_what_to_do(monkeypatch):
     import sys
 
-    from tokengraft.evaluating.harness import MissingHarness, run_tasks
+    from tokengraft.errors import MissingExtra
+    from tokengraft.evaluating.harness import run_tasks
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(MissingHarness, match="pip install lm_eval"):
+    with pytest.raises(MissingExtra, match=r"tokengraft\[tasks\]"):
         run_tasks("rootstock", "rootstock", ["x"])
 
 

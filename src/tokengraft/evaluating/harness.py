@@ -1,8 +1,8 @@
 """Downstream tasks by EleutherAI's lm-evaluation-harness, on base and graft alike.
 
-Reference: https://github.com/EleutherAI/lm-evaluation-harness (`pip install lm_eval`). A grafted
-folder is a plain Hugging Face model, so the harness's own `hf` model reads it; nothing of it is
-replaced. Tasks are named as there (`belebele_shn_Mymr`, `global_mmlu_full_am`, …); a folder of
+Reference: https://github.com/EleutherAI/lm-evaluation-harness, the extra `tasks`. A grafted folder
+is a plain Hugging Face model, so the harness's own `hf` model reads it; nothing of it is replaced.
+Tasks are named as there (`belebele_shn_Mymr`, `global_mmlu_full_am`, …); a folder of
 one's own task files (YAML) is given as `include`.
 """
 
@@ -13,15 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.errors import MissingExtra, UsageError
 from tokengraft.evaluating.upstream import resolve
-
-
-class MissingHarness(TokengraftError):
-    """lm-evaluation-harness is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("Downstream tasks need lm-evaluation-harness: pip install lm_eval")
 
 
 def run_tasks(
@@ -39,15 +32,16 @@ def run_tasks(
     """One row for each task, metric and model: value and standard error as the harness gives them.
 
     Datasets that a task names on a hub are fetched by the harness; code that comes with a dataset
-    is not run. Raises MissingHarness without lm_eval and UsageError for an unknown task.
+    is not run. Raises MissingExtra without lm_eval and UsageError for an unknown task.
     """
     try:
         harness = importlib.import_module("lm_eval")
+        importlib.import_module("lm_eval.models.huggingface")  # has requirements of its own
         manager = importlib.import_module("lm_eval.tasks").TaskManager(
             include_path=None if include is None else str(include)
         )
-    except ImportError:
-        raise MissingHarness from None
+    except ImportError as error:
+        raise MissingExtra("Running downstream tasks", "tasks") from error
     unknown = [task for task in tasks if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
