@@ -2,8 +2,8 @@
 
     python tools/draw_curves.py results/fidelity-rootstock/merges.json [--out STEM]
 
-Held-out KL against steps, for every run; the dashed line is a third of the best of the paper's 40 on
-FLORES devtest (the goal), the dots are what the runs reached there.
+Held-out KL against steps, for every run; the dashed line is a third of the best of the paper's 40
+on FLORES devtest (the goal), the dots are what the runs reached there.
 """
 
 from __future__ import annotations
