@@ -173,6 +173,18 @@ def test_resumed_run_gives_the_same_rows(setting, tmp_path, share):
     assert [c.step for c in again.curve] == [8, 16, 24]
 
 
+def test_a_team_of_devices_gives_the_same_rows(folder, setting):
+    alone, lots, start, phi = setting
+    team = Reader(Backbone.load(folder, "cpu,cpu,cpu"), 256)
+    assert len(team.team) == 3
+    assert len({id(member.backbone.model) for member in team.team}) == 3
+    one, three = (Distiller(r, lots, start, RECIPE, phi).run() for r in (alone, team))
+    assert np.abs(one.rows - start).max() > 1e-2
+    assert np.abs(one.rows - three.rows).max() < 1e-5
+    assert three.score.positions == one.score.positions
+    assert three.score.kl == pytest.approx(one.score.kl, abs=1e-5)
+
+
 def test_seed_decides(setting):
     reader, lots, start, phi = setting
     rows = [

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.deriving import Backbone, ModelError, part_states, vocabulary_states  # noqa: E402
+from tokengraft.deriving.backbone import pick_devices  # noqa: E402
 from tokengraft.deriving.knn import KNN  # noqa: E402
 from tokengraft.deriving.linear import Linear  # noqa: E402
 from tokengraft.deriving.paper_grid import grid, paper_layers  # noqa: E402
@@ -185,3 +186,23 @@ def test_grid_has_the_papers_forty(llama):
     hidden = part_states(llama, parts, [3])[3]
     alone = KNN(5).fit(states[3], states[0]).derive(hidden)
     assert np.allclose(named["knn k=5 layer 3"], alone, atol=1e-6)
+
+
+def test_a_team_of_devices_gives_the_same_states(llama, tmp_path):
+    llama.model.save_pretrained(tmp_path)
+    alone, team = (Backbone.load(tmp_path, name) for name in ("cpu", "cpu, cpu"))
+    seen = []
+    one = vocabulary_states(alone, [0, 2, "norm"], 117)
+    two = vocabulary_states(team, [0, 2, "norm"], 117, batch=10, progress=lambda *a: seen.append(a))
+    for layer, states in one.items():
+        assert np.allclose(states, two[layer], atol=1e-5)
+    assert seen[-1] == (117, 117)
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("name", ["cuda:7", "cuda,cpu", "gpu"])
+def test_devices_that_are_not_there(name):
+    if torch.cuda.is_available() and name != "gpu":
+        pytest.skip("there is a GPU here")
+    with pytest.raises(ModelError, match="device"):
+        pick_devices(name)

@@ -175,7 +175,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
     assert joined.table("kl").equals(whole.table("kl"))
     # What is known is not made again.
     again = Grid(base, texts, Settings(resamples=20), Cells(tmp_path / "cells"), deadline=0.0)
-    again._strategies = None
+    again.strategies = None
     again.paper(["eng_Latn", "amh_Ethi"], texts)
     assert again.rows == grid.rows and not again.missing
     late = Grid(base, texts, Settings(resamples=20), Cells(None), deadline=0.0)

@@ -76,7 +76,10 @@ def graft(
     ] = None,
     policy: Annotated[Policy, typer.Option(help="Output policy.")] = Policy.input_only,
     bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -7,6 +7,8 @@ no remote code is ever run.
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,8 +41,14 @@ def model_hash(folder: Path) -> str:
     for file in files:
         if not file.is_file():
             raise ModelError(f"{folder}: no {file.name}; a model folder with config.json is needed")
-        digest.update(f"{file.name} {sha256_file(file)}\n".encode())
+        found = file.stat()
+        digest.update(f"{file.name} {_hash(file, found.st_size, found.st_mtime_ns)}\n".encode())
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(file: Path, _size: int, _changed: int) -> str:
+    return sha256_file(file)
 
 
 class Backbone:
@@ -55,12 +63,15 @@ class Backbone:
         self.layers = int(config.num_hidden_layers)
         self.dimensions = int(config.hidden_size)
         self.blocks = _blocks(self.base, self.layers)
+        #: This model and its copies on other devices, which share work with it.
+        self.team: tuple[Backbone, ...] = (self,)
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto", dtype: str = "auto") -> Backbone:
         """Read a model folder.
 
-        `device` auto: the GPU where there is one. `dtype` auto: the weights' own type on a GPU,
+        `device` auto: every GPU that is visible, each with a copy of the model, else the CPU;
+        several can also be named: `cuda:0,cuda:1`. `dtype` auto: the weights' own type on a GPU,
         float32 on a CPU, where half types are slow or inexact.
         """
         torch = require_torch()
@@ -71,7 +82,7 @@ class Backbone:
         folder = Path(folder)
         if not any(folder.glob("*.safetensors")):
             raise ModelError(f"{folder}: no safetensors weights here; pickled weights are not read")
-        where = pick_device(device)
+        where, *others = pick_devices(device)
         if dtype == "auto":
             dtype = "auto" if where.type == "cuda" else "float32"
         kind: Any = dtype if dtype == "auto" else getattr(torch, dtype)
@@ -87,7 +98,9 @@ class Backbone:
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"{folder}: cannot be loaded ({error})") from error
-        return cls(model.to(where))
+        found = cls(model.to(where))
+        found.team = (found, *(cls(copy.deepcopy(model).to(other)) for other in others))
+        return found
 
     @property
     def device(self) -> torch.device:
@@ -139,14 +152,26 @@ class Backbone:
         return found
 
 
+def pick_devices(names: str) -> list[torch.device]:
+    """`auto` (every GPU, else the CPU), or names with commas between them, as torch devices."""
+    library = require_torch()
+    if names == "auto":
+        count = library.cuda.device_count() if library.cuda.is_available() else 0
+        return [library.device("cuda", n) for n in range(count)] or [library.device("cpu")]
+    return [pick_device(name.strip()) for name in names.split(",")]
+
+
 def pick_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda`, `cuda:1` … as a torch device."""
+    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device."""
     library = require_torch()
     if name == "auto":
-        name = "cuda" if library.cuda.is_available() else "cpu"
+        return pick_devices(name)[0]
     if name.startswith("cuda") and not library.cuda.is_available():
         raise ModelError(f"device {name!r} was asked for, but torch sees no GPU here")
-    found: torch.device = library.device(name)
+    try:
+        found: torch.device = library.device(name)
+    except RuntimeError as error:
+        raise ModelError(f"no device {name!r}: give auto, cpu, cuda or cuda:N") from error
     return found
 
 

@@ -36,6 +36,7 @@ from tokengraft.deriving.judging import HeldOut, judge
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.reading import Reader
 from tokengraft.deriving.teacher import Teacher
+from tokengraft.deriving.team import spread
 from tokengraft.deriving.text import Lots, batches, choose
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -174,23 +175,35 @@ class Distiller:
 
     def _step(self, composed: Composed, numbers: Ints, done: float, step: int) -> None:
         recipe = self.recipe
-        passages = [self.lots.train[n] for n in numbers]
-        old = self.teacher.states(numbers)
-        with torch.enable_grad():
-            rows = composed.rows().detach().requires_grad_()
-            new = self.reader.new(passages, rows).float()
-            loss = new.new_zeros(())
-            if recipe.mse:
-                loss = loss + recipe.mse * (new - old).square().mean() / old.square().mean()
-            if recipe.cosine:
-                near = torch.cosine_similarity(new, old, dim=-1)
-                loss = loss + recipe.cosine * (1 - near).mean()
-            if recipe.kl:
-                loss = loss + recipe.kl * divergence(new, old, self.reader.head).mean()
-            (grad,) = torch.autograd.grad(loss, rows)
+        self.teacher.fill(numbers)
+        rows = composed.rows().detach()
+        whole = self.teacher.states(numbers)
+        # A share's loss is its part of the whole batch's means, so gradients of shares add up.
+        positions, power = len(whole), float(whole.square().sum())
+
+        def slope(reader: Reader, share: Ints) -> torch.Tensor:
+            device = reader.backbone.device
+            old = self.teacher.states(share, device)
+            with torch.enable_grad():
+                mine = rows.to(device).requires_grad_()
+                new = reader.new([self.lots.train[n] for n in share], mine).float()
+                loss = new.new_zeros(())
+                if recipe.mse:
+                    loss = loss + recipe.mse * (new - old).square().sum() / power
+                if recipe.cosine:
+                    near = torch.cosine_similarity(new, old, dim=-1)
+                    loss = loss + recipe.cosine * (1 - near).sum() / positions
+                if recipe.kl:
+                    far = divergence(new, old, reader.head).sum()
+                    loss = loss + recipe.kl * far / positions
+                (grad,) = torch.autograd.grad(loss, mine)
+            return grad.to(self.device)
+
+        grads = spread(self.reader.team, numbers, slope)
+        grad = grads[0] if len(grads) == 1 else torch.stack(grads).sum(dim=0)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
         rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
-        composed.step(grad, self._seen(passages), rate)
+        composed.step(grad, self._seen([self.lots.train[n] for n in numbers]), rate)
 
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that lies behind, by steps or by time, whichever is further."""
@@ -204,8 +217,10 @@ class Distiller:
         if not self.recipe.max_minutes:
             return math.inf
         sample = self.lots.held_out[:8]
+        if self.device.type == "cuda":
+            self.reader.old(sample)  # a GPU's first pass is slow, and its answers come later
         begun = time.monotonic()
-        self.reader.old(sample)
+        self.reader.old(sample).cpu()
         speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
         return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
 

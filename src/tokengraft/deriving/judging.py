@@ -10,6 +10,8 @@ import torch
 from tokengraft.deriving.divergence import compare
 from tokengraft.deriving.reading import Reader, by_tokens
 from tokengraft.deriving.teacher import Teacher
+from tokengraft.deriving.team import spread
+from tokengraft.tokenizer.align import Ints
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,25 @@ class HeldOut:
     positions: int
 
 
-@torch.no_grad()
 def judge(
     reader: Reader, teacher: Teacher, rows: torch.Tensor, batch_tokens: int = 8192
 ) -> HeldOut:
     """Score rows on the teacher's passages: means over all aligned positions."""
+    teacher.fill()
     totals = [0.0] * 4
     sizes = np.fromiter((len(one.new) for one in teacher.passages), np.int64)
-    for numbers in by_tokens(sizes, batch_tokens):
-        new = reader.new([teacher.passages[n] for n in numbers], rows).float()
-        old = teacher.states(numbers)
-        kl, same, _ = compare(new, old, reader.head)
+
+    def score(member: Reader, numbers: Ints) -> tuple[float, ...]:
+        device = member.backbone.device
+        with torch.no_grad():
+            new = member.new([teacher.passages[n] for n in numbers], rows.to(device)).float()
+        old = teacher.states(numbers, device)
+        kl, same, _ = compare(new, old, member.head)
         cosine = torch.cosine_similarity(new, old, dim=-1)
-        found = (kl.sum().item(), same.sum().item(), cosine.sum().item(), len(kl))
-        totals = [total + one for total, one in zip(totals, found, strict=True)]
+        return kl.sum().item(), same.sum().item(), cosine.sum().item(), len(kl)
+
+    for numbers in by_tokens(sizes, batch_tokens * len(reader.team)):
+        for found in spread(reader.team, numbers, score):
+            totals = [total + one for total, one in zip(totals, found, strict=True)]
     count = totals[3]
     return HeldOut(totals[0] / count, totals[1] / count, totals[2] / count, int(count))

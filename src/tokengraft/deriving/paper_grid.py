@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tokengraft.deriving.backbone import Backbone
 from tokengraft.deriving.knn import blend
 from tokengraft.deriving.linear import Linear
@@ -69,10 +67,9 @@ def grid_arrays(
     """The ten strategies of one layer, from arrays; cells carry layer 0."""
     most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
     distances, index = nearest(hidden, anchors_hidden, most, device=device)
-    rows = np.asarray(anchors_rows)
     for k in KNN_K:
         if k <= most:
-            yield Cell(0, "knn", k), blend(distances[:, :k], rows[index[:, :k]])
+            yield Cell(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
     fitted = Linear(device=device).fit(anchors_hidden, anchors_rows)
     yield Cell(0, "linear", None), fitted.derive(hidden)
     for k in LOCAL_K:

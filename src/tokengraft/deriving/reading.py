@@ -27,6 +27,11 @@ class Reader:
         self.backbone = backbone
         self.first_new = first_new
         self.prefix = np.asarray(prefix, np.int64)
+        #: This reader and those of the model's copies on other devices.
+        self.team: tuple[Reader, ...] = (
+            self,
+            *(Reader(other, first_new, prefix) for other in backbone.team[1:]),
+        )
         weight, bias = backbone.head
         self.head = Head(
             weight[:first_new],

@@ -114,6 +114,7 @@ def derive_rows(
     characters: int = 160,
     device: str = "auto",
     dtype: str = "auto",
+    backbone: Backbone | None = None,
     cache: Path | None = None,
     work: Path | None = None,
     progress: Callable[[str, float, float], None] | None = None,
@@ -123,6 +124,7 @@ def derive_rows(
     `auto` takes distil where `text` and the extended `tokenizer` are given, else the best
     training-free method, and says so in `notes`. New token i has id `len(old vocabulary) + i` in
     `tokenizer`. `steps`, `max_minutes` and `seed` take precedence over those of `recipe`.
+    `backbone` is the folder's model where it is loaded already.
     `cache` keeps V_l between calls, `work` the teacher's states and the checkpoint of a
     distillation, which a second call with the same arguments goes on from.
     `progress(stage, done, total)` is called now and then.
@@ -140,7 +142,7 @@ def derive_rows(
         )
         notes.append(f"method {method}: {why}")
     chosen = named(method)
-    backbone = Backbone.load(folder, device, dtype)
+    backbone = backbone or Backbone.load(folder, device, dtype)
     _check(parts, backbone)
     given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}

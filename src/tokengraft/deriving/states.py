@@ -25,7 +25,9 @@ import numpy as np
 from tokengraft.deriving.backbone import Backbone, require_torch
 from tokengraft.deriving.mean import weights
 from tokengraft.deriving.protocol import Rows
+from tokengraft.deriving.team import spread
 from tokengraft.errors import UsageError
+from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -131,12 +133,20 @@ def _fill(
     progress: Progress | None,
 ) -> None:
     torch = require_torch()
-    for start in range(0, total, batch):
-        ids = torch.arange(start, min(total, start + batch), device=backbone.device)[:, None]
-        for layer, states in layer_states(backbone, ids, list(arrays)).items():
-            torch.from_numpy(arrays[layer][start : start + len(ids)]).copy_(states[:, 0].float())
+
+    def read(member: Backbone, ids: Ints) -> None:
+        given = torch.from_numpy(ids).to(member.device)[:, None]
+        for layer, states in layer_states(member, given, list(arrays)).items():
+            # Straight into the result: pages of a new array for each batch would cost time.
+            part = arrays[layer][ids[0] : ids[-1] + 1]
+            torch.from_numpy(part).copy_(states[:, 0].float())
+
+    step = batch * len(backbone.team)
+    for start in range(0, total, step):
+        ids = np.arange(start, min(total, start + step))
+        spread(backbone.team, ids, read)
         if progress is not None:
-            progress(min(total, start + batch), total)
+            progress(start + len(ids), total)
 
 
 def _file(

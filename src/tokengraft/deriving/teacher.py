@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.reading import Reader, by_tokens
+from tokengraft.deriving.team import spread
 from tokengraft.tokenizer.align import Alignment, Ints
 
 
@@ -43,9 +44,15 @@ class Teacher:
         numbers = np.arange(len(self.passages)) if wanted is None else wanted
         numbers = numbers[~self._known[numbers]]
         done = 0
-        for chosen in by_tokens(self.sizes[numbers], self.batch_tokens):
+        team = self.reader.team
+
+        def read(reader: Reader, share: Ints) -> np.ndarray:
+            found: np.ndarray = reader.old([self.passages[n] for n in share]).half().cpu().numpy()
+            return found
+
+        for chosen in by_tokens(self.sizes[numbers], self.batch_tokens * len(team)):
             batch = numbers[chosen]
-            states = self.reader.old([self.passages[n] for n in batch]).half().cpu().numpy()
+            states = np.concatenate(spread(team, batch, read))
             at = 0
             for n in batch:
                 size = self.ends[n] - self.starts[n]
@@ -57,11 +64,11 @@ class Teacher:
             if progress is not None:
                 progress(done, len(numbers))
 
-    def states(self, numbers: Ints) -> torch.Tensor:
-        """Float32 states of passages, one after the other, where the model is."""
+    def states(self, numbers: Ints, device: torch.device | None = None) -> torch.Tensor:
+        """Float32 states of passages, one after the other, where the model is or on `device`."""
         self.fill(numbers)
         found = np.concatenate([self._states[self.starts[n] : self.ends[n]] for n in numbers])
-        return torch.from_numpy(found).to(self.reader.backbone.device).float()
+        return torch.from_numpy(found).to(device or self.reader.backbone.device).float()
 
 
 def _array(folder: Path | None, name: str, shape: tuple[int, ...], kind: type) -> np.ndarray:

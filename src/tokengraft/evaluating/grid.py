@@ -84,14 +84,14 @@ class Grid:
         parts = {t.text: t.parts for plan in plans.values() for t in plan.tokens}
         place = {text: n for n, text in enumerate(parts)}
         strategies: dict[str, tuple[dict[str, Any], Rows]] = {}
-        names = self._strategy_names()
+        names = self.strategy_names()
         for code, plan in plans.items():
             tokenizer = self.tokenizer(planning("types").insert(self.spec, plan))
             wanted = [place[token.text] for token in plan.tokens]
 
             def rows_of(name: str, wanted: list[int] = wanted) -> tuple[dict[str, Any], Rows]:
                 if not strategies:
-                    strategies.update(self._strategies(list(parts.values())))
+                    strategies.update(self.strategies(list(parts.values())))
                 labels, rows = strategies[name]
                 return labels, rows[wanted]
 
@@ -113,7 +113,9 @@ class Grid:
         """
         lines = self.corpus.lines(code)[: self.settings.lines]
         case = prepare(code, lines, self.subject, tokenizer)
-        self.sizes.append({"mode": mode, **case.sizes(len(self.subject.prefix))})
+        sizes = {"mode": mode, **case.sizes(len(self.subject.prefix))}
+        if sizes not in self.sizes:
+            self.sizes.append(sizes)
         keys = {name: self._key(mode, code, tokenizer, name, lines) for name in names}
         side = self._key(mode, code, tokenizer, "floors and ceiling", lines)
         base: _Base | None = None
@@ -144,13 +146,15 @@ class Grid:
         settings = self.settings.key(self.subject.window) + kind
         return Key(self.model, tokenizer.fingerprint, f"{mode}: {method}", code, text, settings)
 
-    def _strategy_names(self) -> list[str]:
+    def strategy_names(self) -> list[str]:
+        """The paper's 40 by name, layer by layer."""
         grid = deriving("paper_grid")
         layers = grid.paper_layers(int(self.subject.model.config.num_hidden_layers))
         ways = [("knn", grid.KNN_K), ("linear", (None,)), ("local-linear", grid.LOCAL_K)]
         return [name_of(layer, way, k) for layer in layers for way, ks in ways for k in ks]
 
-    def _strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
+    def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
+        """Labels and rows of the paper's 40 for new tokens with these parts."""
         backbone = deriving("backbone").Backbone(self.subject.model)
         count = len(self.subject.tokenizer.vocabulary)
         device = str(self.subject.device)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
-from tokengraft.evaluating.grid import Grid, Rows
+from tokengraft.evaluating.grid import PAPER, Grid, Rows
 from tokengraft.evaluating.upstream import deriving, planning
+
+if TYPE_CHECKING:
+    from tokengraft.deriving.distil import Recipe
+    from tokengraft.deriving.run import Derived
+    from tokengraft.planning.types import Plan
 
 MODE = "merges"
 METHODS = ("mean", "distil")
@@ -24,8 +29,15 @@ def run_default(
     budget: int = 2000,
     steps: int | None = None,
     max_minutes: float | None = None,
+    recipe: Recipe | None = None,
+    plans: Mapping[str, Plan] | None = None,
+    on_rows: Callable[[str, str, Derived], None] | None = None,
 ) -> None:
     """Choose `budget` tokens a language on its `text`, derive their rows, judge them.
+
+    The method "paper" stands for the paper's 40 strategies on these tokens, judged without
+    continuations. `plans` that were made before are taken as they are; `on_rows` is told a
+    language, a method's name and what `derive_rows` gave.
 
     Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
     only a part of it is judged on); languages without text are left out.
@@ -35,12 +47,15 @@ def run_default(
         if not lines:
             continue
         assert_disjoint(lines, (whole or grid.corpus).lines(code))
-        plan = planning().plan_tokens(grid.spec, {code: lines}, budget=budget)
+        plan = (plans or {}).get(code) or planning().plan_tokens(
+            grid.spec, {code: lines}, budget=budget
+        )
         tokenizer = grid.tokenizer(planning("types").insert(grid.spec, plan))
         parts = [token.parts for token in plan.tokens]
 
         def rows_of(
             name: str,
+            code: str = code,
             lines: Sequence[str] = lines,
             parts: Sequence[Sequence[int]] = parts,
             tokenizer: Any = tokenizer,
@@ -48,18 +63,43 @@ def run_default(
             method = name.partition(" ")[0]
             made = deriving().derive_rows(
                 grid.subject.folder, parts, method,
-                **_options(grid, method, lines, tokenizer, steps, max_minutes),
+                **_options(grid, method, lines, tokenizer, steps, max_minutes, recipe),
             )  # fmt: skip
+            if on_rows is not None:
+                on_rows(code, name, made)
             return {"strategy": method, "seconds": made.seconds}, made.rows
 
-        names = [_name(method, steps, max_minutes) for method in methods]
-        grid.run(MODE, code, tokenizer, names, rows_of, continuation=True)
+        if PAPER in methods:
+            _paper(grid, code, tokenizer, parts)
+        names = [_name(m, steps, max_minutes, recipe) for m in methods if m != PAPER]
+        if names:
+            grid.run(MODE, code, tokenizer, names, rows_of, continuation=True)
 
 
-def _name(method: str, steps: int | None, max_minutes: float | None) -> str:
+def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]) -> None:
+    made: dict[str, tuple[dict[str, Any], Rows]] = {}
+
+    def rows_of(name: str) -> tuple[dict[str, Any], Rows]:
+        if not made:
+            made.update(grid.strategies(parts))
+        return made[name]
+
+    grid.run(MODE, code, tokenizer, grid.strategy_names(), rows_of, continuation=False)
+
+
+def _name(
+    method: str, steps: int | None, max_minutes: float | None, recipe: Recipe | None = None
+) -> str:
     if method != "distil":
         return method
     limits = [f"{steps} steps" if steps else "", f"{max_minutes:g} min" if max_minutes else ""]
+    if recipe is not None:
+        plain = type(recipe)()
+        limits += [
+            f"{name}={value:g}"
+            for name, value in vars(recipe).items()
+            if value is not None and value != getattr(plain, name)
+        ]
     return " ".join(["distil", *(limit for limit in limits if limit)])
 
 
@@ -70,15 +110,17 @@ def _options(
     tokenizer: Any,
     steps: int | None,
     max_minutes: float | None,
+    recipe: Recipe | None,
 ) -> dict[str, Any]:
     options: dict[str, Any] = {
         "tokenizer_old": grid.subject.tokenizer,
         "tokenizer": tokenizer,
-        "device": str(grid.subject.device),
+        "backbone": deriving("backbone").Backbone(grid.subject.model),
         "cache": grid.work,
     }
     if deriving("registry").named(method).needs == "text":
         options["text"] = lines
     if method == "distil":
         options |= {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
+        options["recipe"] = recipe
     return options

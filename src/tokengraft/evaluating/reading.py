@@ -39,11 +39,14 @@ class Reading:
 
     def means(self) -> Floats:
         """The mean over wanted positions only (lines, dimensions); NaN for a line without any."""
-        found = np.full(self.pooled.shape, np.nan)
-        ends = np.cumsum(self.counts)
-        for line, (end, count) in enumerate(zip(ends, self.counts, strict=True)):
-            if count:
-                found[line] = self.states[end - count : end].double().mean(0).cpu().numpy()
+        torch = require_torch()
+        found: Floats = np.full(self.pooled.shape, np.nan)
+        some = self.counts > 0
+        if some.any():
+            # One call for all lines: a GPU that others use too would be waited for at each.
+            sizes = torch.from_numpy(self.counts[some]).to(self.states.device)
+            means = torch.segment_reduce(self.states.double(), "mean", lengths=sizes, axis=0)
+            found[some] = means.cpu().numpy()
         return found
 
 
