@@ -1,0 +1,77 @@
+"""How much more should later parts weigh? KL of `mean-late` on rootstock, by weight and language.
+
+    python benchmarks/mean_late.py TEXT FLORES --split dev --lines 40 --weights 1 1.15 1.3 1.5 2
+
+TEXT is a folder of xxx_Ssss.txt to plan on (2,000 tokens a language), FLORES a FLORES-200 folder.
+The weight is chosen on dev and reported on devtest (results/fidelity-rootstock/mean-late.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokengraft.corpus.stream import stream_lines
+from tokengraft.deriving import Backbone, Reader, Teacher, judge, prefix_ids
+from tokengraft.deriving.text import shorten
+from tokengraft.planning import insert, plan_tokens
+from tokengraft.tokenizer.align import Aligner
+from tokengraft.tokenizer.catalog import load
+from tokengraft.tokenizer.huggingface import HuggingFace
+
+WINDOW = 448  # old tokens of a line that are read
+
+
+def main() -> None:
+    """Print a row a language: KL and top-1 agreement for each weight."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("flores", type=Path)
+    parser.add_argument("--split", default="dev", choices=["dev", "devtest"])
+    parser.add_argument("--lines", type=int, default=40)
+    parser.add_argument("--weights", type=float, nargs="+", default=[1, 1.15, 1.3, 1.5, 2])
+    options = parser.parse_args()
+    folder = Path(str(files("tokengraft") / "assets" / "rootstock"))
+    source = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    backbone, old = Backbone.load(folder, "cpu"), load(folder)
+    reader = Reader(backbone, len(old.vocabulary), prefix_ids(old))
+    print("| language | " + " | ".join(f"{w:g}" for w in options.weights) + " | positions |")
+    found = []
+    for path in sorted(options.text.glob("*_*.txt")):
+        code = path.stem
+        if code == "eng_Latn":
+            continue
+        plan = plan_tokens(source, {code: stream_lines([path])}, budget=2000)
+        data = json.dumps(insert(source, plan)).encode()
+        aligner = Aligner(old, HuggingFace.from_json(code, "", data))
+        judged = options.flores / options.split / f"{code}.{options.split}"
+        lines = list(stream_lines([judged]))[: options.lines]
+        passages = [one for one in (shorten(a, WINDOW) for a in aligner(lines)) if len(one)]
+        teacher = Teacher(reader, passages)
+        scores = []
+        for weight in options.weights:
+            rows = [
+                np.average(
+                    backbone.weight[list(token.parts)].numpy(),
+                    axis=0,
+                    weights=weight ** np.arange(len(token.parts)),
+                )
+                for token in plan.tokens
+            ]
+            scores.append(judge(reader, teacher, torch.tensor(np.array(rows, np.float32))))
+        cells = [f"{one.kl:.3f} ({one.agreement:.3f})" for one in scores]
+        print(f"| {code} | {' | '.join(cells)} | {scores[0].positions:,} |", flush=True)
+        found.append([one.kl for one in scores])
+    means = np.mean(found, axis=0)
+    better = [sum(row[n] < row[0] for row in found) for n in range(len(options.weights))]
+    print(f"| mean | {' | '.join(f'{one:.3f}' for one in means)} | |")
+    print(f"| better than the first | {' | '.join(map(str, better))} | |")
+
+
+if __name__ == "__main__":
+    main()
