@@ -11,44 +11,23 @@ memory stays bounded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tokengraft.deriving.neighbours import Ints, nearest
-from tokengraft.deriving.protocol import Fitted, Floats, Rows
+from tokengraft.deriving.by_neighbours import ByNeighbours
+from tokengraft.deriving.neighbours import Ints
+from tokengraft.deriving.protocol import Floats, Rows
 
 _STEP = 32  # states blended at a time: their rows stay in the processor's cache
 
 
-@dataclass(frozen=True)
-class KNN:
-    """`k` neighbours; `block` anchors at a time; `device` cpu or a GPU."""
+class KNN(ByNeighbours):
+    """Weighted mean of the nearest anchors' rows."""
 
-    k: int = 5
-    block: int | None = None
-    device: str = "cpu"
-
-    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
-        """Keep the anchors; nothing is computed."""
-        return FittedKNN(self, anchors_hidden, anchors_rows)
-
-
-@dataclass(frozen=True)
-class FittedKNN:
-    """The anchors themselves."""
-
-    method: KNN
-    anchors_hidden: Floats
-    anchors_rows: Floats
-
-    def derive(self, hidden: Floats) -> Rows:
-        """Weighted mean of the nearest anchors' rows."""
-        method = self.method
-        distances, index = nearest(
-            hidden, self.anchors_hidden, method.k, method.block, method.device
-        )
-        return blend(distances, self.anchors_rows, index)
+    def combine(
+        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
+    ) -> Rows:
+        """See `blend`."""
+        return blend(distances, rows, index)
 
 
 def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:

@@ -11,44 +11,23 @@ neighbour where hidden states are large.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tokengraft.deriving.neighbours import Ints, nearest
-from tokengraft.deriving.protocol import Fitted, Floats, Rows
+from tokengraft.deriving.by_neighbours import ByNeighbours
+from tokengraft.deriving.neighbours import Ints
+from tokengraft.deriving.protocol import Floats, Rows
 
 _BATCH_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class LocalLinear:
-    """`k` neighbours; `block` anchors at a time; `device` cpu or a GPU for the search."""
+class LocalLinear(ByNeighbours):
+    """One small regression for each state."""
 
-    k: int = 5
-    block: int | None = None
-    device: str = "cpu"
-
-    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
-        """Keep the anchors; nothing is computed."""
-        return FittedLocalLinear(self, anchors_hidden, anchors_rows)
-
-
-@dataclass(frozen=True)
-class FittedLocalLinear:
-    """The anchors themselves."""
-
-    method: LocalLinear
-    anchors_hidden: Floats
-    anchors_rows: Floats
-
-    def derive(self, hidden: Floats) -> Rows:
-        """One small regression for each state."""
-        method = self.method
-        distances, index = nearest(
-            hidden, self.anchors_hidden, method.k, method.block, method.device
-        )
-        return regress(hidden, distances, self.anchors_hidden, self.anchors_rows, index)
+    def combine(
+        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
+    ) -> Rows:
+        """See `regress`."""
+        return regress(hidden, distances, states, rows, index)
 
 
 def regress(
