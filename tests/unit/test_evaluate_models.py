@@ -388,6 +388,42 @@ def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
         run_default(grid, ["amh_Ethi"], {"amh_Ethi": ["ሌላ", lines[1]]}, budget=3)
 
 
+def test_default_mode_judges_the_forty_on_its_own_plan(base):
+    from tokengraft.evaluating.methods import run_default
+    from tokengraft.evaluating.upstream import planning
+
+    judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
+    text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]
+    grid = Grid(base, corpus(amh_Ethi=judged), Settings(resamples=20), Cells(None))
+    plan = planning().plan_tokens(grid.spec, {"amh_Ethi": text}, budget=4)
+    told = []
+    run_default(
+        grid, ["amh_Ethi"], {"amh_Ethi": text}, methods=["paper", "mean"],
+        plans={"amh_Ethi": plan}, on_rows=lambda *given: told.append(given), continuation=False,
+    )  # fmt: skip
+    kl = {row["method"]: row["value"] for row in grid.rows if row["metric"] == "kl"}
+    assert len(kl) == 41 and len(grid.sizes) == 1
+    assert kl["mean"] == pytest.approx(kl["linear layer 0"], abs=1e-5)
+    assert not any("continuation" in row["metric"] for row in grid.rows)
+    ((code, name, made),) = told
+    assert (code, name, len(made.rows)) == ("amh_Ethi", "mean", len(plan.tokens))
+
+
+def test_means_of_lines_are_those_of_a_loop():
+    import torch
+
+    from tokengraft.evaluating.reading import Reading
+
+    states = torch.randn(7, 3)
+    counts = np.array([2, 0, 4, 1])
+    found = Reading(states, counts, np.zeros((4, 3))).means()
+    assert np.isnan(found[1]).all()
+    for line, (start, stop) in {0: (0, 2), 2: (2, 6), 3: (6, 7)}.items():
+        expected = states[start:stop].double().mean(0).numpy()
+        np.testing.assert_allclose(found[line], expected, rtol=1e-12)
+    assert np.isnan(Reading(states[:0], np.zeros(2, np.int64), np.zeros((2, 3))).means()).all()
+
+
 def test_segmenter_marks_wordpiece_continuations():
     words = ["[UNK]", "un", "##do", "##ing", "##d", "##o", "undo", "##in", "##g", "u", "##n"]
     vocab = "\n".join(words).encode()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from tokengraft.auditing.store import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.tokenizer import Found, Tokenizer
+
+if TYPE_CHECKING:
+    from tokengraft.scaling.engine import Engine
 
 _VERSION = "2"  # part of every key: raise it when the meaning of a count changes
 SAMPLE_LINES = 256  # what is dear to measure is measured on so many lines a language
@@ -93,10 +97,12 @@ def count_corpus(
     store: Store,
     sample_lines: int | None = SAMPLE_LINES,
     on_count: OnCount | None = None,
+    engine: Engine | None = None,
 ) -> dict[tuple[str, str], Counts]:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
 
-    A tokenizer is opened only when it has something to encode, and closed before the next.
+    A tokenizer is opened only when it has something to encode, and closed before the next. With an
+    `engine` the same cells are counted on its workers, to the same counts.
     """
     results: dict[tuple[str, str], Counts] = {}
     todo: dict[str, list[tuple[str, str]]] = {}
@@ -109,6 +115,13 @@ def count_corpus(
             else:
                 results[found.name, code] = Counts.unpack(stored)
     total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
+    if engine is not None:
+        keys = {(name, code): key for name, jobs in todo.items() for code, key in jobs}
+        cells = _on_engine(engine, corpus, tokenizers, list(keys), sample_lines, on_count)
+        for cell, data in cells:
+            store.put(keys[cell], data)
+            results[cell] = Counts.unpack(data)
+        return results
     done = 0
     for found in tokenizers:
         jobs = todo.get(found.name)
@@ -126,6 +139,30 @@ def count_corpus(
     if on_count and total:
         on_count("", "", total, total)
     return results
+
+
+def _on_engine(
+    engine: Engine,
+    corpus: ParallelCorpus,
+    tokenizers: Sequence[Found],
+    wanted: Sequence[tuple[str, str]],
+    sample_lines: int | None,
+    on_count: OnCount | None,
+) -> Iterator[tuple[tuple[str, str], bytes]]:
+    """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
+    from tokengraft.scaling.cells import Cell, CellTask
+    from tokengraft.scaling.travel import Packed
+
+    names = {name for name, _ in wanted}
+    packed = tuple(Packed.of(found) for found in tokenizers if found.name in names)
+    cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]
+    total, done = sum(len(cell.lines) for cell in cells), 0
+    task = CellTask(packed, sample_lines)
+    for number, data in engine.map(task, cells, lambda *_: None):
+        done += len(cells[number].lines)
+        if on_count:
+            on_count(*wanted[number], done, total)
+        yield wanted[number], data
 
 
 def count_texts(corpus: ParallelCorpus, store: Store) -> dict[str, TextCounts]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,9 @@ from tokengraft.errors import Unavailable, UsageError
 from tokengraft.tokenizer import Found
 from tokengraft.tokenizer.catalog import find
 from tokengraft.tokenizer.entries import BUNDLED
+
+if TYPE_CHECKING:
+    from tokengraft.scaling.engine import Engine
 
 PIVOT = "eng_Latn"
 
@@ -158,11 +161,13 @@ def audit(
     resamples: int = RESAMPLES,
     store: Store | None = None,
     on_count: OnCount | None = None,
+    engine: Engine | None = None,
 ) -> Audit:
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
-    that is known but not on this machine is skipped and listed in `skipped`.
+    that is known but not on this machine is skipped and listed in `skipped`. An `engine`
+    (`scaling.engine.make_engine`) counts on other processes or machines, to the same result.
     """
     price_list = read_prices(prices)
     if not isinstance(corpus, ParallelCorpus):
@@ -173,7 +178,7 @@ def audit(
     found, skipped = find_all(tokenizers, search)
     opened = store or Store()
     try:
-        counts = count_corpus(corpus, found, opened, sample_lines, on_count)
+        counts = count_corpus(corpus, found, opened, sample_lines, on_count, engine)
         texts = count_texts(corpus, opened)
         breakdowns, shared, characters = compare(found, opened)
     finally:

@@ -28,8 +28,8 @@ class Store:
     entries are never stale and never need to be invalidated.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.path = (folder or cache_folder()) / "audit.sqlite"
+    def __init__(self, folder: Path | None = None, name: str = "audit.sqlite") -> None:
+        self.path = (folder or cache_folder()) / name
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open()

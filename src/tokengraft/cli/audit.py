@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 import typer
@@ -12,10 +12,15 @@ from rich.table import Table
 from tokengraft.auditing.count import SAMPLE_LINES
 from tokengraft.auditing.run import PIVOT, Audit
 from tokengraft.auditing.run import audit as run_audit
+from tokengraft.cli import large
 from tokengraft.cli.console import counting, print_json, stdout, warn
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.errors import UsageError
 from tokengraft.tokenizer.entries import BUNDLED
+
+if TYPE_CHECKING:
+    from tokengraft.scaling.engine import Engine
 
 SHOWN = 24
 
@@ -70,6 +75,20 @@ def audit(
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
+    engine: large.EngineOption = large.EngineName.local,
+    address: large.AddressOption = None,
+    workers: large.WorkersOption = None,
+    stream: large.StreamOption = False,
+    monolingual: large.MonolingualOption = False,
+    text_column: large.TextColumnOption = None,
+    language_column: large.LanguageColumnOption = None,
+    language_from_path: large.LanguageFromPathOption = None,
+    detector: large.DetectorOption = None,
+    format_: large.FormatOption = None,
+    skip_bad: large.SkipBadOption = False,
+    max_row_bytes: large.MaxRowOption = None,
+    shard_bytes: large.ShardOption = None,
+    state: large.StateOption = None,
 ) -> None:
     """Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
 
@@ -83,7 +102,59 @@ def audit(
       tokengraft audit flores200.tar.xz -t llama-3 -t Qwen/Qwen3-0.6B -l shn -l tam -o audit/
 
       tokengraft audit eng_Latn=en.txt quy_Latn=quechua.txt
+
+      tokengraft audit 'web/*.jsonl.zst' --engine ray --language-column lang -t llama-3 -o web/
     """
+    ways = (text_column, language_column, language_from_path, detector)
+    monolingual = monolingual or any(ways)
+    if monolingual or stream:
+        if monolingual and stream:
+            raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
+        if not corpus:
+            raise UsageError("Name the files to count: paths, folders, globs or URLs.")
+        from tokengraft.scaling.layout import MAX_ROW_BYTES, Layout
+        from tokengraft.scaling.run import survey
+        from tokengraft.scaling.shards import SHARD_BYTES
+
+        # Where nothing in the data says the language, one -l does.
+        fixed = language[0] if language and len(language) == 1 and not any(ways[1:]) else None
+        chosen = Layout(
+            text_column or "text",
+            language_column,
+            language_from_path,
+            detector,
+            None if stream else fixed,
+            tuple(language) if language and (stream or fixed is None) else None,
+            max_row_bytes=max_row_bytes or MAX_ROW_BYTES,
+        )
+        with large.metering() as on_meter:
+            surveyed = survey(
+                corpus,
+                tokenizer or BUNDLED,
+                layout=chosen,
+                parallel=stream,
+                pivot=pivot,
+                format_=format_.value if format_ else None,
+                search=tokenizers or (),
+                engine=engine.value,
+                workers=workers,
+                address=address,
+                shard_bytes=shard_bytes or SHARD_BYTES,
+                skip_bad=skip_bad,
+                state=state,
+                on_meter=on_meter,
+            )
+        large.finish(surveyed, out, json)
+        return
+    for name, given in (
+        ("--format", format_),
+        ("--skip-bad", skip_bad),
+        ("--max-row-bytes", max_row_bytes),
+        ("--shard-bytes", shard_bytes),
+        ("--state", state),
+    ):
+        if given:
+            raise UsageError(f"{name} goes with --monolingual or --stream.")
     with counting() as on_count:
         result = run_audit(
             open_corpus(corpus or ["udhr"], split),
@@ -94,6 +165,7 @@ def audit(
             prices=prices,
             sample_lines=sample_lines or None,
             on_count=on_count,
+            engine=_engine(engine, workers, address),
         )
     for reason in result.skipped.values():
         warn(f"{reason} Going on without it.")
@@ -104,6 +176,15 @@ def audit(
         show(result)
         if out:
             stdout.print(f"{len(written)} files written to {out}")
+
+
+def _engine(name: large.EngineName, workers: int | None, address: str | None) -> Engine | None:
+    """The engine of a corpus in memory; None: this process, whose tokenizers use all cores."""
+    if name is large.EngineName.local and workers is None and address is None:
+        return None
+    from tokengraft.scaling.engine import make_engine
+
+    return make_engine(name.value, workers, address)
 
 
 def open_corpus(given: list[str], split: str | None) -> ParallelCorpus:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from tokengraft.cli import large
 from tokengraft.cli.audit import open_corpus
 from tokengraft.cli.console import print_json, stderr, stdout, warn
 from tokengraft.corpus import resolve
 from tokengraft.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokengraft.planning.text import Text
 
 SearchOption = Annotated[
     list[Path] | None,
@@ -56,8 +60,9 @@ def plan(
         list[str] | None,
         typer.Option(
             "--text",
-            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; plain, "
-            ".gz or .xz. Without it, half of the test corpus is used.",
+            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; a file, "
+            "folder, glob or URL of text, JSONL or Parquet, plain or compressed. Without it, half "
+            "of the test corpus is used.",
         ),
     ] = None,
     budget: Annotated[int, typer.Option(min=1, help="At most this many new tokens in all.")] = 2000,
@@ -99,6 +104,13 @@ def plan(
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    engine: large.EngineOption = large.EngineName.local,
+    address: large.AddressOption = None,
+    workers: large.WorkersOption = None,
+    text_column: large.TextColumnOption = None,
+    format_: large.FormatOption = None,
+    skip_bad: large.SkipBadOption = False,
+    state: large.StateOption = None,
 ) -> None:
     r"""Choose new tokens for languages and say what premium they buy; no model is touched.
 
@@ -112,12 +124,30 @@ def plan(
       tokengraft plan Qwen/Qwen3-0.6B -l tam -l tel --text tam_Taml=ta.txt --text \
         tel_Telu=te.txt.gz --budget 4000 --objective parity --test flores200.tar.xz \
         --split devtest -o plan/
+
+      tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' --engine ray -o plan/
     """
     from tokengraft.planning.run import plan as run_plan
+    from tokengraft.scaling.words import count_words
 
     corpus = open_corpus([test], split)
     codes = [resolve(code) for code in language]
-    files = _files(text, codes) if text else None
+    sources = _sources(text, codes) if text else None
+    texts: dict[str, Text] | None = None
+    if sources and mode is not Mode.paper:
+        with large.metering() as on_meter:
+            texts, total = count_words(
+                sources,
+                text_column=text_column or "text",
+                format_=format_.value if format_ else None,
+                engine=engine.value,
+                workers=workers,
+                address=address,
+                skip_bad=skip_bad,
+                state=state,
+                on_meter=on_meter,
+            )
+        large.tell_left_out(total)
     wanted = list(Objective) if compare else [objective]
     plans = {}
     for goal in wanted:
@@ -125,7 +155,8 @@ def plan(
             plans[goal.value] = run_plan(
                 tokenizer,
                 codes,
-                files,
+                texts or sources,
+                chosen_on=_names(sources) if sources else None,
                 budget=budget,
                 mode=mode.value,
                 boundaries=boundaries.value,
@@ -168,9 +199,9 @@ def plan(
         stdout.print(f"{len(written)} files written to {out}")
 
 
-def _files(given: list[str], codes: list[str]) -> dict[str, list[Path]]:
+def _sources(given: list[str], codes: list[str]) -> dict[str, list[Path | str]]:
     """`--text` values by language: `CODE=FILE`, or `FILE` where there is one language."""
-    files: dict[str, list[Path]] = {}
+    found: dict[str, list[Path | str]] = {}
     for value in given:
         code, sign, path = value.partition("=")
         if not sign:
@@ -180,10 +211,14 @@ def _files(given: list[str], codes: list[str]) -> dict[str, list[Path]]:
         resolved = resolve(code)
         if resolved not in codes:
             raise UsageError(f"--text {value}: {resolved} is not planned for; add -l {resolved}")
-        if not Path(path).is_file():
-            raise UsageError(f"--text {value}: no such file")
-        files.setdefault(resolved, []).append(Path(path))
-    return files
+        found.setdefault(resolved, []).append(path)
+    return found
+
+
+def _names(sources: dict[str, list[Path | str]]) -> str:
+    """What was chosen on, without the folders it lies in."""
+    every = {Path(source).name for given in sources.values() for source in given}
+    return ", ".join(sorted(every))
 
 
 def insert(

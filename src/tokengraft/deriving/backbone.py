@@ -88,6 +88,9 @@ class Backbone:
         kind: Any = dtype if dtype == "auto" else getattr(torch, dtype)
         version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
         name = "dtype" if version >= (4, 56) else "torch_dtype"
+        logging: Any = transformers.utils.logging
+        bars = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()  # it would stand between our own
         try:
             model: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 str(folder),
@@ -98,6 +101,9 @@ class Backbone:
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"{folder}: cannot be loaded ({error})") from error
+        finally:
+            if bars:
+                logging.enable_progress_bar()
         found = cls(model.to(where))
         found.team = (found, *(cls(copy.deepcopy(model).to(other)) for other in others))
         return found

@@ -32,12 +32,13 @@ def run_default(
     recipe: Recipe | None = None,
     plans: Mapping[str, Plan] | None = None,
     on_rows: Callable[[str, str, Derived], None] | None = None,
+    continuation: bool = True,
 ) -> None:
     """Choose `budget` tokens a language on its `text`, derive their rows, judge them.
 
     The method "paper" stands for the paper's 40 strategies on these tokens, judged without
-    continuations. `plans` that were made before are taken as they are; `on_rows` is told a
-    language, a method's name and what `derive_rows` gave.
+    continuations, as all are without `continuation`. `plans` that were made before are taken as
+    they are; `on_rows` is told a language, a method's name and what `derive_rows` gave.
 
     Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
     only a part of it is judged on); languages without text are left out.
@@ -73,7 +74,7 @@ def run_default(
             _paper(grid, code, tokenizer, parts)
         names = [_name(m, steps, max_minutes, recipe) for m in methods if m != PAPER]
         if names:
-            grid.run(MODE, code, tokenizer, names, rows_of, continuation=True)
+            grid.run(MODE, code, tokenizer, names, rows_of, continuation)
 
 
 def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Entries of one (positions, vocabulary) block; more gains nothing on a CPU, a GPU wants it large.
 _BLOCK = {"cpu": 1 << 22, "cuda": 1 << 28}
+_LEAST = 128  # positions of a block: with fewer, reading a large vocabulary's rows takes the time
 _TIE = 1e-9  # similarities that differ by rounding only are equal
 TOP = 10
 
@@ -71,7 +72,7 @@ class Head:
     def blocks(self, count: int) -> Iterator[slice]:
         """Positions in blocks whose log p fit into a bounded amount of memory."""
         most = _BLOCK.get(self.weight.device.type, 1 << 25)
-        step = max(1, most // len(self.weight))
+        step = max(_LEAST, most // len(self.weight))
         for start in range(0, count, step):
             yield slice(start, min(count, start + step))
 

@@ -57,11 +57,22 @@ def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
 
 def fits_memory(size: int) -> bool:
     """Whether a checkpoint of `size` bytes can be loaded with room for its activations."""
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return size < 4 << 30
-    return size * 1.5 < free
+    free = _available()
+    return size < 4 << 30 if free is None else size * 1.5 < free
+
+
+def _available(source: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that a program can have; files kept in memory count, since they make room.
+
+    A graft that was just written is kept there: pages that are free outright would be too few.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in source.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:

@@ -17,6 +17,7 @@ from tokengraft.errors import CorpusError, UsageError
 from tokengraft.files import read_json, writing_folder
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.text import Text
 from tokengraft.planning.types import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.tokenizer.as_json import as_json, side_files
 from tokengraft.tokenizer.catalog import Found, find
@@ -43,8 +44,9 @@ class Planned:
 def plan(
     tokenizer: str | Path,
     languages: Iterable[str],
-    text: Mapping[str, Sequence[Path]] | None = None,
+    text: Mapping[str, Sequence[Path | str] | Text] | None = None,
     *,
+    chosen_on: str | None = None,
     budget: int = BUDGET,
     mode: Mode = "merges",
     boundaries: Boundaries = "auto",
@@ -55,10 +57,11 @@ def plan(
 ) -> Planned:
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
-    `text` gives for each language the files to choose on; premiums are measured on `test`, a
-    parallel corpus, so use text that is not in it. Without `text` the odd units of `test` are
-    chosen on and the even ones tested on. Lines of the bundled UDHR in every language of the
-    planned scripts are checked too: none of them may get longer.
+    `text` gives for each language the files to choose on (plain, .gz or .xz), or text that was
+    counted before (`scaling.words.count_words`), whose origin `chosen_on` names. Premiums are
+    measured on `test`, a parallel corpus, so use text that is not in it. Without `text` the odd
+    units of `test` are chosen on and the even ones tested on. Lines of the bundled UDHR in every
+    language of the planned scripts are checked too: none of them may get longer.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     corpus.require(pivot)
@@ -68,7 +71,7 @@ def plan(
     found = find(str(tokenizer), search)
     parsed = as_json(found)
     if text is None:
-        lines: dict[str, Iterable[str]] = {code: _units(corpus, code, 0) for code in codes}
+        lines: dict[str, Iterable[str] | Text] = {code: _units(corpus, code, 0) for code in codes}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
         chosen_on = f"{corpus.name}, every other unit"
         tested_on = f"{corpus.name}, the other units"
@@ -78,10 +81,11 @@ def plan(
             raise UsageError(
                 f"no text for {', '.join(missing)}: give it as --text {missing[0]}=FILE"
             )
-        lines = {code: stream_lines(text[code]) for code in codes}
+        lines = {code: _read(text[code]) for code in codes}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
-        names = sorted({path.name for code in codes for path in text[code]})
-        chosen_on, tested_on = ", ".join(names), corpus.name
+        named = {Path(p).name for t in text.values() if not isinstance(t, Text) for p in t}
+        chosen_on = chosen_on or ", ".join(sorted(named)) or "counted text"
+        tested_on = corpus.name
     result = plan_tokens(
         parsed,
         lines,
@@ -128,6 +132,10 @@ def _configured(files: dict[str, bytes]) -> dict[str, bytes]:
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     text = json.dumps(config, ensure_ascii=False, indent=1).encode("utf-8")
     return files | {"tokenizer_config.json": text}
+
+
+def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:
+    return given if isinstance(given, Text) else stream_lines([Path(path) for path in given])
 
 
 def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:

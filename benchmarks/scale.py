@@ -1,0 +1,351 @@
+"""Large corpora: both engines against the bare libraries, `datasets.map` and a process pool.
+
+    python benchmarks/scale.py --bytes 3e8 --tokenizer gpt2 --tokenizer llama-3
+    python benchmarks/scale.py --corpus FOLDER --only local,ray --rounds 1
+
+Every measurement is a process of its own, in turns, so that a noisy machine disturbs all alike;
+of each the fastest round counts. `net` leaves out the start (processes, tokenizers, Ray), which is
+measured with the same call on a hundred rows. All ways must give the same number of tokens. `bare`
+is the library's batch call with a thread a core, `ideal` the same with a process a core (tiktoken's
+threads wait for each other); in both the text is already in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WORKERS = 2
+ROWS = 2048  # a batch of the bare calls, of the pool and of `datasets`
+
+
+def texts_of(folder: Path) -> Iterator[str]:
+    """The texts of the folder's JSONL files."""
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)["text"]
+
+
+def batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Lists of `ROWS` texts."""
+    held: list[str] = []
+    for text in texts:
+        held.append(text)
+        if len(held) == ROWS:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def encode(tokenizer: Any, texts: list[str], threads: int) -> int:
+    """The library's own batch call; tokens in all."""
+    if hasattr(tokenizer, "pipeline"):
+        rows = tokenizer.pipeline.encode_batch_fast(texts, add_special_tokens=False)
+    elif hasattr(tokenizer, "encoding"):
+        if threads == 1:
+            rows = [tokenizer.encoding.encode_ordinary(text) for text in texts]
+        else:
+            rows = tokenizer.encoding.encode_ordinary_batch(texts, num_threads=threads)
+    else:
+        rows = tokenizer.processor.encode(texts, num_threads=threads)
+    return sum(map(len, rows))
+
+
+def bare(folder: Path, name: str, workers: int) -> dict[str, float]:
+    """Text already in memory, nothing but the batch calls."""
+    from tokengraft.tokenizer import load
+
+    held = list(batches(texts_of(folder)))
+    tokenizer = load(name)
+    start = time.perf_counter()
+    tokens = sum(encode(tokenizer, batch, workers) for batch in held)
+    return {"seconds": time.perf_counter() - start, "tokens": tokens}
+
+
+def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
+    """The most these cores can give: a process each, text in memory, nothing but batch calls."""
+    context = multiprocessing.get_context("spawn")
+    gate, queue = context.Barrier(workers + 1), context.SimpleQueue()
+    shares = [(folder, name, number, workers, gate, queue) for number in range(workers)]
+    made = [context.Process(target=_share, args=share) for share in shares]
+    for process in made:
+        process.start()
+    gate.wait()
+    start = time.perf_counter()
+    tokens = sum(queue.get() for _ in made)
+    seconds = time.perf_counter() - start
+    for process in made:
+        process.join()
+    return {"seconds": seconds, "tokens": tokens}
+
+
+def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue: Any) -> None:
+    held = list(batches(texts_of(folder)))[number::workers]
+    _open(name)
+    gate.wait()
+    queue.put(sum(encode(_opened, batch, 1) for batch in held))
+
+
+def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
+    """A whole run of ours, from finding the files to the table."""
+    from tokengraft.scaling.layout import Layout
+    from tokengraft.scaling.run import survey
+
+    with tempfile.TemporaryDirectory() as state:
+        start = time.perf_counter()
+        result = survey(
+            [folder],
+            [name],
+            layout=Layout(language_column="lang"),
+            engine=which,
+            workers=workers,
+            state=Path(state),
+            shard_bytes=SHARD_BYTES,
+        )
+        height = result.table.height
+        seconds = time.perf_counter() - start
+    tokens = int(result.table["tokens"].sum())
+    digest = hash_of(result.table.write_csv())
+    size = int(result.table["bytes"].sum())
+    cells = {"cells": height, "digest": digest, "shards": len(result.total.shards)}
+    return {"seconds": seconds, "tokens": tokens, "bytes": size, **cells}
+
+
+def hash_of(text: str) -> int:
+    """A number that stands for the whole table."""
+    from tokengraft.files import sha256
+
+    return int(sha256(text.encode())[:12], 16)
+
+
+_opened: Any = None
+
+
+def _open(name: str) -> None:
+    global _opened  # noqa: PLW0603
+    from tokengraft.tokenizer import load
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _opened = load(name)
+
+
+def _count(texts: list[str]) -> int:
+    return encode(_opened, texts, 1)
+
+
+def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
+    """The plain way: the main process reads, a pool encodes batches."""
+    start = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, _open, (name,)) as made:
+        tokens = sum(made.imap_unordered(_count, batches(texts_of(folder))))
+    return {"seconds": time.perf_counter() - start, "tokens": tokens}
+
+
+def _mapped(batch: dict[str, list[str]], name: str) -> dict[str, list[int]]:
+    if _opened is None:
+        _open(name)
+    if hasattr(_opened, "pipeline"):
+        rows = _opened.pipeline.encode_batch_fast(batch["text"], add_special_tokens=False)
+    else:
+        rows = [_opened.encoding.encode_ordinary(text) for text in batch["text"]]
+    return {"tokens": [len(row) for row in rows]}
+
+
+def mapped(folder: Path, name: str, workers: int) -> dict[str, float]:
+    """`datasets`: files to Arrow (timed apart), then `map` with processes."""
+    with tempfile.TemporaryDirectory() as cache:
+        import datasets
+
+        datasets.disable_progress_bars()
+        start = time.perf_counter()
+        files = [str(path) for path in sorted(folder.glob("*.jsonl"))]
+        made = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache)
+        loaded = time.perf_counter()
+        counted = made.map(
+            _mapped,
+            batched=True,
+            batch_size=ROWS,
+            num_proc=workers,
+            fn_kwargs={"name": name},
+            remove_columns=made.column_names,
+        )
+        tokens = sum(counted.data.column("tokens").to_pylist())
+        ended = time.perf_counter()
+    return {"seconds": ended - loaded, "load": loaded - start, "tokens": tokens}
+
+
+SHARD_BYTES = 16 << 20
+WAYS: dict[str, Any] = {
+    "bare": bare,
+    "ideal": ideal,
+    "local": lambda folder, name, workers: engine(folder, name, workers, "local"),
+    "ray": lambda folder, name, workers: engine(folder, name, workers, "ray"),
+    "pool": pool,
+    "datasets": mapped,
+}
+
+
+def measure(way: str, folder: Path, name: str, workers: int) -> dict[str, Any]:
+    """One way in a process of its own; seconds, and peak memory of driver and worker in MB."""
+    command = [sys.executable, __file__, "--way", way, "--corpus", str(folder)]
+    command += ["--tokenizer", name, "--workers", str(workers)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        peaks = {"driver": 0.0, "worker": 0.0}
+        ended = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, ended))
+        watcher.start()
+        output, _ = process.communicate()
+        ended.set()
+        watcher.join()
+        if process.returncode:
+            log.seek(0)
+            sys.exit(f"{way} failed:\n{log.read().decode()[-2000:]}")
+    return json.loads(output.strip().splitlines()[-1]) | peaks  # type: ignore[no-any-return]
+
+
+def _watch(pid: int, peaks: dict[str, float], ended: threading.Event) -> None:
+    """Sample resident memory of the driver and its largest worker four times a second."""
+    import psutil
+
+    while not ended.wait(0.25):
+        try:
+            driver = psutil.Process(pid)
+            peaks["driver"] = max(peaks["driver"], driver.memory_info().rss / 1e6)
+            for child in driver.children(recursive=True):
+                words = " ".join(child.cmdline())
+                if "spawn_main" in words or "MapWorker" in words:
+                    peaks["worker"] = max(peaks["worker"], child.memory_info().rss / 1e6)
+        except psutil.Error:
+            continue
+
+
+def compare(folder: Path, tiny: Path, name: str, ways: list[str], rounds: int) -> dict[str, Any]:
+    """Every way in turns, the fastest round of each; starts on the tiny corpus."""
+    alone = "bare" in ways
+    tried: dict[str, list[dict[str, Any]]] = {}
+    starts: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for way in ways:
+            for workers in (1, WORKERS) if way in ("local", "ray") and alone else (WORKERS,):
+                label = f"{way} {workers}"
+                tried.setdefault(label, []).append(measure(way, folder, name, workers))
+                print(f"  {label:12} {tried[label][-1]}", file=sys.stderr, flush=True)
+                if way not in ("bare", "ideal") and alone:
+                    start = measure(way, tiny, name, workers)["seconds"]
+                    starts.setdefault(label, []).append(start)
+    tokens = {row["tokens"] for rows in tried.values() for row in rows}
+    digests = {row["digest"] for rows in tried.values() for row in rows if "digest" in row}
+    if len(tokens) > 1 or len(digests) > 1:
+        sys.exit(f"{name}: the ways disagree: {tokens}, {digests}")
+    best = {label: min(rows, key=lambda row: row["seconds"]) for label, rows in tried.items()}
+    for label, row in best.items():
+        row["start"] = min(starts.get(label, [0.0]))
+        row["net"] = row["seconds"] - row["start"]
+        for peak in ("driver", "worker"):
+            row[peak] = max(other[peak] for other in tried[label])
+    size = max(row.get("bytes", 0) for row in best.values())
+    return {"tokenizer": name, "bytes": size, "tokens": tokens.pop(), "ways": best}
+
+
+def show(result: dict[str, Any]) -> None:
+    """One line a way, then the ratios that are wanted."""
+    size, ways = result["bytes"], result["ways"]
+    print(f"\n{result['tokenizer']}: {size / 1e6:,.0f} MB of text, {result['tokens']:,} tokens")
+    print("way              s   start    MB/s   net MB/s   driver MB   worker MB")
+    for label, row in ways.items():
+        print(
+            f"{label:11} {row['seconds']:7.1f} {row['start']:7.1f} "
+            f"{size / 1e6 / row['seconds']:7.2f} {size / 1e6 / row['net']:10.2f} "
+            f"{row['driver']:11.0f} {row['worker']:11.0f}"
+        )
+    alone = ways.get(f"bare {WORKERS}")
+    if alone is None:
+        return
+    for way, goal in (("local", 0.85), ("ray", 0.75)):
+        two, one = ways.get(f"{way} {WORKERS}"), ways.get(f"{way} 1")
+        if two and one:
+            speedup = one["net"] / two["net"]
+            ideally = ways[f"ideal {WORKERS}"]["seconds"] / two["net"]
+            print(
+                f"{way}: {alone['seconds'] / two['net']:.2f} × bare net of the start (goal ≥ "
+                f"{goal}), {alone['seconds'] / two['seconds']:.2f} × with it; "
+                f"{ideally:.2f} × ideal net; 1 → {WORKERS} "
+                f"workers {speedup:.2f} × (serial share {max(0.0, 2 / speedup - 1):.3f})"
+            )
+
+
+def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
+    """What the driver alone does for a shard: keep its outcome, read it back, add it up."""
+    from tokengraft.auditing.store import Store
+    from tokengraft.scaling.outcome import Outcome, Payload, add
+
+    codes = [f"l{n:03}" for n in range(languages)]
+    text = {code: [12345, 12345678, 4567890] for code in codes}
+    tokens = {f"t{n}": {code: [3456789, 0, 234567] for code in codes} for n in range(tokenizers)}
+    data = Outcome({"text": text, "tokens": tokens}).pack()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), "shards.sqlite")
+        total: Payload = {}
+        start = time.perf_counter()
+        for number in range(shards):
+            Outcome.unpack(data)
+            store.put(str(number), data)
+        for number in range(shards):
+            Outcome.unpack(store.get(str(number)) or b"")
+        for number in range(shards):
+            add(total, Outcome.unpack(store.get(str(number)) or b"").payload)
+        seconds = time.perf_counter() - start
+        store.close()
+    return seconds / shards
+
+
+def main() -> None:
+    """Generate the corpus unless one is given, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--bytes", type=float, default=2e8)
+    parser.add_argument("--tokenizer", action="append")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(WAYS))
+    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    names = options.tokenizer or ["gpt2", "llama-3"]
+    if options.way:
+        print(json.dumps(WAYS[options.way](options.corpus, names[0], options.workers)))
+        return
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    from make_corpus import make  # type: ignore[import-not-found,unused-ignore]
+
+    ways = options.only.split(",")
+    with tempfile.TemporaryDirectory() as made:
+        folder, tiny = options.corpus or Path(made) / "corpus", Path(made) / "tiny"
+        if options.corpus is None:
+            make(folder, int(options.bytes), ["jsonl"], 4)
+        make(tiny, 40_000, ["jsonl"], 4)
+        results = []
+        for name in names:
+            results.append(compare(folder, tiny, name, ways, options.rounds))
+            show(results[-1])
+    print(f"\ndriver, 100 languages × 10 tokenizers: {1e3 * serial_seconds():.1f} ms a shard")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The audit of a large corpus: files × tokenizers → sums → a table, on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokengraft.auditing.run import PIVOT, find_all
+from tokengraft.corpus.languages import resolve, well_formed
+from tokengraft.errors import CorpusError, UsageError
+from tokengraft.files import write_json
+from tokengraft.scaling import tables
+from tokengraft.scaling.engine import make_engine
+from tokengraft.scaling.files import File, Format, find_files
+from tokengraft.scaling.layout import Layout
+from tokengraft.scaling.shards import SHARD_BYTES, Shard, cut, cut_aligned, parquet_module
+from tokengraft.scaling.tokens import TokenWork
+from tokengraft.scaling.total import OnMeter, Total, count_all
+from tokengraft.scaling.travel import Packed
+from tokengraft.tokenizer.entries import BUNDLED
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The result: exact sums, the table derived from them, and all that was left out."""
+
+    layout: Layout
+    pivot: str
+    tokenizers: tuple[Packed, ...]
+    skipped: dict[str, str]  # tokenizer name → why it could not be used
+    total: Total
+    engine: str
+
+    @property
+    def parallel(self) -> bool:
+        """Whether units are parallel, so that there are premiums."""
+        return bool(self.layout.columns) or self.layout.aligned
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """One row a tokenizer and language: counts, and premiums where the text is parallel."""
+        if self.parallel:
+            return tables.premiums(self.total.payload, self.tokenizers)
+        return tables.counts(self.total.payload, self.tokenizers, self.pivot)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run was made of: tokenizers and options with hashes, versions, what is out."""
+        return {
+            "tokengraft": version("tokengraft"),
+            "engine": self.engine,
+            "pivot": self.pivot,
+            "layout": asdict(self.layout),
+            "tokenizers": {
+                t.name: {"label": t.label, "sha256": t.fingerprint, "from": t.where}
+                for t in self.tokenizers
+            },
+            "skipped": self.skipped,
+            "lines": self.total.lines,
+            "blank_lines": self.total.blank,
+            "bad_rows": self.total.bad,
+            "broken_files": self.total.broken,
+            "shards": len(self.total.shards),
+            "libraries": {
+                name: version(name) for name in ("tokenizers", "tiktoken", "sentencepiece")
+            },
+        }
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write the table, the shards, the bad rows (CSV, Parquet, JSON) and the manifest."""
+        from tokengraft.reporting.tables import write_data
+
+        folder = Path(folder)
+        name = "premiums" if self.parallel else "counts"
+        paths = write_data(self.table, folder / "tables" / name)
+        paths += write_data(pl.DataFrame(self.total.shards), folder / "tables" / "shards")
+        bad = pl.DataFrame(
+            [asdict(row) for row in self.total.bad_rows],
+            schema={"file": pl.String, "line": pl.Int64, "reason": pl.String},
+        )
+        paths += write_data(bad, folder / "tables" / "bad_rows")
+        return [*paths, write_json(folder / "manifest.json", self.manifest())]
+
+
+def survey(
+    sources: Iterable[str | Path],
+    tokenizers: Iterable[str] = BUNDLED,
+    *,
+    layout: Layout | None = None,
+    parallel: bool = False,
+    pivot: str = PIVOT,
+    format_: Format | None = None,
+    search: Sequence[Path] = (),
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    skip_bad: bool = False,
+    state: Path | None = None,
+    on_meter: OnMeter | None = None,
+) -> Survey:
+    """Count a corpus of any size, streamed in shards.
+
+    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
+    `parallel` they are tables with a column a language, or `code=path` pairs of aligned text files,
+    and the result holds premiums. Finished shards are kept under `state` (by default the cache),
+    so a run that was stopped goes on. Engines and shard sizes give the same integers.
+    """
+    chosen = make_engine(engine, workers, address)
+    layout = layout or Layout()
+    if shard_bytes < 1:
+        raise UsageError("--shard-bytes must be at least 1.")
+    if parallel:
+        layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
+    else:
+        files = find_files(sources, format_)
+        layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
+        shards = cut(files, shard_bytes)
+    found, skipped = find_all(tokenizers, search)
+    packed = tuple(Packed.of(one) for one in found)
+    work = TokenWork(layout, packed, pivot if parallel else None)
+    total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)
+    return Survey(layout, pivot, packed, skipped, total, engine)
+
+
+def _parallel(
+    sources: Sequence[str], layout: Layout, pivot: str, format_: Format | None, shard_bytes: int
+) -> tuple[Layout, list[Shard]]:
+    """The layout and shards of a parallel corpus: tables, or `code=path` pairs."""
+    if any("=" in source and not Path(source).exists() for source in sources):
+        pairs = [_pair(source, format_) for source in sources]
+        codes = [code for code, _ in pairs]
+        _require(codes, pivot)
+        if layout.only is not None:
+            keep = {*layout.only, pivot}
+            pairs = [pair for pair in pairs if pair[0] in keep]
+        return _with(layout, aligned=True), cut_aligned(pairs, shard_bytes)
+    files = find_files(sources, format_)
+    if any(file.format == "text" for file in files):
+        raise UsageError("Parallel text files are given as CODE=FILE, two or more.")
+    codes = list(layout.only or _columns(files[0]))
+    if pivot not in codes:
+        codes.append(pivot)
+    _require(codes, pivot)
+    return _with(layout, columns=tuple(sorted(codes))), cut(files, shard_bytes)
+
+
+def _with(layout: Layout, **changes: Any) -> Layout:
+    return Layout(**{**asdict(layout), "only": None, **changes})
+
+
+def _pair(source: str, format_: Format | None) -> tuple[str, File]:
+    code, sign, path = source.partition("=")
+    if not sign or not code or not path:
+        raise UsageError(f"{source!r} is not code=path, like eng_Latn=english.txt.gz.")
+    found = find_files([path], format_ or "text")
+    if len(found) != 1:
+        raise UsageError(f"{source}: one file a language is needed, not {len(found)}.")
+    return resolve(code), found[0]
+
+
+def _columns(file: File) -> list[str]:
+    """The columns of a table that are language codes."""
+    from tokengraft.scaling.layout import BadRow, parse_json
+    from tokengraft.scaling.streams import Broken, bounded_lines, decompressed
+
+    try:
+        with file.open() as raw:
+            if file.format == "parquet":
+                names = list(parquet_module().ParquetFile(raw).schema_arrow.names)
+            else:
+                stream = decompressed(raw, file.compression)
+                _, line = next(iter(bounded_lines(stream, 64 << 20)), (0, b""))
+                names = list(parse_json(line or b""))
+    except (BadRow, Broken, ValueError, OSError) as error:
+        raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
+    return [name for name in names if well_formed(name)]
+
+
+def _require(codes: Sequence[str], pivot: str) -> None:
+    if len(set(codes)) != len(codes):
+        raise UsageError("A language is given twice.")
+    if pivot not in codes or len(codes) < 2:
+        raise UsageError(
+            f"Parallel text needs the pivot {pivot} and at least one more language; there are "
+            f"{', '.join(codes) or 'none'}. Choose another --pivot or add it."
+        )

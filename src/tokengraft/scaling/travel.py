@@ -1,0 +1,90 @@
+"""Tokenizers that travel: their files as bytes, so that a worker needs neither disk nor network."""
+
+from __future__ import annotations
+
+import functools
+import os
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.tokenizer import Found, Tokenizer
+from tokengraft.tokenizer.catalog import _open
+from tokengraft.tokenizer.openai import TikToken
+from tokengraft.tokenizer.sentence_piece import SentencePiece
+from tokengraft.tokenizer.sources import Source
+
+_COMPANIONS = ("tokenizer_config.json", "vocab.json")  # what opening may read beside the main file
+THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tokenizer as plain data; `open` gives the same one anywhere."""
+
+    name: str
+    label: str
+    fingerprint: str
+    where: str
+    kind: str | None
+    files: dict[str, bytes]
+    encoding: dict[str, Any] | None = None  # of one that tiktoken itself provides
+
+    @classmethod
+    def of(cls, found: Found) -> Packed:
+        """Pack a tokenizer that was found on this machine."""
+        if found.source is None or found.kind is None:
+            opened = found.open()
+            assert isinstance(opened, TikToken)
+            inner = opened.encoding
+            parts = {
+                "name": inner.name,
+                "pat_str": inner._pat_str,
+                "mergeable_ranks": inner._mergeable_ranks,
+                "special_tokens": inner._special_tokens,
+            }
+            return cls(found.name, found.label, found.fingerprint, found.where, None, {}, parts)
+        names = {found.kind, *_COMPANIONS} & set(found.source.files)
+        files = {name: found.source.read(name) for name in sorted(names)}
+        return cls(found.name, found.label, found.fingerprint, found.where, found.kind, files)
+
+    def open(self) -> Tokenizer:
+        """The working tokenizer."""
+        if self.encoding is not None:
+            import tiktoken
+
+            return TikToken(self.name, self.fingerprint, tiktoken.Encoding(**self.encoding))
+        assert self.kind is not None
+        held = {name: functools.partial(bytes, data) for name, data in self.files.items()}
+        return _open(self.name, self.fingerprint, Source(self.where, held), self.kind)
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], threads: int) -> tuple[Ints, NDArray[np.uint32]]:
+    """Tokens of each text, and all their ids in a row; the same ids as `tokenizer.encode`.
+
+    With one thread nothing is handed to a thread pool, whose workers would compete with the other
+    processes for the same cores.
+    """
+    if threads == 1 and isinstance(tokenizer, TikToken):
+        rows = [tokenizer.encoding.encode_ordinary(text) for text in texts]
+    elif threads == 1 and isinstance(tokenizer, SentencePiece):
+        rows = tokenizer.processor.encode(texts, num_threads=1)
+    else:
+        rows = tokenizer.encode(texts)
+    flat = array("I")
+    for row in rows:
+        flat.fromlist(row)  # three times as fast as numpy's fromiter
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return lengths, np.frombuffer(flat, np.uint32) if flat else np.zeros(0, np.uint32)
+
+
+def limit_threads(threads: int) -> None:
+    """Keep the Rust tokenizers of this process to `threads`; call before any is used."""
+    parallelism, number = THREAD_SETTINGS
+    if threads == 1:
+        os.environ[parallelism] = "false"
+    os.environ[number] = str(threads)

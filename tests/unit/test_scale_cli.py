@@ -1,0 +1,131 @@
+"""`tokengraft audit` on large corpora: what it takes, prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tokengraft.cli.main import app
+from tokengraft.corpus import load
+from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.tokenizer import load as load_tokenizer
+
+
+def audit(*arguments: object, state: Path) -> str:
+    full = ["audit", *map(str, arguments), "-t", "gpt2", "--workers", "1", "--state", str(state)]
+    result = CliRunner().invoke(app, full)
+    if isinstance(result.exception, TokengraftError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    corpus = load("udhr")
+    folder = tmp_path / "web"
+    folder.mkdir()
+    for code in ("eng_Latn", "shn_Mymr"):
+        records = [json.dumps({"text": line, "lang": code}) for line in corpus.lines(code)[:30]]
+        (folder / f"{code}.jsonl").write_text("\n".join(records) + "\n")
+    return folder
+
+
+def test_counts_by_language_column(web: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed = audit(web / "*.jsonl", "--language-column", "lang", "-o", out, state=tmp_path)
+    assert "not parallel, so no premium" in " ".join(printed.split())
+    assert "shn_Mymr Shan" in printed
+    assert "60 lines in 2 shards" in printed
+    written = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
+    assert written == [
+        "manifest.json",
+        *(
+            f"tables/{name}.{kind}"
+            for name in ("bad_rows", "counts", "shards")
+            for kind in ("csv", "json", "parquet")
+        ),
+    ]
+    rows = json.loads(
+        audit(web, "--language-column", "lang", "-l", "shn_Mymr", "--json", state=tmp_path)
+    )
+    lines = load("udhr").lines("shn_Mymr")[:30]
+    assert [row["language"] for row in rows] == ["shn_Mymr"]
+    assert rows[0]["tokens"] == sum(map(len, load_tokenizer("gpt2").encode(lines)))
+    assert rows[0]["relative_tokens_per_byte"] is None  # the pivot is not among the languages
+
+
+def test_one_fixed_language_or_one_from_the_path(web: Path, tmp_path: Path) -> None:
+    fixed = audit(web / "eng*", "--monolingual", "-l", "eng_Latn", "--json", state=tmp_path)
+    by_path = audit(web, "--language-from-path", r"/(\w{3}_\w{4})\.jsonl", "--json", state=tmp_path)
+    assert [row["language"] for row in json.loads(fixed)] == ["eng_Latn"]
+    assert [row["language"] for row in json.loads(by_path)] == ["eng_Latn", "shn_Mymr"]
+    assert json.loads(fixed)[0]["tokens"] == json.loads(by_path)[0]["tokens"]
+
+
+def test_parallel_text_is_streamed_to_premiums(tmp_path: Path) -> None:
+    corpus = load("udhr", languages=["eng_Latn", "shn_Mymr"])
+    pairs = []
+    units = [n for n, _ in enumerate(corpus.units) if all(t[n] for t in corpus.texts.values())]
+    for code, texts in corpus.texts.items():
+        path = tmp_path / f"{code}.txt"
+        path.write_text("".join(f"{texts[n]}\n" for n in units))
+        pairs.append(f"{code}={path}")
+    rows = json.loads(audit(*pairs, "--stream", "--json", state=tmp_path))
+    assert [row["language"] for row in rows] == ["eng_Latn", "shn_Mymr"]
+    assert rows[0]["premium"] == 1.0
+    assert rows[1]["premium"] > 10
+    assert rows[1]["n"] == len(units)
+    assert "Premium over eng_Latn" in audit(*pairs, "--stream", state=tmp_path)
+
+
+def test_skipped_rows_are_told(web: Path, tmp_path: Path) -> None:
+    with (web / "eng_Latn.jsonl").open("a") as file:
+        file.write("broken\n")
+    with pytest.raises(TokengraftError, match=r"eng_Latn\.jsonl, line 31: not JSON"):
+        audit(web, "--language-column", "lang", state=tmp_path)
+    out = tmp_path / "out"
+    audit(web, "--language-column", "lang", "--skip-bad", "-o", out, state=tmp_path)
+    listed = json.loads((out / "tables" / "bad_rows.json").read_text())
+    assert [(row["line"], row["reason"][:8]) for row in listed] == [(31, "not JSON")]
+    assert json.loads((out / "manifest.json").read_text())["bad_rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--monolingual"], "Name the files"),
+        (["x.jsonl", "--stream", "--monolingual"], "keep one"),
+        (["udhr"], "--state goes with --monolingual"),
+        (["x.jsonl", "--language-column", "a", "--detector", "b:c"], "both say the language"),
+    ],
+)
+def test_contradictions_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        audit(*arguments, state=tmp_path)
+
+
+def test_ray_that_is_not_installed_is_named(
+    web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(TokengraftError, match=r"--engine ray needs more .*tokengraft\[scale\]"):
+        audit(web, "--language-column", "lang", "--engine", "ray", state=tmp_path)
+
+
+def test_nothing_of_scale_is_imported_for_an_audit_in_memory() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, tokengraft as tg; tg.audit('udhr', ['gpt2'], ['shn']);"
+        "print([m for m in ('ray', 'pyarrow', 'zstandard', 'fsspec', 'tokengraft.scaling')"
+        " if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
