@@ -212,6 +212,16 @@ def test_time_budget_ends_the_run(setting):
     assert out.seconds < 20
 
 
+def test_little_time_makes_small_steps(setting):
+    reader, lots, start, phi = setting
+    recipe = replace(RECIPE, passages=64, steps=3)
+    used = [
+        Distiller(reader, lots, start, replace(recipe, max_minutes=limit), phi).run().passages
+        for limit in (1e-6, 1e6, None)
+    ]
+    assert used == [4, 64, 64]
+
+
 def test_lines_are_held_out_by_their_own_hash(lines):
     share = np.mean([is_held_out(f"{n} {line}", 0.2) for n in range(20) for line in lines])
     assert 0.15 < share < 0.25

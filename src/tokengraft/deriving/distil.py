@@ -31,12 +31,11 @@ import torch
 
 from tokengraft.deriving import checkpoint
 from tokengraft.deriving.bridge import Composed
-from tokengraft.deriving.divergence import divergence
 from tokengraft.deriving.judging import HeldOut, judge
+from tokengraft.deriving.matching import gradient
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.reading import Reader
 from tokengraft.deriving.teacher import Teacher
-from tokengraft.deriving.team import spread
 from tokengraft.deriving.text import Lots, batches, choose
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -48,7 +47,8 @@ class Recipe:
     `learning_rate` is relative to the root mean square of the old rows and falls to 0 by a cosine
     over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it.
     Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
-    (a tenth of that for held-out text), so that passages are seen more than once. `patience`
+    (a tenth of that for held-out text), so that passages are seen more than once, and steps have
+    fewer than `passages` passages where there would be less than 200 of them. `patience`
     held-out checks without a better KL end the run (0: never).
     """
 
@@ -76,7 +76,9 @@ class Check:
     score: HeldOut
 
 
-_PLAIN = ("steps", "seconds", "stopped", "reading", "judged")
+_PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
+_ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
+_TRIAL = 8  # passages on which a step's time is measured
 Progress: TypeAlias = Callable[[Check], None]
 
 
@@ -93,6 +95,7 @@ class Outcome:
     stopped: str = "steps"
     reading: float = math.inf  # old tokens of training text that were used at most
     judged: int = 0  # held-out passages
+    passages: int = 0  # a step
     unseen: int = 0  # new tokens that no training passage holds: only the bridge moved them
 
 
@@ -143,6 +146,7 @@ class Distiller:
             judged = self._judge(reading / 10, teaching)
             score = judge(self.reader, self.judge, self._start)
             out = Outcome(_array(self._start), score, score, reading=reading, judged=judged)
+            out.passages = self._fitting()
         else:
             self._judge(out.reading / 10, teaching, out.judged)
         begun -= out.seconds
@@ -150,7 +154,7 @@ class Distiller:
         out.unseen = len(out.rows) - len(self._seen(self.lots.train))
         while out.stopped == "steps" and out.steps < self.recipe.steps:
             done = self._done(out.steps, time.monotonic() - begun)
-            self._step(composed, self._batch(out.steps), done, out.steps)
+            self._step(composed, self._batch(out.steps, out.passages), done, out.steps)
             out.steps += 1
             out.seconds = time.monotonic() - begun
             over = self._done(out.steps, out.seconds) >= 1
@@ -175,32 +179,7 @@ class Distiller:
 
     def _step(self, composed: Composed, numbers: Ints, done: float, step: int) -> None:
         recipe = self.recipe
-        self.teacher.fill(numbers)
-        rows = composed.rows().detach()
-        whole = self.teacher.states(numbers)
-        # A share's loss is its part of the whole batch's means, so gradients of shares add up.
-        positions, power = len(whole), float(whole.square().sum())
-
-        def slope(reader: Reader, share: Ints) -> torch.Tensor:
-            device = reader.backbone.device
-            old = self.teacher.states(share, device)
-            with torch.enable_grad():
-                mine = rows.to(device).requires_grad_()
-                new = reader.new([self.lots.train[n] for n in share], mine).float()
-                loss = new.new_zeros(())
-                if recipe.mse:
-                    loss = loss + recipe.mse * (new - old).square().sum() / power
-                if recipe.cosine:
-                    near = torch.cosine_similarity(new, old, dim=-1)
-                    loss = loss + recipe.cosine * (1 - near).sum() / positions
-                if recipe.kl:
-                    far = divergence(new, old, reader.head).sum()
-                    loss = loss + recipe.kl * far / positions
-                (grad,) = torch.autograd.grad(loss, mine)
-            return grad.to(self.device)
-
-        grads = spread(self.reader.team, numbers, slope)
-        grad = grads[0] if len(grads) == 1 else torch.stack(grads).sum(dim=0)
+        grad = gradient(self.reader, self.teacher, numbers, composed.rows(), recipe)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
         rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
         composed.step(grad, self._seen([self.lots.train[n] for n in numbers]), rate)
@@ -224,6 +203,20 @@ class Distiller:
         speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
         return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
 
+    def _fitting(self) -> int:
+        """Passages a step: fewer than the recipe's where the time would not do for enough steps."""
+        recipe = self.recipe
+        if not recipe.max_minutes:
+            return recipe.passages
+        sample = np.arange(min(_TRIAL, len(self.lots.train)))
+        for _ in range(2):  # the first pass is slow everywhere
+            begun = time.monotonic()
+            gradient(self.reader, self.teacher, sample, self._start, recipe).cpu()
+        each = (time.monotonic() - begun) / len(sample)
+        seconds = 60 * recipe.max_minutes * (1 - recipe.teaching)
+        fitting = int(seconds / (_ENOUGH * each))
+        return min(recipe.passages, max(_TRIAL // 2, fitting))
+
     def _judge(
         self, most: float, teaching: Callable[[int, int], None] | None, count: int = 0
     ) -> int:
@@ -245,14 +238,14 @@ class Distiller:
             first = self.reader.first_new
             self._used = choose(self.lots.train, first, most, self.recipe.seed)
 
-    def _batch(self, step: int) -> Ints:
+    def _batch(self, step: int, passages: int) -> Ints:
         """The step's passages: a function of seed and step alone, so a resumed run agrees."""
-        per_pass = -(-len(self._used) // self.recipe.passages)
+        per_pass = -(-len(self._used) // passages)
         turn, place = divmod(step, per_pass)
         if turn != self._turn:
             generator = np.random.default_rng([self.recipe.seed, turn])
             sizes = self.sizes[self._used]
-            self._order = batches(sizes, self.recipe.passages, generator)
+            self._order = batches(sizes, passages, generator)
             self._turn = turn
         return self._used[self._order[place]]
 

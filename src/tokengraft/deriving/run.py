@@ -286,7 +286,8 @@ def _distil(case: _Case, start: str | Rows) -> Rows:
         )
     case.result.update(
         params={**asdict(recipe), "start": start if isinstance(start, str) else "given rows",
-                "steps_done": out.steps, "training_passages": len(lots.train)},
+                "passages": out.passages, "steps_done": out.steps,
+                "training_passages": len(lots.train)},
         held_out=out.score, start=out.start, curve=tuple(out.curve),
     )  # fmt: skip
     return out.rows
