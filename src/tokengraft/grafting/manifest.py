@@ -64,6 +64,7 @@ def write_manifest(
             "first_parts": [token.parts[0] for token in plan.tokens],
             "barred": [i for i in written.barred if i not in written.new],
         },
+        "examples": sorted({token.example for token in plan.tokens if token.example}),
         "files": {p.relative_to(folder).as_posix(): sha256_file(p) for p in files},
     }
     return write_json(folder / MANIFEST, value)

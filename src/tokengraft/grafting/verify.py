@@ -80,7 +80,9 @@ class _Verification:
         self.pair = verify_tokens.Pair(base_tokenizer(base), read_json(folder / TOKENIZER))
         self.new = range(first_free_id(self.pair.base), first_free_id(self.pair.new))
         lines = check_lines(self.manifest.get("languages") or ()) if texts is None else list(texts)
-        self.encoded = self.pair.encode(lines)
+        # Words that emitted the new tokens when they were planned; the proof is still made here.
+        examples = [text for text in self.manifest.get("examples") or () if isinstance(text, str)]
+        self.encoded = self.pair.encode([*lines, *examples])
         table = self.checkpoint.tensors.get(self.layout.input.name)
         self.rows = table.shape[0] if table else 0
 

@@ -51,7 +51,12 @@ def plan_literals(
         pieces = encoder.ids(splitter.pre_tokenize(character))
         parts = tuple(number for piece in pieces for number in piece)
         data = character.encode("utf-8").hex()
-        tokens.append(NewToken(start + place, character, data, character, parts, counts[character]))
+        tokens.append(
+            NewToken(
+                start + place, character, data, character, parts, counts[character],
+                example=character,
+            )
+        )  # fmt: skip
     added = Additions(tokens=tuple((t.id, t.token) for t in tokens), literal=True)
     extended = load(insert(tokenizer, added))
     outcomes, notes = {}, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -12,14 +13,15 @@ from tokenizers import Tokenizer
 from tokengraft.errors import TokengraftError
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.types import Cut
-from tokengraft.planning.words import Encoder, lengths
+from tokengraft.planning.words import Encoded, Encoder, lengths
 
 
 @dataclass(frozen=True)
 class Proof:
-    """How often the planning text emits each token, and how many pieces of text were compared."""
+    """How often the planning text emits each token, an example, and how much was compared."""
 
     emitted: Counter[int]
+    examples: dict[int, str]
     pieces: int
 
 
@@ -59,4 +61,30 @@ def prove(
     times = np.zeros(max(1, int(encoded.ids.max(initial=0)) - first + 1), np.int64)
     np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, found)[is_new])
     emitted = Counter({first + int(place): int(times[place]) for place in np.flatnonzero(times)})
-    return Proof(emitted, len(words) + len(chunks))
+    examples = _examples(extended, learner, words, encoded)
+    return Proof(emitted, examples, len(words) + len(chunks))
+
+
+def _examples(
+    extended: Tokenizer, learner: Learner, words: Sequence[str], encoded: Encoded
+) -> dict[int, str]:
+    """The commonest word that emits each new token, as text of which the encoder does so too."""
+    word_of = np.repeat(np.arange(len(words)), encoded.sizes)
+    is_new = encoded.ids >= learner.symbols.first_new
+    ids, holders = encoded.ids[is_new], word_of[is_new]
+    often = learner.occurrences[holders]
+    order = np.lexsort((-often, ids))
+    ids, holders, often = ids[order], holders[order], often[order]
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    found = {}
+    for start, end in pairwise([*starts.tolist(), len(ids)]):
+        number = int(ids[start])
+        # Of equally common ones the first by spelling: the order of the text must not matter.
+        common = holders[start:end][often[start:end] == often[start]]
+        word = min(words[holder] for holder in np.unique(common).tolist())
+        text = learner.symbols.piece(word).decode("utf-8", "ignore")
+        for tried in (text, text.removeprefix(" "), f" {text}"):
+            if number in extended.encode(tried, add_special_tokens=False).ids:
+                found[number] = tried
+                break
+    return found

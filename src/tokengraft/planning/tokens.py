@@ -42,5 +42,10 @@ def tokens_of(learner: Learner, proof: Proof) -> tuple[NewToken, ...]:
         except UnicodeDecodeError:
             text = None
         count = proof.emitted.get(step.result, 0)
-        found.append(NewToken(step.result, name, piece.hex(), text, parts[step.result], count))
+        example = proof.examples.get(step.result)
+        found.append(
+            NewToken(
+                step.result, name, piece.hex(), text, parts[step.result], count, example=example
+            )
+        )
     return tuple(found)

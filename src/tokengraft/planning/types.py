@@ -23,7 +23,8 @@ class NewToken:
     """A token to add.
 
     `parts` are the old ids it stands for in context, the leaves of its merges; `count` is how
-    often the planning text emits it once the whole plan is in; `score` belongs to Unigram.
+    often the planning text emits it once the whole plan is in; `score` belongs to Unigram;
+    `example` is a word of the given text that emits it, where one was kept.
     """
 
     id: int
@@ -33,6 +34,7 @@ class NewToken:
     parts: tuple[int, ...]
     count: int
     score: float | None = None
+    example: str | None = None
 
 
 @dataclass(frozen=True)
