@@ -5,9 +5,11 @@
 
 Every measurement is a process of its own, in turns, so that a noisy machine disturbs all alike;
 of each the fastest round counts. `net` leaves out the start (processes, tokenizers, Ray), which is
-measured with the same call on a hundred rows. All ways must give the same number of tokens. `bare`
-is the library's batch call with a thread a core, `ideal` the same with a process a core (tiktoken's
-threads wait for each other); in both the text is already in memory.
+measured with the same call on a hundred rows. `cpu` is the processor time of the driver and all
+processes below it (Ray's own too), also net: where others use the machine, it tells what the wall
+clock cannot. All ways must give the same number of tokens. `bare` is the library's batch call with
+a thread a core, `ideal` the same with a process a core (tiktoken's threads wait for each other); in
+both the text is already in memory and only the calls are timed.
 """
 
 from __future__ import annotations
@@ -69,9 +71,10 @@ def bare(folder: Path, name: str, workers: int) -> dict[str, float]:
 
     held = list(batches(texts_of(folder)))
     tokenizer = load(name)
-    start = time.perf_counter()
+    start, spent = time.perf_counter(), time.process_time()
     tokens = sum(encode(tokenizer, batch, workers) for batch in held)
-    return {"seconds": time.perf_counter() - start, "tokens": tokens}
+    ended = time.process_time() - spent
+    return {"seconds": time.perf_counter() - start, "tokens": tokens, "cpu": ended}
 
 
 def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
@@ -84,18 +87,20 @@ def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
         process.start()
     gate.wait()
     start = time.perf_counter()
-    tokens = sum(queue.get() for _ in made)
+    counted = [queue.get() for _ in made]
     seconds = time.perf_counter() - start
     for process in made:
         process.join()
-    return {"seconds": seconds, "tokens": tokens}
+    tokens, spent = sum(pair[0] for pair in counted), sum(pair[1] for pair in counted)
+    return {"seconds": seconds, "tokens": tokens, "cpu": spent}
 
 
 def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue: Any) -> None:
     held = list(batches(texts_of(folder)))[number::workers]
     _open(name)
     gate.wait()
-    queue.put(sum(encode(_opened, batch, 1) for batch in held))
+    spent = time.process_time()
+    queue.put((sum(encode(_opened, batch, 1) for batch in held), time.process_time() - spent))
 
 
 def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
@@ -205,8 +210,9 @@ def measure(way: str, folder: Path, name: str, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         peaks = {"driver": 0.0, "worker": 0.0}
+        spent: dict[int, float] = {}
         ended = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, ended))
+        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, spent, ended))
         watcher.start()
         output, _ = process.communicate()
         ended.set()
@@ -214,18 +220,23 @@ def measure(way: str, folder: Path, name: str, workers: int) -> dict[str, Any]:
         if process.returncode:
             log.seek(0)
             sys.exit(f"{way} failed:\n{log.read().decode()[-2000:]}")
-    return json.loads(output.strip().splitlines()[-1]) | peaks  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    return {"cpu": sum(spent.values())} | found | peaks
 
 
-def _watch(pid: int, peaks: dict[str, float], ended: threading.Event) -> None:
-    """Sample resident memory of the driver and its largest worker four times a second."""
+def _watch(
+    pid: int, peaks: dict[str, float], spent: dict[int, float], ended: threading.Event
+) -> None:
+    """Sample memory of driver and workers, and everyone's processor time, ten times a second."""
     import psutil
 
-    while not ended.wait(0.25):
+    while not ended.wait(0.1):
         try:
             driver = psutil.Process(pid)
             peaks["driver"] = max(peaks["driver"], driver.memory_info().rss / 1e6)
+            spent[pid] = sum(driver.cpu_times()[:2])
             for child in driver.children(recursive=True):
+                spent[child.pid] = sum(child.cpu_times()[:2])
                 words = " ".join(child.cmdline())
                 if "spawn_main" in words or "MapWorker" in words:
                     peaks["worker"] = max(peaks["worker"], child.memory_info().rss / 1e6)
@@ -237,7 +248,7 @@ def compare(folder: Path, tiny: Path, name: str, ways: list[str], rounds: int) -
     """Every way in turns, the fastest round of each; starts on the tiny corpus."""
     alone = "bare" in ways
     tried: dict[str, list[dict[str, Any]]] = {}
-    starts: dict[str, list[float]] = {}
+    starts: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
         for way in ways:
             for workers in (1, WORKERS) if way in ("local", "ray") and alone else (WORKERS,):
@@ -245,16 +256,18 @@ def compare(folder: Path, tiny: Path, name: str, ways: list[str], rounds: int) -
                 tried.setdefault(label, []).append(measure(way, folder, name, workers))
                 print(f"  {label:12} {tried[label][-1]}", file=sys.stderr, flush=True)
                 if way not in ("bare", "ideal") and alone:
-                    start = measure(way, tiny, name, workers)["seconds"]
-                    starts.setdefault(label, []).append(start)
+                    starts.setdefault(label, []).append(measure(way, tiny, name, workers))
     tokens = {row["tokens"] for rows in tried.values() for row in rows}
     digests = {row["digest"] for rows in tried.values() for row in rows if "digest" in row}
     if len(tokens) > 1 or len(digests) > 1:
         sys.exit(f"{name}: the ways disagree: {tokens}, {digests}")
     best = {label: min(rows, key=lambda row: row["seconds"]) for label, rows in tried.items()}
     for label, row in best.items():
-        row["start"] = min(starts.get(label, [0.0]))
+        begun = starts.get(label, [{"seconds": 0.0, "cpu": 0.0}])
+        row["start"] = min(start["seconds"] for start in begun)
         row["net"] = row["seconds"] - row["start"]
+        row["cpu"] = min(other["cpu"] for other in tried[label])
+        row["cpu"] -= min(start["cpu"] for start in begun)
         for peak in ("driver", "worker"):
             row[peak] = max(other[peak] for other in tried[label])
     size = max(row.get("bytes", 0) for row in best.values())
@@ -265,12 +278,13 @@ def show(result: dict[str, Any]) -> None:
     """One line a way, then the ratios that are wanted."""
     size, ways = result["bytes"], result["ways"]
     print(f"\n{result['tokenizer']}: {size / 1e6:,.0f} MB of text, {result['tokens']:,} tokens")
-    print("way              s   start    MB/s   net MB/s   driver MB   worker MB")
+    print("way              s   start    MB/s   net MB/s   cpu s  MB/cpu s  driver MB  worker MB")
     for label, row in ways.items():
         print(
             f"{label:11} {row['seconds']:7.1f} {row['start']:7.1f} "
             f"{size / 1e6 / row['seconds']:7.2f} {size / 1e6 / row['net']:10.2f} "
-            f"{row['driver']:11.0f} {row['worker']:11.0f}"
+            f"{row['cpu']:7.1f} {size / 1e6 / row['cpu']:9.2f} "
+            f"{row['driver']:10.0f} {row['worker']:10.0f}"
         )
     alone = ways.get(f"bare {WORKERS}")
     if alone is None:
@@ -284,7 +298,8 @@ def show(result: dict[str, Any]) -> None:
                 f"{way}: {alone['seconds'] / two['net']:.2f} × bare net of the start (goal ≥ "
                 f"{goal}), {alone['seconds'] / two['seconds']:.2f} × with it; "
                 f"{ideally:.2f} × ideal net; 1 → {WORKERS} "
-                f"workers {speedup:.2f} × (serial share {max(0.0, 2 / speedup - 1):.3f})"
+                f"workers {speedup:.2f} × (serial share {max(0.0, 2 / speedup - 1):.3f}); by "
+                f"processor time {alone['cpu'] / two['cpu']:.2f} × bare"
             )
 
 
