@@ -35,7 +35,13 @@ def cluster() -> Iterator[Any]:
     made.add_node(num_cpus=1, object_store_memory=100 << 20)
     made.wait_for_nodes()
     yield made
+    started = [node.all_processes["raylet"][0] for node in made.list_all_nodes()]
+    nodes = [psutil.Process(raylet.process.pid) for raylet in started]
+    children = [child for node in nodes for child in node.children(recursive=True)]
     made.shutdown()
+    _, left = psutil.wait_procs(children, timeout=5)
+    for child in left:  # now and then a worker outlives its node
+        child.kill()
 
 
 @pytest.fixture(scope="module")

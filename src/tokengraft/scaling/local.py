@@ -106,12 +106,10 @@ class Local:
 
 def _end(pool: ProcessPoolExecutor) -> None:
     """End the workers now: whoever stops reading wants no more results."""
-    processes = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.terminate()
-    for process in processes:
-        process.join()
+    # The pool's own thread reaps them; joining them here as well would race with it.
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _tell(board: Any, numbers: Any, on_progress: OnProgress) -> None:
