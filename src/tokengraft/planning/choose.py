@@ -234,7 +234,8 @@ class _Job:
         )
         self._least = (1 if request.mode == "characters" else 2) * int(factors.min())
         weights = weights_for(request.objective, self.counts, factors)
-        return Learner(words, self.counts, weights, symbols, request.border_penalty)
+        penalty = request.border_penalty
+        return Learner(words, self.counts, weights, symbols, penalty, self._least)
 
     def run(self) -> tuple[Learner, Curve, int]:
         """Learn within the budget, with room for the merges that mend relaxed boundaries."""

@@ -50,7 +50,9 @@ class Learner:
         weights: Ints,  # (words, groups), what the objective counts
         symbols: Symbols,
         border_penalty: float = 0.0,
+        least: int = 1,
     ) -> None:
+        """Pairs that count less than `least` are never named by `best`."""
         self.symbols = symbols
         self.counts = counts
         self.occurrences = counts.sum(axis=1)
@@ -58,6 +60,7 @@ class Learner:
         self.spent = 0
         self._weights = weights
         self._penalty = border_penalty
+        self._least = least
         self._next = symbols.first_new
         self._borders: dict[int, tuple[bool, bool]] = {}
         self._by_part: dict[int, list[int]] = {}
@@ -160,7 +163,7 @@ class Learner:
                     del counts[key]
                     continue
                 counts[key] = count
-                if sign > 0 or key in waiting:
+                if (sign > 0 or key in waiting) and count >= self._least:
                     waiting.discard(key)
                     heapq.heappush(heap, (-self._score(key, count), key))
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, islice, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,9 +24,11 @@ from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.planning.text import Text, count_chunks
 from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family
-from tokengraft.tokenizer.vocabulary import SPACE_MARK
+from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
 _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")
+_SPACE = next(letter for letter, byte in byte_alphabet().items() if byte == ord(" "))
+_JOINED = 64  # chunks cut by one call
 _BATCH = 1 << 14
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -41,6 +43,7 @@ class Cutter:
         first = self._splitter.pre_tokenize("a")
         # A tokenizer that puts a space before every text already does so for each chunk.
         self._prefixes = bool(first) and len(first[0]) > 1
+        self._joins = self.words(" a b") == [f"{_SPACE}a", f"{_SPACE}b"]
 
     def words(self, text: str) -> list[str]:
         """The words of `text`, in order."""
@@ -49,9 +52,23 @@ class Cutter:
             return [word for piece in pieces for word in _AT_MARK.split(piece)]
         return pieces
 
-    def words_of_chunk(self, chunk: str) -> list[str]:
-        """The words of a chunk (`text.count_chunks`)."""
-        return self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
+    def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[str]]:
+        """The words of each chunk (`text.count_chunks`)."""
+        for spaced, group in groupby(chunks, lambda chunk: chunk.startswith(" ")):
+            if not (spaced and self._joins):
+                for chunk in group:
+                    yield self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
+                continue
+            while joined := list(islice(group, _JOINED)):
+                yield from self._words_of_joined(joined)
+
+    def _words_of_joined(self, chunks: Sequence[str]) -> Iterable[list[str]]:
+        """The same for chunks that begin with a space: one call for all, since each call costs."""
+        pieces = self.words("".join(chunks))
+        starts = [place for place, piece in enumerate(pieces) if piece[0] == _SPACE]
+        if len(starts) != len(chunks) or starts[0]:
+            return map(self.words, chunks)
+        return (pieces[a:b] for a, b in pairwise([*starts, len(pieces)]))
 
 
 @dataclass
@@ -69,14 +86,15 @@ class Pool:
     def add_text(self, language: str, text: Text) -> None:
         """Count the words of a planning text."""
         counts = self._counts[self.languages.index(language)]
-        for chunk, times in text.chunks.items():
-            for word in self.cutter.words_of_chunk(chunk):
+        cut = self.cutter.words_of_chunks(text.chunks)
+        for words, times in zip(cut, text.chunks.values(), strict=True):
+            for word in words:
                 counts[self._number(word)] += times
 
     def add_check(self, lines: Iterable[str]) -> None:
         """Take the words of lines that are only to be checked."""
-        for chunk in count_chunks(lines):
-            for word in self.cutter.words_of_chunk(chunk):
+        for words in self.cutter.words_of_chunks(count_chunks(lines)):
+            for word in words:
                 self._number(word)
 
     def add_sentences(self, lines: Sequence[str]) -> list[Counter[int]]:
