@@ -26,6 +26,9 @@ format: $(VENV)/dev.done  ## let ruff lay out the code
 
 bench: $(VENV)/dev.done   ## speed and memory against the raw libraries
 	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/plan.py
+	$(BIN)/python benchmarks/derive.py --part cpu --small
+	$(BIN)/python benchmarks/scale.py --bytes 2e7
 
 install: $(VENV)/dev.done ## only set up .venv
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tokengraft.grafting.run import verify_model as verify
     from tokengraft.page import build_page as report
     from tokengraft.planning.run import Planned, plan
+    from tokengraft.scaling.run import Survey, survey
+    from tokengraft.scaling.words import count_words
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -32,9 +34,11 @@ _EXPORTS = {
     "Grafted": "tokengraft.grafting.run:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
     "Planned": "tokengraft.planning.run:Planned",
+    "Survey": "tokengraft.scaling.run:Survey",
     "TokengraftError": "tokengraft.errors:TokengraftError",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
     "audit": "tokengraft.auditing.run:audit",
+    "count_words": "tokengraft.scaling.words:count_words",
     "evaluate": "tokengraft.evaluating.run:evaluate",
     "graft": "tokengraft.grafting.run:graft",
     "load_corpus": "tokengraft.corpus:load",
@@ -42,6 +46,7 @@ _EXPORTS = {
     "logits_processor": "tokengraft.grafting.run:logits_processor",
     "plan": "tokengraft.planning.run:plan",
     "report": "tokengraft.page:build_page",
+    "survey": "tokengraft.scaling.run:survey",
     "verify": "tokengraft.grafting.run:verify_model",
 }
 
@@ -51,9 +56,11 @@ __all__ = [
     "Grafted",
     "ParallelCorpus",
     "Planned",
+    "Survey",
     "TokengraftError",
     "Vocabulary",
     "audit",
+    "count_words",
     "evaluate",
     "graft",
     "load_corpus",
@@ -61,6 +68,7 @@ __all__ = [
     "logits_processor",
     "plan",
     "report",
+    "survey",
     "verify",
 ]
 
