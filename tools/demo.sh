@@ -26,7 +26,7 @@ say "Derive and graft: rows for the new tokens, trained for under a minute with 
 tokengraft graft rootstock demo/plan "${texts[@]}" --minutes 0.7 --out demo/grafted
 
 say "Evaluate: how much of the model survived, on the half of the text that nothing was fitted to"
-tokengraft evaluate rootstock demo/grafted --corpus demo/held-out.tsv "${texts[@]}" \
+tokengraft evaluate rootstock demo/grafted --corpus demo/held-out.tsv "${texts[@]}" --prompts 2 \
   --out demo/evaluation
 
 say "Page"
