@@ -30,7 +30,7 @@ def main(demo: Path) -> None:
         )
     tokens = len(plan["tokens"])
     print(f"{tokens} new tokens, chosen and trained on half of one short document, tested on the")
-    print("other half; real text does far better (docs/plan.md, docs/fidelity.md).")
+    print("other half; for figures on real text see docs/plan.md and docs/fidelity.md.")
     print(
         f"No text got longer ({plan['check']['pieces']:,} pieces checked), no old weight changed."
     )
