@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
 
-demo: $(VENV)/model.done   ## the whole job on the bundled data, about two minutes
+demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes with its setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
 test: $(VENV)/dev.done chromium    ## every test
