@@ -293,12 +293,13 @@ def show(result: dict[str, Any]) -> None:
         two, one = ways.get(f"{way} {WORKERS}"), ways.get(f"{way} 1")
         if two and one:
             speedup = one["net"] / two["net"]
-            ideally = ways[f"ideal {WORKERS}"]["seconds"] / two["net"]
+            ideal = ways.get(f"ideal {WORKERS}")
+            ideally = f"{ideal['seconds'] / two['net']:.2f} × ideal net; " if ideal else ""
             print(
                 f"{way}: {alone['seconds'] / two['net']:.2f} × bare net of the start (goal ≥ "
                 f"{goal}), {alone['seconds'] / two['seconds']:.2f} × with it; "
-                f"{ideally:.2f} × ideal net; 1 → {WORKERS} "
-                f"workers {speedup:.2f} × (serial share {max(0.0, 2 / speedup - 1):.3f}); by "
+                f"{ideally}1 → {WORKERS} workers {speedup:.2f} × "
+                f"(serial share {max(0.0, 2 / speedup - 1):.3f}); by "
                 f"processor time {alone['cpu'] / two['cpu']:.2f} × bare"
             )
 
