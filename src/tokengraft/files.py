@@ -63,14 +63,16 @@ def write_json(path: Path, value: Any) -> Path:
     return write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
-def read_json(path: Path, error: type[TokengraftError] = TokengraftError) -> dict[str, Any]:
-    """The JSON object in a file; `error` where it cannot be read or is something else."""
+def read_json(
+    path: Path, error: type[TokengraftError] = TokengraftError, what: str = "JSON object"
+) -> dict[str, Any]:
+    """The JSON object in a file; `error` where it cannot be read or is no such `what`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as reason:
         raise error(f"{path.name} cannot be read: {reason}") from reason
     if not isinstance(value, dict):
-        raise error(f"{path.name} is no JSON object")
+        raise error(f"{path.name} is no {what}")
     return value
 
 

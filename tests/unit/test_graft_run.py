@@ -159,7 +159,7 @@ def test_plans_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "plan.json").write_text(text)
         with pytest.raises(TokengraftError, match="plan"):
             read_plan(tmp_path / "plan.json")
-    with pytest.raises(TokengraftError, match="cannot be read"):
+    with pytest.raises(TokengraftError, match="cannot read this plan"):
         read_plan(tmp_path / "none.json")
 
 

@@ -13,7 +13,7 @@ from tokengraft.corpus import resolve
 from tokengraft.corpus.languages import language
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import CorpusError, UsageError
+from tokengraft.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.files import read_json, writing_folder
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
@@ -120,7 +120,12 @@ def insert_plan(
 def read_plan(path: Path) -> Plan:
     """The plan in a file, or in a folder that `plan --out` wrote."""
     path = path / "plan.json" if path.is_dir() else path
-    return Plan.from_json(read_json(path))
+    if not path.is_file():
+        raise TokengraftError(
+            f"cannot read this plan: there is no file {path}. Give plan.json, or the folder that "
+            "`tokengraft plan --out` wrote."
+        )
+    return Plan.from_json(read_json(path, what="plan"))
 
 
 def _configured(files: dict[str, bytes]) -> dict[str, bytes]:
