@@ -6,8 +6,10 @@ block, whatever the model's size. The folder appears under its name when it is c
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,8 @@ from tokengraft.tokenizer.insert import first_free_id
 
 #: Spare rows beyond this share mean that the tokenizer is not the model's.
 _MOST_SPARE = 0.1
+#: Files copied at a time: one core copies slower than most disks write.
+_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -108,23 +112,42 @@ def export_into(
     base = tokenizer_files.base_tokenizer(model_dir)
     new = new_ids(base, tokenizer, layout)
     _check_rows(rows, parts, new, layout)
-    patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
     barred = policies.barred(policy, new, layout, removed)
-    needed = checkpoint.size + sum(len(patch.data) for patch in patches.values())
+    after = max(layout.rows, new.stop)
+    needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TokengraftError(
             f"the model needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free: nothing written"
         )
-    try:
-        _write_weights(checkpoint, patches, folder)
-        after = max(layout.rows, new.stop)
-        side_files.write(model_dir, folder, tokenizer, (layout.rows, after), barred)
-    except OSError as error:
-        raise TokengraftError(
-            f"the model could not be written: {error.strerror or error}. "
-            f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
-        ) from error
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            changed = {table.file for table in layout.tables}
+            jobs = [
+                pool.submit(copy_file, shard.path, folder / shard.path.name)
+                for shard in checkpoint.shards
+                if shard.path.name not in changed
+            ]
+            # The rest is worked out while whole files are being copied.
+            patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
+            jobs += [
+                pool.submit(_write_shard, shard, patches, folder / shard.path.name)
+                for shard in checkpoint.shards
+                if shard.path.name in changed
+            ]
+            side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred)
+            _write_index(checkpoint, layout, after, folder)
+            for job in jobs:
+                job.result()
+        except OSError as error:
+            pool.shutdown(cancel_futures=True)
+            raise TokengraftError(
+                f"the model could not be written: {error.strerror or error}. "
+                f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
+            ) from error
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     files = tuple(sorted(path.name for path in folder.iterdir()))
     return Written(
         new, layout.rows, after, layout.width, layout.input.dtype, layout.tied, barred, files
@@ -206,30 +229,22 @@ def _patches(
     return patches
 
 
-def _write_weights(checkpoint: Checkpoint, patches: Mapping[str, _Patch], folder: Path) -> None:
-    grown = 0
-    for shard in checkpoint.shards:
-        if any(tensor.name in patches for tensor in shard.tensors):
-            grown += _write_shard(shard, patches, folder / shard.path.name)
-        else:
-            copy_file(shard.path, folder / shard.path.name)
-    if checkpoint.index is not None:
-        index = dict(checkpoint.index)
-        metadata = dict(index.get("metadata") or {})
-        if isinstance(metadata.get("total_size"), (int, float)):
-            metadata["total_size"] = int(metadata["total_size"]) + grown
-        if "total_parameters" in metadata:
-            added = sum(
-                (patches[t.name].rows - t.shape[0]) * int(np.prod(t.shape[1:], dtype=np.int64))
-                for t in checkpoint.tensors.values()
-                if t.name in patches
-            )
-            metadata["total_parameters"] = int(metadata["total_parameters"]) + added
-        write_json(folder / INDEX, {**index, "metadata": metadata})
+def _write_index(checkpoint: Checkpoint, layout: Layout, after: int, folder: Path) -> None:
+    if checkpoint.index is None:
+        return
+    metadata = dict(checkpoint.index.get("metadata") or {})
+    grown = [(table.with_rows(after), table) for table in layout.tables]
+    if isinstance(metadata.get("total_size"), (int, float)):
+        added = sum(new.end - old.end for new, old in grown)
+        metadata["total_size"] = int(metadata["total_size"]) + added
+    if "total_parameters" in metadata:
+        added = sum(math.prod(new.shape) - math.prod(old.shape) for new, old in grown)
+        metadata["total_parameters"] = int(metadata["total_parameters"]) + added
+    write_json(folder / INDEX, {**checkpoint.index, "metadata": metadata})
 
 
-def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> int:
-    """Write a shard with its tables patched; returns by how many bytes its data grew."""
+def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> None:
+    """Write a shard with its tables patched."""
     moved: list[Tensor] = []
     shift = 0
     for tensor in shard.tensors:
@@ -253,4 +268,3 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> i
             # Spare rows behind the new ones, where the table did not have to grow.
             at = min(cut + len(patch.data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
-    return shift

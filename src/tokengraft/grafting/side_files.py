@@ -26,6 +26,7 @@ _SMALL = 32 << 20
 def write(
     model_dir: Path,
     folder: Path,
+    base: Mapping[str, Any],
     tokenizer: dict[str, Any],
     rows: tuple[int, int],
     barred: Sequence[int],
@@ -39,7 +40,7 @@ def write(
     _carry(model_dir, folder)
     write_json(folder / CONFIG, _grown(config, *rows))
     _generation(model_dir, folder, config, barred)
-    _tokenizer(model_dir, folder, config, tokenizer)
+    _tokenizer(model_dir, folder, config, base, tokenizer)
 
 
 def _left(name: str) -> bool:
@@ -84,14 +85,17 @@ def _generation(
 
 
 def _tokenizer(
-    model_dir: Path, folder: Path, config: Mapping[str, Any], tokenizer: dict[str, Any]
+    model_dir: Path,
+    folder: Path,
+    config: Mapping[str, Any],
+    base: Mapping[str, Any],
+    tokenizer: dict[str, Any],
 ) -> None:
     path = model_dir / tokenizer_files.CONFIG
     old = read_json(path) if path.is_file() else {}
     text = json.dumps(tokenizer_files.with_start(tokenizer, old), ensure_ascii=False, indent=1)
     # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
     (folder / tokenizer_files.TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
-    base = tokenizer_files.base_tokenizer(model_dir)
     relaxed = base.get("pre_tokenizer") != tokenizer.get("pre_tokenizer")
     new = tokenizer_files.tokenizer_config(old, config, tokenizer, relaxed)
     write_json(folder / tokenizer_files.CONFIG, new)
