@@ -53,6 +53,7 @@ COLUMNS = (
     "name",
     "autonym",
     "iso639_3",
+    "iso639_1",
     "script",
     "script_name",
     "direction",
@@ -96,6 +97,16 @@ def name_of(code: str, flores: dict[str, str], udhr: dict[str, str]) -> str:
 def display_script(script: str) -> str:
     """Return the script's English name."""
     return SCRIPT_NAME.get(script) or str(script_name(script)).replace("_", " ")
+
+
+def short_code(language: str, languages: set[str]) -> str:
+    """Return the ISO 639-1 code: the language's own, or its macrolanguage's (``ar`` for arb)."""
+    own = langcodes.standardize_tag(language)
+    wide = langcodes.standardize_tag(language, macro=True)
+    if len(own) == 2:
+        return str(own)
+    taken = {langcodes.standardize_tag(other) for other in languages}
+    return str(wide) if len(wide) == 2 and wide not in taken else ""
 
 
 def direction_of(script: str) -> str:
@@ -149,13 +160,16 @@ def build(cldr: Cldr, ohchr: dict[str, int]) -> list[dict[str, str]]:
         records = [json.loads(line) for line in lines]
     udhr = {record["code"]: record["name"] for record in records if "-" not in record["code"]}
     rows = []
-    for code in sorted({*flores, *udhr, *NTREX_ONLY}):
+    codes = sorted({*flores, *udhr, *NTREX_ONLY})
+    languages = {code.split("_")[0] for code in codes}
+    for code in codes:
         language, script = code.split("_")
         values = (
             code,
             name_of(code, flores, udhr),
             autonym_of(language, script, cldr),
             language,
+            short_code(language, languages),
             script,
             display_script(script),
             direction_of(script),

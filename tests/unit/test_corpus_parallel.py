@@ -44,7 +44,7 @@ def test_select_takes_full_and_bare_codes() -> None:
     [
         ("zho", r"'zho' is ambiguous; say which one: zho_Hans \(.*\), zho_Hant \(.*\)\.$"),
         ("shn_Mynr", r"No language 'shn_Mynr' in mine, which has 5\. Did you mean shn_Mymr"),
-        ("Shan", r"Did you mean shn_Mymr \(Shan\)"),
+        ("Shann", r"Did you mean shn_Mymr \(Shan\)"),
         ("qqq", "No language 'qqq' in mine"),
     ],
 )
@@ -117,7 +117,7 @@ def test_resolve_in_the_table() -> None:
     with pytest.raises(CorpusError, match="ambiguous"):
         resolve("zho")
     with pytest.raises(CorpusError, match=r"not a language code; .* mean mya_Mymr \(Burmese\)"):
-        resolve("Burmese")
+        resolve("Burmes")
 
 
 def test_import_is_light() -> None:

@@ -28,6 +28,7 @@ class Language:
     code: str
     name: str
     autonym: str | None
+    short: str | None  # ISO 639-1, of the macrolanguage where it has none of its own
     script: str
     script_name: str | None
     direction: str | None
@@ -72,7 +73,7 @@ def language(code: str) -> Language:
     row, variety = table.get(base(code)), code.partition("-")[2]
     if row is None:
         script = code[4:8]
-        return Language(code, code, None, script, None, None, None, None, None, None, None)
+        return Language(code, code, None, None, script, None, None, None, None, None, None, None)
     return replace(
         row,
         code=code,
@@ -85,7 +86,7 @@ def language(code: str) -> Language:
 
 
 def resolve(code: str, among: Collection[str] | None = None, where: str = "") -> str:
-    """The full code meant by `code`: itself, or the only `shn_…` for a bare `shn`.
+    """The full code meant by `code`: itself, or the only one for `shn`, `de`, `zh-Hant` or `Shan`.
 
     With `among`, the answer is one of those; without, any well-formed code is its own answer.
     A bare code means the plain language before its varieties. A code that means nothing is a
@@ -95,7 +96,7 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     choices = known().keys() if among is None else among
     if code in choices or (among is None and well_formed(code)):
         return code
-    candidates = sorted(choice for choice in choices if choice.startswith(f"{code}_"))
+    candidates = _meant(code, choices)
     plain = [choice for choice in candidates if "-" not in choice]
     if len(plain or candidates) == 1:
         return (plain or candidates)[0]
@@ -108,6 +109,27 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     raise CorpusError(
         f"No language {code!r}{place}, which has {len(among)}.{suggest(code, choices)}"
     )
+
+
+def _meant(said: str, choices: Collection[str]) -> list[str]:
+    """Choices for an ISO 639-3 or 639-1 code, a tag like `zh-Hant` or `pt_BR`, or a name."""
+    tag, *rest = re.split("[-_]", said)
+    script = next((part.title() for part in rest if len(part) == 4), None)
+    region = next((part.upper() for part in rest if len(part) == 2), None)
+    is_tag = len(rest) == sum(part is not None for part in (script, region))
+    rows = [language(choice) for choice in choices if well_formed(choice)]
+    by_tag = [
+        row.code
+        for row in rows
+        if is_tag
+        and tag
+        and tag.lower() in (row.code[:3], row.short)
+        and script in (None, row.script)
+    ]
+    by_region = [code for code in by_tag if region and code.endswith(f"-{region}")]
+    by_name = [row.code for row in rows if row.name.casefold() == said.casefold()]
+    by_autonym = [row.code for row in rows if said and row.autonym == said]
+    return sorted(by_region or by_tag or by_name or by_autonym)
 
 
 def check_code(code: str, where: str) -> str:
@@ -157,6 +179,7 @@ def _from_row(row: Mapping[str, str]) -> Language:
         code=row["code"],
         name=row["name"],
         autonym=text("autonym"),
+        short=text("iso639_1"),
         script=row["script"],
         script_name=text("script_name"),
         direction=text("direction"),
