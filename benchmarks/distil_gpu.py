@@ -238,7 +238,6 @@ class Job:
             TRAINING_FREE,
             Distiller,
             Recipe,
-            bridge,
             part_states,
         )
         from tokengraft.deriving.sample import sample_text
@@ -262,9 +261,7 @@ class Job:
             **changes,
         }
         recipe = Recipe(**settings)
-        distiller = Distiller(
-            self.reader, lots, start, recipe, bridge.features(self.backbone, self.parts)
-        )
+        distiller = Distiller(self.reader, lots, start, recipe, self.parts)
         distiller.teacher.batch_tokens = 1 << 15
         before = time.monotonic()
         distiller.teacher.fill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Non
     monkeypatch.delenv("TOKENGRAFT_TOKENIZERS", raising=False)
     monkeypatch.delenv("TOKENGRAFT_CORPORA", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Models this small gain nothing from threads and lose much on a busy machine."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def shared(path: str) -> Path:

@@ -33,6 +33,10 @@ class Unavailable(TokenizerError):
     """A known tokenizer whose files are not on this machine: an audit goes on without it."""
 
 
+class ModelError(TokengraftError):
+    """A model folder that cannot be read or served as it is."""
+
+
 class MissingExtra(TokengraftError):
     """A feature whose optional dependencies are not installed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -20,29 +21,22 @@ from tokengraft.deriving import (  # noqa: E402
     Distiller,
     Reader,
     Recipe,
-    bridge,
+    checkpoint,
     derive_rows,
     part_states,
 )
 from tokengraft.deriving.adam import RowAdam  # noqa: E402
-from tokengraft.deriving.divergence import Head, compare, divergence  # noqa: E402
+from tokengraft.deriving.divergence import _BLOCK, compare, divergence, slopes  # noqa: E402
+from tokengraft.deriving.head import Head  # noqa: E402
 from tokengraft.deriving.text import choose, cut, is_held_out, read_lots  # noqa: E402
 from tokengraft.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 RECIPE = Recipe(steps=24, passages=8, check_every=8, warmup=2, patience=0)
 WORDS = ["ab", "ba", "abba", "cab", "dab", "bad", "cad"]
 MERGES = [("a", "b"), ("b", "a"), ("c", "ab"), ("ab", "ba"), ("d", "ab")]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Models this small gain nothing from threads and lose much on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tokenizer(count: int) -> dict:
@@ -90,13 +84,15 @@ def setting(folder, parts, lines):
     backbone = Backbone.load(folder)
     lots = read_lots(lines, Aligner(old, new), 256, held_out=0.2)
     start = part_states(backbone, parts, [0])[0]
-    return Reader(backbone, 256), lots, start, bridge.features(backbone, parts)
+    return Reader(backbone, 256), lots, start, parts
 
 
 def test_divergence_is_kl_with_its_gradient():
     torch.manual_seed(0)
     weight = torch.randn(50, 8)
-    for head in (Head(weight), Head(weight, torch.randn(50)), Head(weight, cap=3.0)):
+    heads = [Head(weight), Head(weight, torch.randn(50)), Head(weight, cap=3.0)]
+    heads += [Head(weight, factor=0.25), Head(weight, torch.randn(50), 3.0, 0.5)]
+    for head in heads:
         old = torch.randn(11, 8)
         new = torch.randn(11, 8, requires_grad=True)
         p = torch.log_softmax(head.logits(old), -1)
@@ -109,6 +105,38 @@ def test_divergence_is_kl_with_its_gradient():
         assert torch.allclose(ours, slope, atol=1e-4)
         assert compare(old, old, head)[0].abs().max() < 1e-6
         assert compare(old, old, head)[1].all()
+
+
+def test_blocks_change_nothing(monkeypatch):
+    torch.manual_seed(0)
+    head, old, new = Head(torch.randn(50, 8), cap=4.0), torch.randn(11, 8), torch.randn(11, 8)
+    whole = (*slopes(new, old, head), *compare(new, old, head))
+    monkeypatch.setitem(_BLOCK, "cpu", 150)
+    parts = (*slopes(new, old, head), *compare(new, old, head))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, parts, strict=True))
+    none = torch.empty(0, 8)
+    assert [len(one) for one in (*slopes(none, none, head), *compare(none, none, head))] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [("Cohere", {"logit_scale": 0.0625}), ("Granite", {"logits_scaling": 8.0}),
+     ("Gemma2", {"final_logit_softcapping": 3.0, "head_dim": 8}), ("Llama", {})],
+)  # fmt: skip
+def test_heads_give_the_logits_of_their_models(family, settings):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, initializer_range=0.5, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, **settings,
+    )  # fmt: skip
+    reader = Reader(Backbone(getattr(transformers, f"{family}ForCausalLM")(config)), 40)
+    ids = torch.arange(3, 12)[None]
+    with torch.no_grad():
+        expected = reader.backbone.model(input_ids=ids).logits[0]
+        found = reader.head.logits(reader.backbone.run(ids=ids)[0])
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert found.std() > 0.1
 
 
 def test_rows_that_a_step_does_not_see_stay():
@@ -142,10 +170,10 @@ def test_readers_agree_where_nothing_is_new(setting):
 
 
 def test_it_learns_and_leaves_the_model_alone(setting):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     before = {n: p.clone() for n, p in reader.backbone.model.state_dict().items()}
     first = start.copy()
-    out = Distiller(reader, lots, start, replace(RECIPE, steps=80), phi).run()
+    out = Distiller(reader, lots, start, replace(RECIPE, steps=80), parts).run()
     assert out.score.kl < 0.7 * out.start.kl
     assert np.array_equal(start, first)
     assert all(torch.equal(before[n], p) for n, p in reader.backbone.model.state_dict().items())
@@ -155,30 +183,81 @@ def test_it_learns_and_leaves_the_model_alone(setting):
 
 @pytest.mark.parametrize("share", [0.0, 0.36])
 def test_resumed_run_gives_the_same_rows(setting, tmp_path, share):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     recipe = replace(RECIPE, share=share)
-    whole = Distiller(reader, lots, start, recipe, phi).run()
+    whole = Distiller(reader, lots, start, recipe, parts).run()
 
     def stop(check):
         if check.step == 16:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Distiller(reader, lots, start, recipe, phi, tmp_path).run(stop)
+        Distiller(reader, lots, start, recipe, parts, tmp_path).run(stop)
     checks = []
-    again = Distiller(reader, lots, start, recipe, phi, tmp_path).run(checks.append)
+    again = Distiller(reader, lots, start, recipe, parts, tmp_path).run(checks.append)
     assert [check.step for check in checks] == [24]
     assert again.steps == whole.steps == 24
     assert np.allclose(again.rows, whole.rows, atol=1e-6)
     assert [c.step for c in again.curve] == [8, 16, 24]
 
 
+def fine_tuned(folder, path):
+    """The same rows, other blocks: what a merged LoRA leaves."""
+    model = transformers.LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "mlp" in name:
+                weight *= 0.5
+    model.save_pretrained(path)
+    shutil.copy(folder / "tokenizer.json", path)
+    return path
+
+
+def test_a_fine_tuned_model_does_not_go_on_from_its_base(folder, parts, lines, tmp_path):
+    other = fine_tuned(folder, tmp_path / "other")
+    options = {"text": lines, "tokenizer": tokenizer(len(MERGES)), "recipe": RECIPE, "steps": 8}
+    base = derive_rows(folder, parts, work=tmp_path / "work", **options)
+    made = derive_rows(other, parts, work=tmp_path / "work", **options)
+    fresh = derive_rows(other, parts, **options)
+    assert np.allclose(made.rows, fresh.rows, atol=1e-6)
+    assert made.held_out.kl == pytest.approx(fresh.held_out.kl, abs=1e-6)
+    assert not np.allclose(made.rows, base.rows, atol=1e-3)
+
+
+def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_path):
+    reader, lots, start, parts = setting
+
+    def read(path, dtype="auto"):
+        return Reader(Backbone.load(path, dtype=dtype), 256)
+
+    def cut(lots, **ids):
+        return replace(lots, train=(replace(lots.train[0], **ids), *lots.train[1:]))
+
+    first = lots.train[0]
+    key = checkpoint.key(reader, lots, start, RECIPE, parts)
+    again = shutil.copytree(folder, tmp_path / "again")
+    assert checkpoint.key(read(again), lots, start.copy(), RECIPE, [*parts]) == key
+    changed = [
+        (read(fine_tuned(folder, tmp_path / "other")), lots, start, RECIPE, parts),
+        (read(folder, "bfloat16"), lots, start, RECIPE, parts),
+        (Reader(reader.backbone, 256, [1]), lots, start, RECIPE, parts),
+        (reader, cut(lots, old=first.old + 1), start, RECIPE, parts),
+        (reader, cut(lots, new=first.new + 1), start, RECIPE, parts),
+        (reader, cut(lots, old_at=first.old_at[1:], new_at=first.new_at[1:]), start, RECIPE, parts),
+        (reader, lots, start + 1, RECIPE, parts),
+        (reader, lots, start, replace(RECIPE, seed=1), parts),
+        (reader, lots, start, RECIPE, parts[::-1]),
+        (reader, lots, start, RECIPE, None),
+    ]
+    assert len({key, *(checkpoint.key(*one) for one in changed)}) == len(changed) + 1
+
+
 def test_a_team_of_devices_gives_the_same_rows(folder, setting):
-    alone, lots, start, phi = setting
+    alone, lots, start, parts = setting
     team = Reader(Backbone.load(folder, "cpu,cpu,cpu"), 256)
     assert len(team.team) == 3
     assert len({id(member.backbone.model) for member in team.team}) == 3
-    one, three = (Distiller(r, lots, start, RECIPE, phi).run() for r in (alone, team))
+    one, three = (Distiller(r, lots, start, RECIPE, parts).run() for r in (alone, team))
     assert np.abs(one.rows - start).max() > 1e-2
     assert np.abs(one.rows - three.rows).max() < 1e-5
     assert three.score.positions == one.score.positions
@@ -186,9 +265,9 @@ def test_a_team_of_devices_gives_the_same_rows(folder, setting):
 
 
 def test_seed_decides(setting):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     rows = [
-        Distiller(reader, lots, start, replace(RECIPE, seed=seed), phi).run().rows
+        Distiller(reader, lots, start, replace(RECIPE, seed=seed), parts).run().rows
         for seed in (0, 0, 1)
     ]
     assert np.array_equal(rows[0], rows[1])
@@ -196,27 +275,27 @@ def test_seed_decides(setting):
 
 
 def test_no_better_score_ends_the_run(setting):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     recipe = replace(RECIPE, learning_rate=0.0, steps=400, check_every=2, patience=2)
-    out = Distiller(reader, lots, start, recipe, phi).run()
+    out = Distiller(reader, lots, start, recipe, parts).run()
     assert out.steps < 400
     assert "no longer better" in out.stopped
     assert out.score.kl <= out.start.kl
 
 
 def test_time_budget_ends_the_run(setting):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     recipe = replace(RECIPE, steps=10**6, max_minutes=0.01)
-    out = Distiller(reader, lots, start, recipe, phi).run()
+    out = Distiller(reader, lots, start, recipe, parts).run()
     assert out.stopped == "max_minutes"
     assert out.seconds < 20
 
 
 def test_little_time_makes_small_steps(setting):
-    reader, lots, start, phi = setting
+    reader, lots, start, parts = setting
     recipe = replace(RECIPE, passages=64, steps=3)
     used = [
-        Distiller(reader, lots, start, replace(recipe, max_minutes=limit), phi).run().passages
+        Distiller(reader, lots, start, replace(recipe, max_minutes=limit), parts).run().passages
         for limit in (1e-6, 1e6, None)
     ]
     assert used == [4, 64, 64]

@@ -9,23 +9,16 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.deriving import Backbone, ModelError, part_states, vocabulary_states  # noqa: E402
-from tokengraft.deriving.backbone import pick_devices  # noqa: E402
+from tokengraft.deriving.head import Head  # noqa: E402
 from tokengraft.deriving.knn import KNN  # noqa: E402
 from tokengraft.deriving.linear import Linear  # noqa: E402
 from tokengraft.deriving.paper_grid import grid, paper_layers  # noqa: E402
 from tokengraft.errors import UsageError  # noqa: E402
+from tokengraft.libraries import pick_devices  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
 LLAMA = {**SHAPE, "intermediate_size": 32, "num_key_value_heads": 2, "head_dim": 8}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Models this small gain nothing from threads and lose much on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(kind: str):
@@ -66,8 +59,7 @@ def test_rows_in_place_of_ids_are_read_alike(backbone):
     ids = torch.tensor([[5, 9, 2], [7, 7, 1]])
     with torch.no_grad():
         by_ids, by_rows = backbone.run(ids=ids), backbone.run(rows=backbone.weight[ids])
-        weight, bias = backbone.head
-        head = by_ids @ weight.T if bias is None else by_ids @ weight.T + bias
+        head = Head.of(backbone.model).logits(by_ids)
         theirs = backbone.model(input_ids=ids).logits
     assert torch.allclose(by_ids, by_rows, atol=1e-5)
     assert torch.allclose(head, theirs, atol=1e-4)
@@ -204,5 +196,5 @@ def test_a_team_of_devices_gives_the_same_states(llama, tmp_path):
 def test_devices_that_are_not_there(name):
     if torch.cuda.is_available() and name != "gpu":
         pytest.skip("there is a GPU here")
-    with pytest.raises(ModelError, match="device"):
+    with pytest.raises(UsageError, match="device"):
         pick_devices(name)

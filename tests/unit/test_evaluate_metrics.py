@@ -7,12 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
+from tokengraft.deriving.head import Head  # noqa: E402
 from tokengraft.errors import CorpusError  # noqa: E402
 from tokengraft.evaluating.cells import Cells, Key  # noqa: E402
 from tokengraft.evaluating.disjoint import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.metrics import (  # noqa: E402
     Distributions,
-    Head,
     cosines,
     derangement,
     diverge,

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
+from tokengraft.deriving.specials import surroundings  # noqa: E402
 from tokengraft.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.evaluating import evaluate  # noqa: E402
 from tokengraft.evaluating.case import prepare  # noqa: E402
@@ -19,12 +20,13 @@ from tokengraft.evaluating.cells import Cells  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
 from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
 from tokengraft.evaluating.grid import Grid, Settings  # noqa: E402
-from tokengraft.evaluating.metrics import Head  # noqa: E402
+from tokengraft.evaluating.metrics import head_of  # noqa: E402
 from tokengraft.evaluating.reading import NewRows, read  # noqa: E402
 from tokengraft.evaluating.segment import Segmenter  # noqa: E402
 from tokengraft.evaluating.shared import grow, read_tree, stretches  # noqa: E402
-from tokengraft.evaluating.subject import open_subject, surroundings  # noqa: E402
+from tokengraft.evaluating.subject import open_subject  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
+from tokengraft.tokenizer.insert_convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402
 
 LATIN = ["the cat sat on the mat", "a dog and a cat", "then the rat ran", "that is all"]
@@ -130,7 +132,7 @@ def test_lines_the_graft_leaves_alone_are_exact_beside_others(base, grafted):
     case = prepare("mul", LATIN + AMHARIC, base, grafted.tokenizer)
     assert any(case.same) and not all(case.same)
     reading = BaseReading(base, case, tokens=64)
-    found = reading.compare(reading.read_new(grafted), Head.of(grafted, case.first_new))
+    found = reading.compare(reading.read_new(grafted), head_of(grafted, case.first_new))
     same = np.array(case.same)
     for metric in ("aligned_cosine", "kl", "top1", "pooled_cosine"):
         sums = found[metric]
@@ -184,14 +186,12 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
 
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
-    from tokengraft.evaluating.upstream import deriving
+    from tokengraft.deriving import Backbone, grid
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
         str(cell): rows
-        for cell, rows in deriving("paper_grid").grid(
-            deriving("backbone").Backbone(base.model), parts, layers=[0], anchors=256
-        )
+        for cell, rows in grid(Backbone(base.model), parts, layers=[0], anchors=256)
     }
     table = base.embedding.weight.detach().numpy()
     mean = np.stack([table[list(one)].mean(0) for one in parts])
@@ -204,7 +204,7 @@ def test_slow_twin(base, grafted):
     lines = AMHARIC + LATIN
     case = prepare("mul", lines, base, grafted.tokenizer)
     reading = BaseReading(base, case, tokens=48)
-    fast = reading.compare(reading.read_new(grafted), Head.of(grafted, case.first_new))
+    fast = reading.compare(reading.read_new(grafted), head_of(grafted, case.first_new))
     slow = {name: [] for name in ("cosine", "kl", "top1", "pooled")}
     with torch.no_grad():
         for line in lines:
@@ -282,7 +282,7 @@ def test_continuation_by_hand(base, grafted):
     line = "ሰላም ለዓለም ሁሉ"
     case = prepare("amh_Ethi", [line], base, grafted.tokenizer)
     found = Continuation(base, case)
-    bits = found.measure(grafted, head=Head.of(grafted, case.first_new))
+    bits = found.measure(grafted, head=head_of(grafted, case.first_new))
     prompt, rest = found.halves.new[0].tolist(), found.halves.rest[0].tolist()
     with torch.no_grad():
         ids = [0, *prompt, *rest]
@@ -306,7 +306,7 @@ def test_both_spellings_against_separate_passes(base, grafted):
     parts = stretches(pair, True)
     assert sum(part.differs for part in parts) >= 1
     tree = grow(grafted.prefix, pair.new, parts)
-    logs = (read_tree(grafted, tree) @ Head.of(grafted).weight.T).log_softmax(-1)
+    logs = (read_tree(grafted, tree) @ head_of(grafted).weight.T).log_softmax(-1)
     with torch.no_grad():
         for part, at in zip(parts, tree.old_at, strict=True):
             if not part.differs:
@@ -390,12 +390,12 @@ def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
 
 def test_default_mode_judges_the_forty_on_its_own_plan(base):
     from tokengraft.evaluating.methods import run_default
-    from tokengraft.evaluating.upstream import planning
+    from tokengraft.planning import plan_tokens
 
     judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]
     grid = Grid(base, corpus(amh_Ethi=judged), Settings(resamples=20), Cells(None))
-    plan = planning().plan_tokens(grid.spec, {"amh_Ethi": text}, budget=4)
+    plan = plan_tokens(grid.spec, {"amh_Ethi": text}, budget=4)
     told = []
     run_default(
         grid, ["amh_Ethi"], {"amh_Ethi": text}, methods=["paper", "mean"],
@@ -426,8 +426,8 @@ def test_means_of_lines_are_those_of_a_loop():
 
 def test_segmenter_marks_wordpiece_continuations():
     words = ["[UNK]", "un", "##do", "##ing", "##d", "##o", "undo", "##in", "##g", "u", "##n"]
-    vocab = "\n".join(words).encode()
-    tokenizer = HuggingFace.from_wordpiece("w", "w", vocab, lowercase=True)
+    parsed = json.dumps(from_wordpiece(words, lowercase=True)).encode()
+    tokenizer = HuggingFace.from_json("w", "w", parsed)
     cut = Segmenter(tokenizer)
     names = [[words[a], words[b]] for a, b in cut.cuts(words.index("undo"))]
     assert names == [["un", "##do"]]

@@ -11,8 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.backbone import Backbone, ModelError, model_hash
-    from tokengraft.deriving.distil import Distiller, Recipe
+    from tokengraft.deriving.backbone import Backbone, model_hash
+    from tokengraft.deriving.distil import Distiller
     from tokengraft.deriving.judging import HeldOut, judge
     from tokengraft.deriving.knn import KNN
     from tokengraft.deriving.linear import Linear
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from tokengraft.deriving.paper_grid import Cell, grid, paper_layers
     from tokengraft.deriving.procrustes import Procrustes
     from tokengraft.deriving.reading import Reader
+    from tokengraft.deriving.recipe import Recipe
     from tokengraft.deriving.registry import METHODS, TRAINING_FREE
-    from tokengraft.deriving.run import Derived, derive_rows, prefix_ids
+    from tokengraft.deriving.run import Derived, derive_rows
+    from tokengraft.deriving.specials import prefix_ids
     from tokengraft.deriving.states import part_states, vocabulary_states
     from tokengraft.deriving.teacher import Teacher
+    from tokengraft.errors import ModelError
 
 _WHERE = {
     "backbone": ("Backbone", "ModelError", "model_hash"),
-    "distil": ("Distiller", "Recipe"),
+    "distil": ("Distiller",),
     "judging": ("HeldOut", "judge"),
     "paper_grid": ("Cell", "grid", "paper_layers"),
     "knn": ("KNN",),
@@ -37,8 +40,10 @@ _WHERE = {
     "mean": ("Mean",),
     "procrustes": ("Procrustes",),
     "reading": ("Reader",),
+    "recipe": ("Recipe",),
     "registry": ("METHODS", "TRAINING_FREE"),
-    "run": ("Derived", "derive_rows", "prefix_ids"),
+    "run": ("Derived", "derive_rows"),
+    "specials": ("prefix_ids",),
     "states": ("part_states", "vocabulary_states"),
     "teacher": ("Teacher",),
 }

@@ -10,28 +10,19 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengraft.errors import MissingExtra, TokengraftError
+from tokengraft.errors import ModelError
 from tokengraft.files import sha256_file
+from tokengraft.libraries import dtype_option, pick_devices, quiet, require_torch
 
 if TYPE_CHECKING:
     import torch
 
-
-class ModelError(TokengraftError):
-    """A model folder that cannot be read or has a shape that derive does not know."""
-
-
-def require_torch() -> Any:
-    """The torch module, or MissingExtra."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra("Running a model", "model") from error
-    return torch
+_PIECE = 64 << 20  # bytes of a weight that are brought to the CPU together, to be hashed
 
 
 def model_hash(folder: Path) -> str:
@@ -75,10 +66,6 @@ class Backbone:
         float32 on a CPU, where half types are slow or inexact.
         """
         torch = require_torch()
-        try:
-            import transformers
-        except ImportError as error:
-            raise MissingExtra("Loading a model", "model") from error
         folder = Path(folder)
         if not any(folder.glob("*.safetensors")):
             raise ModelError(f"{folder}: no safetensors weights here; pickled weights are not read")
@@ -86,24 +73,17 @@ class Backbone:
         if dtype == "auto":
             dtype = "auto" if where.type == "cuda" else "float32"
         kind: Any = dtype if dtype == "auto" else getattr(torch, dtype)
-        version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-        name = "dtype" if version >= (4, 56) else "torch_dtype"
-        logging: Any = transformers.utils.logging
-        bars = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()  # it would stand between our own
         try:
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                str(folder),
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                **{name: kind},
-            )
+            with quiet() as transformers:
+                model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                    str(folder),
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    **dtype_option(kind),
+                )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"{folder}: cannot be loaded ({error})") from error
-        finally:
-            if bars:
-                logging.enable_progress_bar()
         found = cls(model.to(where))
         found.team = (found, *(cls(copy.deepcopy(model).to(other)) for other in others))
         return found
@@ -126,22 +106,25 @@ class Backbone:
         return found
 
     @property
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Output rows and their bias."""
-        head = self.model.get_output_embeddings()
-        return head.weight, getattr(head, "bias", None)
-
-    @property
     def scale(self) -> float:
         """What the embedding module multiplies its rows by (Gemma 3: √dimensions)."""
         scale: Any = getattr(self.embedding, "embed_scale", 1.0)
         return float(scale)
 
-    @property
-    def logit_cap(self) -> float | None:
-        """Gemma 2 squashes logits by cap · tanh(x / cap)."""
-        found = getattr(self.model.config, "final_logit_softcapping", None)
-        return None if found is None else float(found)
+    def fingerprint(self) -> str:
+        """sha256 over the config and every weight as it is loaded, name and type included.
+
+        Two models with one fingerprint give the same states, up to rounding. Half a second a GB.
+        """
+        config = self.model.config.to_dict()
+        config.pop("_name_or_path", None)  # where it was read from says nothing
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+        for name, held in (*self.model.named_parameters(), *self.model.named_buffers()):
+            digest.update(f"{name} {held.dtype} {tuple(held.shape)}\n".encode())
+            flat = held.detach().reshape(-1).view(require_torch().uint8)
+            for start in range(0, len(flat), _PIECE):
+                digest.update(flat[start : start + _PIECE].cpu().numpy())
+        return digest.hexdigest()
 
     def run(self, ids: Any = None, rows: Any = None) -> torch.Tensor:
         """Last hidden states after the final norm (batch, length, dimensions).
@@ -156,29 +139,6 @@ class Backbone:
             rows = (rows * self.scale).to(self.weight.dtype)
             found = self.base(inputs_embeds=rows, use_cache=False).last_hidden_state
         return found
-
-
-def pick_devices(names: str) -> list[torch.device]:
-    """`auto` (every GPU, else the CPU), or names with commas between them, as torch devices."""
-    library = require_torch()
-    if names == "auto":
-        count = library.cuda.device_count() if library.cuda.is_available() else 0
-        return [library.device("cuda", n) for n in range(count)] or [library.device("cpu")]
-    return [pick_device(name.strip()) for name in names.split(",")]
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device."""
-    library = require_torch()
-    if name == "auto":
-        return pick_devices(name)[0]
-    if name.startswith("cuda") and not library.cuda.is_available():
-        raise ModelError(f"device {name!r} was asked for, but torch sees no GPU here")
-    try:
-        found: torch.device = library.device(name)
-    except RuntimeError as error:
-        raise ModelError(f"no device {name!r}: give auto, cpu, cuda or cuda:N") from error
-    return found
 
 
 def _blocks(base: Any, count: int) -> Sequence[Any]:

@@ -17,94 +17,37 @@ rows, so one recipe serves models of any scale.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from tokengraft.deriving import checkpoint
-from tokengraft.deriving.bridge import Composed
+from tokengraft.deriving.bridge import Composed, features
 from tokengraft.deriving.judging import HeldOut, judge
 from tokengraft.deriving.matching import gradient
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.reading import Reader
+from tokengraft.deriving.recipe import Check, Outcome, Progress, Recipe
 from tokengraft.deriving.teacher import Teacher
 from tokengraft.deriving.text import Lots, batches, choose
 from tokengraft.tokenizer.align import Alignment, Ints
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train.
-
-    `learning_rate` is relative to the root mean square of the old rows and falls to 0 by a cosine
-    over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it.
-    Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
-    (a tenth of that for held-out text), so that passages are seen more than once, and steps have
-    fewer than `passages` passages where there would be less than 200 of them. `patience`
-    held-out checks without a better KL end the run (0: never).
-    """
-
-    steps: int = 1500
-    max_minutes: float | None = None
-    teaching: float = 0.35
-    passages: int = 48
-    learning_rate: float = 0.045
-    share: float = 0.36
-    warmup: int = 20
-    mse: float = 1.0
-    cosine: float = 1.0
-    kl: float = 1.0
-    check_every: int = 100
-    patience: int = 5
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Check:
-    """A held-out score along the way."""
-
-    step: int
-    seconds: float
-    score: HeldOut
-
-
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
 _TRIAL = 8  # passages on which a step's time is measured
-Progress: TypeAlias = Callable[[Check], None]
-
-
-@dataclass
-class Outcome:
-    """The best rows seen, their score, the start's score, and the curve between."""
-
-    rows: Rows
-    score: HeldOut
-    start: HeldOut
-    steps: int = 0
-    seconds: float = 0.0
-    curve: list[Check] = field(default_factory=list)
-    stopped: str = "steps"
-    reading: float = math.inf  # old tokens of training text that were used at most
-    judged: int = 0  # held-out passages
-    passages: int = 0  # a step
-    unseen: int = 0  # new tokens that no training passage holds: only the bridge moved them
 
 
 class Distiller:
     """One training of rows for fixed passages; `run` may be interrupted and run again.
 
-    `features` (new tokens, width) is φ of the bridge; without it every row is on its own. With a
-    `work` folder the teacher's states and a checkpoint are kept there, under a key made of model,
-    passages, start and recipe.
+    `parts` are the old ids of each new token, of which φ of the bridge is made; without them every
+    row is on its own. With a `work` folder the teacher's states and a checkpoint are kept there,
+    under a key made of model, passages, parts, start and recipe.
     """
 
     def __init__(
@@ -113,20 +56,23 @@ class Distiller:
         lots: Lots,
         start: Rows,
         recipe: Recipe,
-        features: Rows | None = None,
+        parts: Sequence[Sequence[int]] | None = None,
         work: Path | None = None,
     ) -> None:
         self.reader, self.lots, self.recipe = reader, lots, recipe
         self.device = reader.backbone.device
-        self.key = _key(reader, lots, start, recipe)
-        self.folder = None if work is None else work / self.key[:16]
+        self.key, self.folder = "", None
+        if work is not None:
+            self.key = checkpoint.key(reader, lots, start, recipe, parts)
+            self.folder = work / self.key[:16]
         self.teacher = Teacher(reader, lots.train, self.folder)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.backbone.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
         self._start = torch.from_numpy(np.array(start, np.float32)).to(self.device)
-        phi = features if recipe.share else None
-        self._phi = None if phi is None else torch.from_numpy(phi).to(self.device)
+        self._phi = None
+        if parts is not None and recipe.share:
+            self._phi = torch.from_numpy(features(reader.backbone, parts)).to(self.device)
 
     def run(
         self,
@@ -290,14 +236,3 @@ def _stale(out: Outcome) -> int:
     """Checks since the best one."""
     scores = [check.score.kl for check in out.curve]
     return len(scores) - 1 - int(np.argmin(scores))
-
-
-def _key(reader: Reader, lots: Lots, start: Rows, recipe: Recipe) -> str:
-    """What a checkpoint belongs to: model, passages, start and recipe."""
-    digest = hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode())
-    digest.update(np.ascontiguousarray(start, np.float32).tobytes())
-    digest.update(reader.backbone.weight.detach().float().cpu().numpy().tobytes())
-    digest.update(reader.prefix.tobytes() + str(reader.first_new).encode())
-    for one in (*lots.train, *lots.held_out):
-        digest.update(one.new.tobytes())
-    return digest.hexdigest()

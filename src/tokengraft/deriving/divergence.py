@@ -4,71 +4,61 @@
 
 p from the old states, q from the new, over the old vocabulary's output rows W. The gradient is
 formed in the forward pass, block by block, so that no (positions × vocabulary) array outlives its
-block: three products with W for a position, and a fixed amount of memory.
+block: three products with W for a position, and a fixed amount of memory, at most three float32
+arrays of a block (four where logits are capped).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-_BLOCK = {"cpu": 1 << 24, "cuda": 1 << 27}  # entries of one (positions, vocabulary) block
+from tokengraft.deriving.head import Head
 
-
-@dataclass(frozen=True)
-class Head:
-    """Output rows of the old vocabulary, with what a model does to its logits."""
-
-    weight: torch.Tensor  # (vocabulary, dimensions)
-    bias: torch.Tensor | None = None
-    cap: float | None = None
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Float32 logits of states (positions, dimensions)."""
-        found = (states.to(self.weight.dtype) @ self.weight.T).float()
-        if self.bias is not None:
-            found += self.bias
-        return found if self.cap is None else self.cap * torch.tanh(found / self.cap)
-
-    def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
-        """∂logit / ∂(its value before the cap)."""
-        return 1.0 if self.cap is None else 1 - (logits / self.cap) ** 2
+# Entries of one (positions, vocabulary) block; on a GPU a block's arrays then take 0.8 GB.
+_BLOCK = {"cpu": 1 << 24, "cuda": 1 << 26}
 
 
 @torch.no_grad()
-def compare(
-    new: torch.Tensor, old: torch.Tensor, head: Head, gradient: bool = False
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """KL and top-1 agreement of each position, and ∂KL/∂new where asked for."""
-    most = _BLOCK.get(new.device.type, 1 << 24)
-    block = max(1, most // len(head.weight))
-    kl, same, slopes = [], [], []
-    for start in range(0, len(new), block):
-        ours = head.logits(new[start : start + block])
-        theirs = head.logits(old[start : start + block])
-        same.append(ours.argmax(-1) == theirs.argmax(-1))
-        bend = head.slope(ours)
-        p = torch.softmax(theirs, -1)
-        ours = torch.log_softmax(ours, -1)
-        theirs = torch.log_softmax(theirs, -1)
-        kl.append((p * (theirs - ours)).sum(-1))
-        if gradient:
-            pull = ((ours.exp_() - p) * bend).to(head.weight.dtype)
-            slopes.append((pull @ head.weight).float())
-    empty = new.new_zeros(0)
-    return (
-        torch.cat(kl) if kl else empty,
-        torch.cat(same) if same else empty.bool(),
-        torch.cat(slopes) if slopes else None,
-    )
+def compare(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tensor, torch.Tensor]:
+    """KL and top-1 agreement of each position."""
+    kl, same = [new.new_zeros(0)], [new.new_zeros(0, dtype=torch.bool)]
+    for here in _blocks(len(new), head):
+        p, q = head.log_probabilities(old[here]), head.log_probabilities(new[here])
+        same.append(p.argmax(-1) == q.argmax(-1))
+        kl.append(q.neg_().add_(p).mul_(p.exp_()).sum(-1))
+    return torch.cat(kl), torch.cat(same)
+
+
+@torch.no_grad()
+def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tensor, torch.Tensor]:
+    """KL of each position, and ∂KL/∂new (positions, dimensions)."""
+    kl, found = [new.new_zeros(0)], [new.new_zeros(0, new.shape[1])]
+    for here in _blocks(len(new), head):
+        logits = head.logits(new[here])
+        bend = head.slope(logits)
+        q = logits.log_softmax(-1)
+        del logits  # before the next array of its size
+        p = head.log_probabilities(old[here])
+        gap = p - q
+        kl.append(gap.mul_(p.exp_()).sum(-1))
+        del gap
+        pull = q.exp_().sub_(p).mul_(bend).to(head.weight.dtype)
+        found.append((pull @ head.weight).float())
+    return torch.cat(kl), torch.cat(found)
+
+
+def _blocks(count: int, head: Head) -> list[slice]:
+    most = _BLOCK.get(head.weight.device.type, 1 << 24)
+    step = max(1, most // len(head.weight))
+    return [slice(start, start + step) for start in range(0, count, step)]
 
 
 class _Divergence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
-        kl, _, slope = compare(new, old, head, gradient=True)
+        kl, slope = slopes(new, old, head)
         ctx.save_for_backward(slope)
         return kl
 

@@ -37,7 +37,7 @@ def judge(
         with torch.no_grad():
             new = member.new([teacher.passages[n] for n in numbers], rows.to(device)).float()
         old = teacher.states(numbers, device)
-        kl, same, _ = compare(new, old, member.head)
+        kl, same = compare(new, old, member.head)
         cosine = torch.cosine_similarity(new, old, dim=-1)
         return kl.sum().item(), same.sum().item(), cosine.sum().item(), len(kl)
 

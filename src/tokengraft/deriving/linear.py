@@ -79,7 +79,7 @@ def _mean(x: Floats, block: int) -> Matrix:
 def _products_torch(
     x: Any, y: Any, x_mean: Matrix, y_mean: Matrix, block: int, device: str
 ) -> tuple[Matrix, Matrix]:
-    from tokengraft.deriving.backbone import require_torch
+    from tokengraft.libraries import require_torch
 
     torch = require_torch()
 

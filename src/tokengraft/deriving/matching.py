@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from tokengraft.deriving.divergence import divergence
 from tokengraft.deriving.reading import Reader
+from tokengraft.deriving.recipe import Recipe
 from tokengraft.deriving.teacher import Teacher
 from tokengraft.deriving.team import spread
 from tokengraft.tokenizer.align import Ints
-
-if TYPE_CHECKING:
-    from tokengraft.deriving.distil import Recipe
 
 
 def gradient(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.backbone import Backbone
-from tokengraft.deriving.divergence import Head
+from tokengraft.deriving.head import Head
 from tokengraft.tokenizer.align import Alignment, Ints
 
 
@@ -32,12 +32,7 @@ class Reader:
             self,
             *(Reader(other, first_new, prefix) for other in backbone.team[1:]),
         )
-        weight, bias = backbone.head
-        self.head = Head(
-            weight[:first_new],
-            None if bias is None else bias[:first_new].float(),
-            backbone.logit_cap,
-        )
+        self.head = Head.of(backbone.model, first_new)
 
     @torch.no_grad()
     def old(self, passages: Sequence[Alignment]) -> torch.Tensor:

@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokengraft.deriving.backbone import Backbone, model_hash, require_torch
+from tokengraft.deriving.backbone import Backbone, model_hash
 from tokengraft.deriving.linear import Linear
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.registry import TRAINING_FREE, Method, named
+from tokengraft.deriving.specials import prefix_ids
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.errors import UsageError
 from tokengraft.files import sha256
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.catalog import load
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.distil import Check, Recipe
     from tokengraft.deriving.judging import HeldOut
     from tokengraft.deriving.reading import Reader
+    from tokengraft.deriving.recipe import Check, Recipe
     from tokengraft.deriving.text import Lots
 
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
@@ -169,16 +171,6 @@ def derive_rows(
     return Derived(rows, chosen.name, params, seconds, tuple(notes), **case.result)
 
 
-def prefix_ids(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens (BOS) that the tokenizer's own template puts before a text."""
-    pipeline: Any = getattr(tokenizer, "pipeline", None)
-    if pipeline is None:
-        return []
-    full = list(pipeline.encode("a", add_special_tokens=True).ids)
-    bare = list(pipeline.encode("a", add_special_tokens=False).ids)
-    return full[: full.index(bare[0])] if bare and bare[0] in full else []
-
-
 def _tokenizer(given: AnyTokenizer) -> Tokenizer:
     if isinstance(given, Tokenizer):
         return given
@@ -257,8 +249,8 @@ def _context(case: _Case) -> Rows:
 
 def _distil(case: _Case, start: str | Rows) -> Rows:
     require_torch()
-    from tokengraft.deriving.bridge import features
-    from tokengraft.deriving.distil import Distiller, Recipe
+    from tokengraft.deriving.distil import Distiller
+    from tokengraft.deriving.recipe import Recipe
 
     if isinstance(start, str):
         chosen = named(start)
@@ -270,8 +262,7 @@ def _distil(case: _Case, start: str | Rows) -> Rows:
     recipe = case.recipe or Recipe()
     recipe = replace(recipe, **case.changes)
     reader, lots = case.reading()
-    phi = features(case.backbone, case.parts)
-    run = Distiller(reader, lots, first, recipe, phi, case.work)
+    run = Distiller(reader, lots, first, recipe, case.parts, case.work)
 
     def report(check: Check) -> None:
         if case.progress is not None:

@@ -22,11 +22,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokengraft.deriving.backbone import Backbone, require_torch
+from tokengraft.deriving.backbone import Backbone
 from tokengraft.deriving.mean import weights
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.team import spread
 from tokengraft.errors import UsageError
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]

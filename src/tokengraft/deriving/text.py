@@ -56,7 +56,7 @@ def read_lots(
     held_out: float = 0.05,
     most_held_out: int = 256,
 ) -> Lots:
-    """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` old tokens."""
+    """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens."""
     lots: tuple[list[str], list[str]] = ([], [])
     for line in dict.fromkeys(one.strip() for one in lines):
         if line:
@@ -87,13 +87,13 @@ def _with_new(
 
 
 def shorten(one: Alignment, tokens: int) -> Alignment:
-    """The passage up to the last aligned position within `tokens` old tokens."""
-    inside = int(np.searchsorted(one.old_at, tokens))
-    if inside == len(one.old_at) and len(one.old) <= tokens:
+    """The passage up to its last common position within `tokens` tokens of either tokenization."""
+    if len(one.old) <= tokens and len(one.new) <= tokens:
         return one
-    if not inside:
-        return Alignment(one.old[:0], one.new[:0], one.old_at[:0], one.new_at[:0])
+    inside = int(((one.old_at < tokens) & (one.new_at < tokens)).sum())
     old_at, new_at = one.old_at[:inside], one.new_at[:inside]
+    if not inside:
+        return Alignment(one.old[:0], one.new[:0], old_at, new_at)
     return Alignment(one.old[: old_at[-1] + 1], one.new[: new_at[-1] + 1], old_at, new_at)
 
 

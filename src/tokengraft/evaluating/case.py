@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.deriving.text import shorten
 from tokengraft.errors import CorpusError
 from tokengraft.evaluating.subject import Subject
 from tokengraft.tokenizer.adapters import Tokenizer
@@ -76,14 +77,3 @@ def prepare(
         np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
         len(pieces), tuple(whole),
     )  # fmt: skip
-
-
-def shorten(one: Alignment, room: int) -> Alignment:
-    """The line up to its last common position within `room` tokens of either tokenization."""
-    if len(one.old) <= room and len(one.new) <= room:
-        return one
-    inside = int(((one.old_at < room) & (one.new_at < room)).sum())
-    old_at, new_at = one.old_at[:inside], one.new_at[:inside]
-    if not inside:
-        return Alignment(one.old[:0], one.new[:0], old_at, new_at)
-    return Alignment(one.old[: old_at[-1] + 1], one.new[: new_at[-1] + 1], old_at, new_at)

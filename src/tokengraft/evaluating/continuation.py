@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokengraft.deriving.head import Head
 from tokengraft.evaluating.case import Case
 from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.metrics import Head, derangement, likelihoods
+from tokengraft.evaluating.metrics import derangement, head_of, likelihoods
 from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, read
 from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
 from tokengraft.evaluating.segment import Segmenter
@@ -83,7 +84,7 @@ class Continuation:
     ) -> None:
         self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
         self.halves = halve(case)
-        self.head = Head.of(subject, case.first_new)
+        self.head = head_of(subject, case.first_new)
         self.base = self._bits(subject, self.halves.old, self.head, same=self.halves.same,
                                progress=progress)  # fmt: skip
 

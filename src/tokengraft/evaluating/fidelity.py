@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengraft.deriving.head import Head
 from tokengraft.evaluating.case import Case
 from tokengraft.evaluating.metrics import (
     Distributions,
-    Head,
     cosines,
     derangement,
     diverge,
+    head_of,
     ranks,
 )
 from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, Reading, read
 from tokengraft.evaluating.score import Floats, Metric, Score, Sums, counted, score
 from tokengraft.evaluating.segment import Segmenter
 from tokengraft.evaluating.subject import Subject
-from tokengraft.evaluating.upstream import require_torch
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class BaseReading:
         self.head: Head | None = None
         self.distributions: Distributions | None = None
         if subject.kind == "causal":
-            self.head = Head.of(subject, case.first_new)
+            self.head = head_of(subject, case.first_new)
             self.distributions = Distributions(self._sampled(self.view), self.head, keep_bytes)
 
     def read_new(

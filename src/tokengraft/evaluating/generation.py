@@ -15,7 +15,8 @@ from typing import Any
 
 from tokengraft.evaluating.reading import Progress
 from tokengraft.evaluating.subject import MANIFEST, Subject
-from tokengraft.evaluating.upstream import grafting, require_torch
+from tokengraft.grafting.run import logits_processor
+from tokengraft.libraries import require_torch
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ def measure_generation(
     """Costs of both models as table rows; the first prompt is run once more before, to warm up."""
     tallies = {"base": _Tally(), "graft": _Tally()}
     sides = {"base": base, "graft": graft}
-    for name, subject in sides.items():
-        del name
+    for subject in sides.values():
         _decode(subject, prompts[0], steps, _Tally())
     for prompt in prompts:
         for name, subject in sides.items():
@@ -151,7 +151,7 @@ def _generate(
     ids = _ids(subject, prompt)
     extra: dict[str, Any] = {}
     if (subject.folder / MANIFEST).is_file():
-        extra["logits_processor"] = grafting().logits_processor(subject.folder)
+        extra["logits_processor"] = logits_processor(subject.folder)
     torch.manual_seed(seed)
     with torch.inference_mode():
         out = subject.model.generate(

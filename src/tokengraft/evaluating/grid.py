@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving import paper_grid
+from tokengraft.deriving.backbone import Backbone, model_hash
 from tokengraft.evaluating.case import Case, prepare
 from tokengraft.evaluating.cells import Cells, Key
 from tokengraft.evaluating.continuation import Continuation
@@ -24,8 +26,10 @@ from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows
 from tokengraft.evaluating.score import Score
 from tokengraft.evaluating.subject import Subject
-from tokengraft.evaluating.upstream import deriving, planning, require_torch
 from tokengraft.files import sha256
+from tokengraft.libraries import require_torch
+from tokengraft.planning.paper import plan_literals
+from tokengraft.planning.types import insert
 from tokengraft.tokenizer.huggingface import HuggingFace
 
 Rows: TypeAlias = npt.NDArray[np.float32]
@@ -70,7 +74,7 @@ class Grid:
         self.spec: dict[str, Any] = json.loads(
             (self.subject.folder / "tokenizer.json").read_text(encoding="utf-8")
         )
-        self.model = deriving("backbone").model_hash(self.subject.folder)
+        self.model = model_hash(self.subject.folder)
 
     def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
         """The paper's 40 strategies in its own mode.
@@ -78,7 +82,7 @@ class Grid:
         Its characters are those of all of `whole` (FLORES dev and devtest), whatever is judged.
         """
         plans = {
-            code: planning("paper").plan_literals(self.spec, {code: whole.lines(code)}, {}, code)
+            code: plan_literals(self.spec, {code: whole.lines(code)}, {}, code)
             for code in languages
         }
         parts = {t.text: t.parts for plan in plans.values() for t in plan.tokens}
@@ -86,7 +90,7 @@ class Grid:
         strategies: dict[str, tuple[dict[str, Any], Rows]] = {}
         names = self.strategy_names()
         for code, plan in plans.items():
-            tokenizer = self.tokenizer(planning("types").insert(self.spec, plan))
+            tokenizer = self.tokenizer(insert(self.spec, plan))
             wanted = [place[token.text] for token in plan.tokens]
 
             def rows_of(name: str, wanted: list[int] = wanted) -> tuple[dict[str, Any], Rows]:
@@ -148,18 +152,19 @@ class Grid:
 
     def strategy_names(self) -> list[str]:
         """The paper's 40 by name, layer by layer."""
-        grid = deriving("paper_grid")
-        layers = grid.paper_layers(int(self.subject.model.config.num_hidden_layers))
-        ways = [("knn", grid.KNN_K), ("linear", (None,)), ("local-linear", grid.LOCAL_K)]
+        layers = paper_grid.paper_layers(int(self.subject.model.config.num_hidden_layers))
+        ways: list[tuple[str, Sequence[int | None]]] = [
+            ("knn", paper_grid.KNN_K), ("linear", (None,)), ("local-linear", paper_grid.LOCAL_K),
+        ]  # fmt: skip
         return [name_of(layer, way, k) for layer in layers for way, ks in ways for k in ks]
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
-        backbone = deriving("backbone").Backbone(self.subject.model)
+        backbone = Backbone(self.subject.model)
         count = len(self.subject.tokenizer.vocabulary)
         device = str(self.subject.device)
         found = {}
-        for cell, rows in deriving("paper_grid").grid(
+        for cell, rows in paper_grid.grid(
             backbone, parts, anchors=count, cache=self.work, key=self.model, device=device
         ):
             labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import MissingExtra, UsageError
-from tokengraft.evaluating.upstream import resolve
+from tokengraft.grafting.resolve import resolve
 
 
 def run_tasks(
@@ -50,7 +50,7 @@ def run_tasks(
         )
     rows = []
     for name, model in (("base", base), ("graft", graft)):
-        folder, _ = resolve(model)
+        folder = resolve(model).path
         found = harness.simple_evaluate(
             model="hf",
             model_args={"pretrained": str(folder), "trust_remote_code": False},

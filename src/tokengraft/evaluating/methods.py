@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving.backbone import Backbone
+from tokengraft.deriving.registry import named
+from tokengraft.deriving.run import Derived, derive_rows
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.grid import PAPER, Grid, Rows
-from tokengraft.evaluating.upstream import deriving, planning
+from tokengraft.planning import plan_tokens
+from tokengraft.planning.types import Plan, insert
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.distil import Recipe
-    from tokengraft.deriving.run import Derived
-    from tokengraft.planning.types import Plan
+    from tokengraft.deriving.recipe import Recipe
 
 MODE = "merges"
 METHODS = ("mean", "distil")
@@ -48,10 +50,8 @@ def run_default(
         if not lines:
             continue
         assert_disjoint(lines, (whole or grid.corpus).lines(code))
-        plan = (plans or {}).get(code) or planning().plan_tokens(
-            grid.spec, {code: lines}, budget=budget
-        )
-        tokenizer = grid.tokenizer(planning("types").insert(grid.spec, plan))
+        plan = (plans or {}).get(code) or plan_tokens(grid.spec, {code: lines}, budget=budget)
+        tokenizer = grid.tokenizer(insert(grid.spec, plan))
         parts = [token.parts for token in plan.tokens]
 
         def rows_of(
@@ -62,7 +62,7 @@ def run_default(
             tokenizer: Any = tokenizer,
         ) -> tuple[dict[str, Any], Rows]:
             method = name.partition(" ")[0]
-            made = deriving().derive_rows(
+            made = derive_rows(
                 grid.subject.folder, parts, method,
                 **_options(grid, method, lines, tokenizer, steps, max_minutes, recipe),
             )  # fmt: skip
@@ -116,10 +116,10 @@ def _options(
     options: dict[str, Any] = {
         "tokenizer_old": grid.subject.tokenizer,
         "tokenizer": tokenizer,
-        "backbone": deriving("backbone").Backbone(grid.subject.model),
+        "backbone": Backbone(grid.subject.model),
         "cache": grid.work,
     }
-    if deriving("registry").named(method).needs == "text":
+    if named(method).needs == "text":
         options["text"] = lines
     if method == "distil":
         options |= {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengraft.deriving.head import Head
 from tokengraft.evaluating.score import Floats
 from tokengraft.evaluating.subject import Subject
-from tokengraft.evaluating.upstream import require_torch
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:
@@ -32,49 +33,17 @@ _TIE = 1e-9  # similarities that differ by rounding only are equal
 TOP = 10
 
 
-@dataclass(frozen=True)
-class Head:
-    """Output rows over a vocabulary, in float32, with what a model does to its logits."""
+def head_of(subject: Subject, size: int | None = None) -> Head:
+    """The first `size` output rows of a causal model (all by default), in float32."""
+    return Head.of(subject.model, size).exact()
 
-    weight: torch.Tensor  # (vocabulary, dimensions)
-    bias: torch.Tensor | None = None
-    cap: float | None = None
-    factor: float = 1.0
 
-    @classmethod
-    def of(cls, subject: Subject, size: int | None = None) -> Head:
-        """The first `size` output rows of a causal model (all by default)."""
-        found = subject.model.get_output_embeddings()
-        bias = getattr(found, "bias", None)
-        config = subject.model.config
-        factor = float(getattr(config, "logit_scale", None) or 1.0)  # Cohere
-        factor /= float(getattr(config, "logits_scaling", None) or 1.0)  # Granite
-        return cls(
-            found.weight.detach()[:size].float(),
-            None if bias is None else bias.detach()[:size].float(),
-            getattr(config, "final_logit_softcapping", None),  # Gemma 2
-            factor,
-        )
-
-    def log_probabilities(self, states: torch.Tensor) -> torch.Tensor:
-        """Float32 log p (positions, vocabulary)."""
-        functions = require_torch()
-        logits = states.float() @ self.weight.T
-        if self.bias is not None:
-            logits += self.bias
-        if self.factor != 1.0:
-            logits *= self.factor
-        if self.cap is not None:
-            logits = self.cap * functions.tanh(logits / self.cap)
-        found: torch.Tensor = functions.log_softmax(logits, -1)
-        return found
-
-    def blocks(self, count: int) -> Iterator[slice]:
-        """Positions in blocks whose log p fit into a bounded amount of memory."""
-        most = _BLOCK.get(self.weight.device.type, 1 << 25)
-        step = max(_LEAST, most // len(self.weight))
-        for start in range(0, count, step):
-            yield slice(start, min(count, start + step))
+def _blocks(head: Head, count: int) -> Iterator[slice]:
+    """Positions in blocks whose log p fit into a bounded amount of memory."""
+    most = _BLOCK.get(head.weight.device.type, 1 << 25)
+    step = max(_LEAST, most // len(head.weight))
+    for start in range(0, count, step):
+        yield slice(start, min(count, start + step))
 
 
 @dataclass(frozen=True)
@@ -94,10 +63,12 @@ class Distributions:
         self.states, self.head = states, head
         self._kept: Any = None
         if 4 * len(states) * len(head.weight) <= most_bytes:
-            parts = [head.log_probabilities(states[b]) for b in head.blocks(len(states))]
+            parts = [head.log_probabilities(states[b]) for b in _blocks(head, len(states))]
             self._kept = torch.cat(parts) if parts else None
             if self._kept is not None:
-                self._best = torch.cat([self._top(self._kept[b]) for b in head.blocks(len(states))])
+                self._best = torch.cat(
+                    [self._top(self._kept[b]) for b in _blocks(head, len(states))]
+                )
 
     def likeliest(self, block: slice, logs: Any) -> Any:
         """Ids of the likeliest tokens of a block whose log p is at hand."""
@@ -119,7 +90,7 @@ def diverge(old: Distributions, new: torch.Tensor, head: Head) -> Divergence:
     torch = require_torch()
     found: list[list[Any]] = [[], [], []]
     with torch.inference_mode():
-        for block in head.blocks(len(new)):
+        for block in _blocks(head, len(new)):
             p, q = old(block), head.log_probabilities(new[block])
             found[0].append((p.exp() * (p - q)).sum(-1))
             theirs = old.likeliest(block, p)
@@ -136,7 +107,7 @@ def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
     parts = []
     with torch.inference_mode():
         wanted = torch.from_numpy(np.asarray(targets, np.int64)).to(states.device)
-        for block in head.blocks(len(states)):
+        for block in _blocks(head, len(states)):
             found = head.log_probabilities(states[block])
             parts.append(found.gather(1, wanted[block][:, None])[:, 0])
     return _array(parts)

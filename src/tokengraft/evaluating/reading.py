@@ -15,7 +15,7 @@ import numpy as np
 
 from tokengraft.evaluating.score import Floats
 from tokengraft.evaluating.subject import Subject, with_specials
-from tokengraft.evaluating.upstream import require_torch
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:

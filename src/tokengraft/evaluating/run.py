@@ -199,14 +199,14 @@ class _Job:
 
     def fidelity(self) -> dict[str, Score]:
         from tokengraft.evaluating.fidelity import BaseReading, scores
-        from tokengraft.evaluating.metrics import Head
+        from tokengraft.evaluating.metrics import head_of
 
         keep = 1 << 30 if self.against else 0  # the base's distributions are needed four times
         base = BaseReading(
             self.old, self.case, most_positions=self.most_positions, keep_bytes=keep,
             seed=self.seed, progress=self.tell("base"),
         )  # fmt: skip
-        head = Head.of(self.new, self.case.first_new) if self.old.kind == "causal" else None
+        head = head_of(self.new, self.case.first_new) if self.old.kind == "causal" else None
         view = base.read_new(self.new, progress=self.tell("graft"))
         found = base.compare(view, head)
         none: dict[str, float] = {}
@@ -220,12 +220,12 @@ class _Job:
 
     def continuation(self) -> dict[str, Score]:
         from tokengraft.evaluating.continuation import Continuation
-        from tokengraft.evaluating.metrics import Head
+        from tokengraft.evaluating.metrics import head_of
 
         found = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
         if not len(found.base):
             return {}
-        head = Head.of(self.new, self.case.first_new)
+        head = head_of(self.new, self.case.first_new)
         bits = found.measure(self.new, head=head, progress=self.tell("continuation, graft"))
         return found.scores(bits, self.against, self.resamples)
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from tokengraft.deriving.head import Head
 from tokengraft.evaluating.case import Case
 from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.metrics import Head, likelihoods
+from tokengraft.evaluating.metrics import head_of, likelihoods
 from tokengraft.evaluating.reading import NewRows, Progress, embed, read
 from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
 from tokengraft.evaluating.subject import Subject
-from tokengraft.evaluating.upstream import require_torch
+from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.align import Alignment, Ints
 
 BPB = Metric(
@@ -150,7 +151,7 @@ def shared_scores(
     pairs = [pair for pair in case.pairs if len(pair) > 1][:most_lines]
     if not pairs:
         return {}
-    measured = _lines(graft, Head.of(graft), pairs, None, progress)
+    measured = _lines(graft, head_of(graft), pairs, None, progress)
     new = mean_rows(base, case)
     nothing = _lines(base, _mean_head(base, case, len(new.rows)), pairs, new, None)
     base_bits, size = _base(base, case, pairs)
@@ -193,7 +194,7 @@ def _lines(
 def _mean_head(base: Subject, case: Case, count: int) -> Head:
     """The base's head with the mean of its rows for every new token."""
     torch = require_torch()
-    head = Head.of(base, case.first_new)
+    head = head_of(base, case.first_new)
     rows = head.weight.mean(0, keepdim=True).expand(count, -1)
     bias = head.bias
     if bias is not None:
@@ -231,7 +232,7 @@ def _base(base: Subject, case: Case, pairs: Sequence[Alignment]) -> tuple[Floats
     at = [np.arange(f - 1, len(ids) - 1) for f, ids in zip(first, old, strict=True)]
     targets = [ids[f:] for f, ids in zip(first, old, strict=True)]
     reading = read(base, old, at)
-    logs = likelihoods(reading.states, np.concatenate(targets), Head.of(base))
+    logs = likelihoods(reading.states, np.concatenate(targets), head_of(base))
     edges = np.cumsum(reading.counts)[:-1]
     bits = np.array([-part.sum() / np.log(2) for part in np.split(logs, edges)])
     return bits, np.array([case.lengths[ids].sum() for ids in targets], np.float64)

@@ -6,17 +6,18 @@ Weights come from safetensors only, and no code of a model's own is ever run.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from tokengraft.deriving.specials import surroundings
 from tokengraft.errors import TokengraftError, UsageError
-from tokengraft.evaluating.upstream import require_torch, require_transformers, resolve
+from tokengraft.grafting.resolve import resolve
+from tokengraft.libraries import dtype_option, pick_device, quiet, require_torch
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.adapters import Tokenizer
 
@@ -101,8 +102,8 @@ def open_subject(
     if isinstance(model, Subject):
         return model
     torch = require_torch()
-    transformers = require_transformers()
-    folder, name = resolve(model)
+    found = resolve(model)
+    folder, name = found.path, found.name
     config = _json(folder / "config.json")
     if config.get("auto_map"):
         raise UsageError(f"{name} runs code of its own, which is never loaded here")
@@ -111,15 +112,15 @@ def open_subject(
     if not any(folder.glob("*.safetensors")):
         raise TokengraftError(f"{name}: no safetensors weights; pickled weights are not read")
     kind = kind_of(config)
-    loader = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
     where = pick_device(device)
-    with _quiet(transformers):
+    with quiet() as transformers:
+        loader = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
         loaded = loader.from_pretrained(
             str(folder),
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
-            **{_dtype_name(transformers): _dtype(torch, dtype, where)},
+            **dtype_option(_dtype(torch, dtype, where)),
         )
     loaded.eval().requires_grad_(False)
     tokenizer = load_tokenizer(folder)
@@ -134,30 +135,6 @@ def kind_of(config: dict[str, Any]) -> Kind:
     name = str(next(iter(config.get("architectures") or ()), ""))
     causal = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return "causal" if name.endswith(causal) else "encoder"
-
-
-def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokenizer puts before and behind every text."""
-    pipeline: Any = getattr(tokenizer, "pipeline", None)
-    if pipeline is None:
-        return (), ()
-    # Some character is one token everywhere; an UNK would serve as well.
-    inner = pipeline.encode("a", add_special_tokens=False).ids
-    whole = pipeline.encode("a", add_special_tokens=True).ids
-    for start in range(len(whole) - len(inner) + 1):
-        if whole[start : start + len(inner)] == inner:
-            return tuple(whole[:start]), tuple(whole[start + len(inner) :])
-    return (), ()
-
-
-def pick_device(name: str) -> Any:
-    """`auto`, `cpu`, `cuda`, … as a torch device; UsageError where there is none such."""
-    torch = require_torch()
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"device {name!r} was asked for, but torch sees no GPU here")
-    return torch.device(name)
 
 
 def with_specials(subject: Subject, ids: Sequence[int] | Any) -> Any:
@@ -190,19 +167,6 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Without the library's own progress bars, which would stand between ours."""
-    logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _dtype(torch: Any, dtype: str, device: Any) -> Any:
     if dtype == "auto":
         # Half types are slow or inexact on a CPU.
@@ -211,8 +175,3 @@ def _dtype(torch: Any, dtype: str, device: Any) -> Any:
     if not isinstance(found, torch.dtype):
         raise UsageError(f"no dtype {dtype!r}; known: auto, float32, bfloat16, float16")
     return found
-
-
-def _dtype_name(transformers: Any) -> str:
-    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-    return "dtype" if version >= (4, 56) else "torch_dtype"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from tokengraft.errors import TokengraftError
+from tokengraft.errors import ModelError, TokengraftError
 
-
-class ModelError(TokengraftError):
-    """A model folder that cannot be read or served as it is."""
+__all__ = ["GraftError", "ModelError"]
 
 
 class GraftError(TokengraftError):

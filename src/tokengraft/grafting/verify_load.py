@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import MissingExtra
 from tokengraft.grafting.layout import Layout
+from tokengraft.libraries import dtype_option, quiet
 
 _PROMPT = "The history of the world is"
 _STEPS = 24
@@ -19,7 +19,7 @@ _MOST_LINES = 5_000
 
 def load_tokenizer(folder: Path) -> Any:
     """AutoTokenizer on local files only, without remote code."""
-    with _quiet() as transformers:
+    with quiet(warnings=False) as transformers:
         return transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -29,7 +29,7 @@ def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]])
     """What transformers encodes otherwise than tokenizer.json, on a few thousand lines, or None."""
     step = -(-len(lines) // _MOST_LINES) or 1
     some = list(lines)[::step]
-    with _quiet():  # some lines are longer than the model's window, which is of no concern here
+    with quiet(warnings=False):  # lines longer than the model's window are of no concern here
         got = tokenizer(some, add_special_tokens=False)["input_ids"] if some else []
     for line, expected, found in zip(some, ids[::step], got, strict=True):
         if list(expected) != list(found):
@@ -77,12 +77,10 @@ def _available(source: Path = Path("/proc/meminfo")) -> int | None:
 
 def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
     """AutoModelForCausalLM and what transformers says about missing or odd tensors."""
-    with _quiet() as transformers:
-        version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-        key = "dtype" if version >= (4, 56) else "torch_dtype"
+    with quiet(warnings=False) as transformers:
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
-            output_loading_info=True, **{key: dtype},
+            output_loading_info=True, **dtype_option(dtype),
         )  # fmt: skip
     return model.eval(), info
 
@@ -115,7 +113,7 @@ def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: 
 def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
     import torch
 
-    with _quiet() as transformers:
+    with quiet(warnings=False) as transformers:
         config = transformers.AutoConfig.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -136,7 +134,7 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
 
     model, _ = load_model(folder, dtype="float32")
     inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
-    with _quiet(), torch.no_grad():
+    with quiet(warnings=False), torch.no_grad():
         found = model.generate(
             inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_STEPS,
             do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
@@ -145,31 +143,3 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
     del model
     gc.collect()
     return ids
-
-
-def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """The first key whose values differ, in words, or None."""
-    for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
-            return f"{key} was {str(old.get(key))[:60]!r}, is {str(new.get(key))[:60]!r}"
-    return None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[Any]:
-    try:
-        import torch  # noqa: F401
-        import transformers
-        from transformers.utils import logging as transformers_logging
-    except ImportError:
-        raise MissingExtra("Verifying a model", "model") from None
-    logging: Any = transformers_logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield transformers
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
