@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,10 @@ from tokengraft.errors import TokengraftError
 def writing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that becomes `path` on success and is removed on failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, since figure and table writers choose their format by it.
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _beside(path)
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -36,19 +32,37 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced."""
+    """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced.
+
+    On any failure `path` is as it was: the old folder is removed only when the new one has its
+    name.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary.chmod(0o777 & ~_umask())
+    temporary = _beside(path)
     old = temporary.with_name(temporary.name + ".old")
+    temporary.mkdir()
     try:
         yield temporary
         if path.exists():
             path.replace(old)
         temporary.replace(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.replace(path)
+        raise
+    else:
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    """A free hidden name in the same folder; what is created there has the usual mode.
+
+    The suffix stays, since figure and table writers choose their format by it. (`tempfile` makes
+    private files, and asking for the umask to widen them sets it for every thread.)
+    """
+    return path.parent / f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -88,9 +102,3 @@ def sha256_file(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

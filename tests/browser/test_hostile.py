@@ -48,7 +48,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     samples = [{"prompt": SCRIPT, "base": END + BIDI, "graft": IMAGE}]
     evaluation = {"scores": scores, "samples": samples}
     (folder / "run" / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")
-    page = build_page([folder / "run"], folder / "site", corpus=corpus)
+    page = build_page([folder / "run"], folder / "site", corpus=corpus, tokenizers=[folder])
     html = page.read_text(encoding="utf-8")
     assert SCRIPT not in html and IMAGE not in html and html.count("<script") == 2
     assert "&lt;script" not in html  # the title is a finding, not data

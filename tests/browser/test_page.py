@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tokengraft.auditing.run import audit
 from tokengraft.auditing.store import Store
+from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.page import build_page
 
 Open = Callable[..., Page]
@@ -32,6 +33,27 @@ def test_headline_is_a_finding(open_page: Open, address: str) -> None:
     sections = page.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
     wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
     assert sections == [*wanted, "plan", "graft", "provenance"]
+
+
+def test_a_language_without_a_line_in_common_is_named_as_such(
+    open_page: Open, tmp_path: Path
+) -> None:
+    texts = {
+        "eng_Latn": ("hello world", "a cat sat", None),
+        "deu_Latn": ("hallo Welt, wie geht es", "die Katze", None),
+        "shn_Mymr": (None, None, "ၵူၼ်းၵူႈၵေႃႉ"),
+    }
+    corpus = ParallelCorpus("apart", "made for this test", ("1", "2", "3"), texts)
+    found = audit(corpus, ["o200k_base", "gpt2"], resamples=20, store=Store(tmp_path / "cache"))
+    found.save(tmp_path / "run", figures=False)
+    site = build_page([tmp_path / "run"], tmp_path / "site", corpus=corpus)
+    page = open_page(f"{site.as_uri()}#lang=shn_Mymr")
+    expect(page.locator("h1")).to_contain_text("in German as in English")
+    expect(page.locator("#premiums .key-row")).to_contain_text(
+        "No lines in common with English: Shan."
+    )
+    expect(page.locator("#language .facts")).to_contain_text("no lines in both Shan and English")
+    assert "NaN" not in page.locator("body").inner_text()
 
 
 def test_sorting(open_page: Open, address: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +20,8 @@ from tokengraft.auditing.store import Store
 from tokengraft.auditing.vocabularies import breakdown, cluster_order, containment, jaccard
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
-from tokengraft.tokenizer import load
+from tokengraft.tokenizer import find, load
+from tokengraft.tokenizer.sources import bundled
 
 SMALL = ParallelCorpus(
     "small",
@@ -56,6 +59,53 @@ def test_a_unit_missing_on_one_side_is_dropped_on_both(small):
     english = [len(ids) for ids in tokenizer.encode(SMALL.lines("eng_Latn"))][:2]
     assert row["n"] == 2
     assert row["premium"] == pytest.approx(np.mean(np.array(tokens) / english))
+
+
+APART = ParallelCorpus(
+    "apart",
+    "made for this test",
+    ("1", "2", "3"),
+    {
+        "eng_Latn": ("hello world", "a cat sat on a mat", None),
+        "deu_Latn": ("hallo Welt, wie geht es dir", None, "und jetzt"),
+        "shn_Mymr": (None, None, "ၵူၼ်းၵူႈၵေႃႉ"),
+    },
+)
+
+
+def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing(tmp_path):
+    result = tg.audit(APART, ["llama-3", "gpt2"], store=Store(tmp_path), resamples=50)
+    row = cell(result, "llama-3", "shn_Mymr")
+    assert row["n"] == 0
+    compared = ("premium", "premium_low", "ratio_of_sums", "floor", "missing_tokens", "utf8")
+    assert [row[name] for name in compared] == [None] * len(compared)
+    assert row["tokens"] > 0 and row["tokens_per_byte"] > 0
+    for summary in result.summary.to_dicts():
+        assert summary["worst_language"] == "deu_Latn"
+        assert summary["not_comparable"] == 1 and summary["meaningless_cells"] == 0
+        assert summary["median_premium"] == pytest.approx((1 + summary["worst_premium"]) / 2)
+        assert summary["above_2x"] == (summary["worst_premium"] > 2)
+    shan = result.cost.filter(pl.col("language") == "shn_Mymr").to_dicts()
+    assert shan and all(r["relative_cost"] is r["effective_context"] is None for r in shan)
+    for frame in result.tables().values():
+        numbers = frame.select(pl.selectors.float())
+        assert all(not column.is_nan().any() for column in numbers)
+    with pytest.raises(UsageError, match="no unit of text in common"):
+        result.premium("llama-3", "shn_Mymr")
+
+
+def test_a_tokenizer_given_by_its_path_is_called_by_its_name(tmp_path):
+    folders = [tmp_path / "secret dir" / "mine", tmp_path / "other" / "mine", tmp_path / "gpt2"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "tokenizer.json").write_bytes(bundled("llama-3").read("tokenizer.json"))
+    given = [*map(str, folders), "gpt2"]
+    result = tg.audit(APART, given, store=Store(tmp_path / "store"), resamples=0)
+    # A folder that is called as a known tokenizer is not taken for it.
+    assert [found.name for found in result.tokenizers] == ["mine", "mine (2)", "gpt2 (2)", "gpt2"]
+    text = json.dumps(result.manifest())
+    assert "secret dir" not in text and str(tmp_path) not in text
+    assert set(result.premiums["tokenizer"]) == {"mine", "mine (2)", "gpt2 (2)", "gpt2"}
 
 
 def test_the_pivot_costs_one(small):
@@ -111,6 +161,31 @@ def test_a_second_run_encodes_nothing(tmp_path, monkeypatch):
     calls = []
     second = tg.audit(SMALL, ["gpt2"], store=store, on_count=lambda *call: calls.append(call))
     assert second.premiums.equals(first.premiums) and not calls
+
+
+def test_a_tokenizer_is_opened_once(tmp_path, monkeypatch):
+    opened = []
+
+    def counted(name, search=()):
+        found = find(name, search)
+
+        def once():
+            opened.append(name)
+            return found.open()
+
+        return dataclasses.replace(found, open=once)
+
+    monkeypatch.setattr("tokengraft.auditing.run.find", counted)
+    store = Store(tmp_path)
+    first = tg.audit(SMALL, ["llama-3", "gpt2"], store=store, resamples=0)
+    assert opened == ["llama-3", "gpt2"]
+    # A third one is compared with the two, whose counts are known.
+    again = tg.audit(SMALL, ["llama-3", "gpt2", "t5"], store=store, resamples=0)
+    assert opened == ["llama-3", "gpt2", "t5", "llama-3", "gpt2"]
+    alone = tg.audit(SMALL, ["t5", "gpt2", "llama-3"], store=Store(tmp_path / "b"), resamples=0)
+    assert np.array_equal(again.shared, alone.shared[np.ix_([2, 1, 0], [2, 1, 0])])
+    assert np.array_equal(first.shared, again.shared[:2, :2])
+    assert list(again.breakdowns) == [alone.breakdowns[n] for n in (2, 1, 0)]
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import edit, make, new_rows, plan, texts, tokenizer_json, torch
 
+from tokengraft.deriving.registry import METHODS
 from tokengraft.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.grafting import run, weights
 from tokengraft.grafting.errors import GraftError, ModelError
@@ -189,6 +190,9 @@ def test_a_command_tells_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch)
     shown = shown_command(["tokengraft", "/home/me/x y/plan.json", "--out=/srv/out", "-k", "5"])
     assert shown == "tokengraft plan.json --out=out -k 5"
     assert shown_command([str(Path.cwd() / "a" / "b")]) == "a/b"
+    words = ["-o/home/me/out", "--text", "shn=/home/me/a.txt", "--x=shn=/a/b=c/d", "~no-one/a"]
+    words += ["../../up/x", "file:///home/me/y", f"-o{Path.cwd()}/z", "-k.5", "--lr=1e-3"]
+    assert shown_command(words) == "-oout --text shn=a.txt --x=shn=d a x y -oz -k.5 --lr=1e-3"
 
 
 def test_rows_may_be_derived(base: Path, tmp_path: Path) -> None:
@@ -200,6 +204,46 @@ def test_rows_may_be_derived(base: Path, tmp_path: Path) -> None:
     expected = np.stack([old[list(token.parts)].mean(0) for token in plan().tokens])
     assert np.allclose(done.rows.rows, expected, atol=1e-5)
     assert done.rows.method == "mean"
+
+
+# The tiny vocabulary has no anchor that split-anchor could learn from.
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"split-anchor"}))
+def test_the_rows_of_every_method_pass_verification(
+    method: str, base: Path, tmp_path: Path
+) -> None:
+    """None of them is refused as outsized."""
+    options = {"steps": 3} if method == "distil" else {}
+    text = LINES if METHODS[method].needs == "text" else None
+    done = do(base, tmp_path / "out", rows=None, method=method, text=text, derive_options=options)
+    assert done.report.passed
+
+
+def test_outsized_rows_are_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(GraftError, match="over 10 times as long as the longest old one"):
+        do(base, tmp_path / "out", rows=Rows(new_rows() * 100, "loud"))
+    assert nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_shard_that_fails_in_its_thread_leaves_nothing(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = make(tmp_path / "base", "llama-untied", shard="14KB")
+    begun: list[str] = []
+
+    def copy(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:9])  # half of it
+        begun.append(source.name)
+        raise error
+
+    monkeypatch.setattr("tokengraft.grafting.export.copy_file", copy)
+    (tmp_path / "place").mkdir()
+    with pytest.raises((TokengraftError, KeyboardInterrupt)) as caught:
+        do(base, tmp_path / "place" / "out")
+    assert begun
+    assert nothing_left(tmp_path / "place")
+    if isinstance(error, OSError):
+        assert "Input/output error" in str(caught.value)
 
 
 @pytest.mark.parametrize(

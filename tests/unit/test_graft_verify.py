@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import copy, edit, make, new_rows, plan, texts
 
+from tokengraft.grafting.errors import ModelError
 from tokengraft.grafting.run import Rows, graft
 from tokengraft.grafting.verify import Check, Report, check_lines, verify
 from tokengraft.grafting.weights import read_checkpoint
 
 OLD = 320
 ROWS = 384  # 40 padding rows stay behind the new ones
+EMBED = "model.embed_tokens.weight"
 LINES = [line for lines in texts().values() for line in lines]
 
 
@@ -39,7 +42,11 @@ def sound(base: Path) -> Path:
 
 
 def failures(report: Report) -> set[str]:
-    return {check.name for check in report.checks if not check.passed} - {"manifest"}
+    return {check.name for check in report.checks if not check.passed}
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
 
 
 def flip(folder: Path, name: str, row: int = 0) -> None:
@@ -54,7 +61,7 @@ def flip(folder: Path, name: str, row: int = 0) -> None:
 
 def zero(folder: Path, row: int) -> None:
     checkpoint = read_checkpoint(folder)
-    tensor = checkpoint.tensors["model.embed_tokens.weight"]
+    tensor = checkpoint.tensors[EMBED]
     path = checkpoint.shard_of(tensor).path
     raw = bytearray(path.read_bytes())
     at = checkpoint.shards[0].start + tensor.begin + row * tensor.row_bytes
@@ -87,9 +94,61 @@ def break_decoder(value: dict[str, Any]) -> None:
     value["decoder"] = {"type": "Fuse"}
 
 
+def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Change the tensors of the only weight file, by name."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        value = load_file(path)
+        change(value)
+        save_file({k: v.contiguous() for k, v in value.items()}, path, {"format": "pt"})
+
+    return damage
+
+
+def cut(rows: int) -> Callable[[dict[str, Any]], None]:
+    return lambda value: value.update({EMBED: value[EMBED][:rows]})
+
+
+def enlarge(name: str, row: int) -> Callable[[Path], None]:
+    return tensors(lambda value: value[name][row].fill_(1e4))
+
+
+def flip_special(value: dict[str, Any]) -> None:
+    for token in value["added_tokens"]:
+        token["special"] = not token["special"]
+
+
+def add_special(value: dict[str, Any]) -> None:
+    value["added_tokens"].append({**value["added_tokens"][0], "id": 5, "content": "evil"})
+
+
+def limit_length(value: dict[str, Any]) -> None:
+    value["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst",
+                           "stride": 0}  # fmt: skip
+
+
+def added(name: str, text: str = "{}") -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
+def unsigned(damage: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """The same damage in a folder that has lost its manifest, and so its hashes."""
+
+    def both(folder: Path) -> None:
+        (folder / "tokengraft.json").unlink()
+        damage(folder)
+
+    return both
+
+
+def bar(ids: list[int]) -> Callable[[Path], None]:
+    return in_file("generation_config.json", suppress_tokens=ids)
+
+
 BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "1 another tensor": ("old weights", lambda d: flip(d, "model.norm.weight")),
-    "1 an old row": ("old weights", lambda d: flip(d, "model.embed_tokens.weight", OLD - 1)),
+    "1 an old row": ("old weights", lambda d: flip(d, EMBED, OLD - 1)),
     "1 an old row of the head": ("old weights", lambda d: flip(d, "lm_head.weight", 5)),
     "2 a line is longer": ("round trip", in_tokenizer(lose_old_merge)),
     "2 text comes back changed": ("round trip", in_tokenizer(break_decoder)),
@@ -99,13 +158,52 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "5 tying": ("preserved", in_file("config.json", tie_word_embeddings=True)),
     "5 a special id": ("preserved", in_file("config.json", eos_token_id=7)),
     "5 chat template": ("preserved", in_file("tokenizer_config.json", chat_template="{{ 1 }}")),
-    "5 a padding row": ("preserved", lambda d: flip(d, "model.embed_tokens.weight", ROWS - 1)),
+    "5 a padding row": ("preserved", lambda d: flip(d, EMBED, ROWS - 1)),
     "6 code of its own": (
         "loads",
         in_file("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Tokenizer", None]}),
     ),
     "6 an unknown model": ("loads", in_file("config.json", model_type="llamma")),
     "output": ("output policy", in_file("generation_config.json", suppress_tokens=None)),
+    "output: one too many": ("output policy", bar([0, *range(OLD, OLD + 24)])),
+    "output: a part of them": ("output policy", unsigned(bar([OLD]))),
+    "weights: no table": ("old weights", tensors(lambda value: value.pop(EMBED))),
+    "weights: old rows cut": ("old weights", tensors(cut(OLD - 20))),
+    "rows: no table": ("no dead rows", tensors(lambda value: value.pop(EMBED))),
+    "rows: cut before the new ones": ("no dead rows", tensors(cut(OLD - 20))),
+    "rows: cut among the new ones": ("no dead rows", tensors(cut(OLD + 5))),
+    "weights: truncated": ("old weights", lambda d: truncate(d / "model.safetensors")),
+    "rows: one far too long": ("no dead rows", unsigned(enlarge(EMBED, OLD + 2))),
+    "rows: one of the head": ("no dead rows", unsigned(enlarge("lm_head.weight", OLD + 2))),
+    "text: no tokenizer": ("round trip", lambda d: (d / "tokenizer.json").unlink()),
+    "text: an empty tokenizer": ("round trip", in_tokenizer(lambda value: value.clear())),
+    "loads: no config": ("loads", lambda d: (d / "config.json").unlink()),
+    "signed: no policy": ("output policy", in_file("tokengraft.json", output={})),
+    "signed: no files": ("manifest", in_file("tokengraft.json", files={})),
+    "signed: no JSON": ("manifest", added("tokengraft.json", "{")),
+    "signed: weights beside": ("manifest", added("pytorch_model.bin")),
+    "signed: stale vocabulary": ("manifest", added("merges.txt")),
+    "files: code": ("preserved", unsigned(added("modeling_x.py", "raise SystemExit"))),
+    "files: pickled weights": ("preserved", unsigned(added("pytorch_model.bin"))),
+    "files: stale vocabulary": ("preserved", unsigned(added("vocab.json"))),
+    "files: stale merges": ("preserved", unsigned(added("merges.txt"))),
+    "files: more tokens": ("preserved", unsigned(added("added_tokens.json", '{"<evil>": 344}'))),
+    "files: a template": ("preserved", unsigned(added("chat_template.jinja", "{{ 1 }}"))),
+    "settings: special flags": ("preserved", unsigned(in_tokenizer(flip_special))),
+    "settings: a special token": ("preserved", unsigned(in_tokenizer(add_special))),
+    "settings: truncation": ("preserved", unsigned(in_tokenizer(limit_length))),
+    "settings: sides": (
+        "preserved",
+        unsigned(in_file("tokenizer_config.json", padding_side="left")),
+    ),
+    "settings: length": (
+        "preserved",
+        unsigned(in_file("tokenizer_config.json", model_max_length=7)),
+    ),
+    "settings: generation": (
+        "preserved",
+        unsigned(in_file("generation_config.json", temperature=9.0)),
+    ),
 }
 
 
@@ -119,7 +217,7 @@ def test_a_broken_invariant_is_caught(what: str, base: Path, sound: Path, tmp_pa
     assert name in failures(report), report.lines()
     number = what[0]
     if number == "1":
-        assert failures(report) == {name}
+        assert failures(report) == {name, "manifest"}
     if number in "2345":
         assert "old weights" not in failures(report)
 
@@ -145,7 +243,47 @@ def test_a_changed_file_is_caught(base: Path, sound: Path, tmp_path: Path) -> No
     folder = copy(sound, tmp_path / "broken")
     (folder / "LICENSE").write_text("another")
     report = verify(folder, base, LINES)
-    assert [check.name for check in report.checks if not check.passed] == ["manifest"]
+    assert failures(report) == {"manifest"}
+
+
+def test_documents_and_hidden_files_may_be_added_and_the_card_edited(
+    base: Path, sound: Path, tmp_path: Path
+) -> None:
+    folder = copy(sound, tmp_path / "shared")
+    for name in (".gitattributes", ".cache/huggingface/x.py", "curve.png", "NOTICE"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "README.md").write_text("mine")
+    report = verify(folder, base, LINES)
+    assert report.passed, report.lines()
+    assert report.checks[-1].detail.endswith("files as written, README.md edited since")
+
+
+def test_what_can_still_be_checked_is(base: Path, sound: Path, tmp_path: Path) -> None:
+    """Damage to one part leaves the checks of the others standing."""
+    folder = copy(sound, tmp_path / "broken")
+    (folder / "tokenizer.json").write_text("{}")
+    report = verify(folder, base, LINES)
+    assert "old weights" not in failures(report)
+    assert all(check.detail for check in report.checks)
+    folder = copy(sound, tmp_path / "headless")
+    tensors(lambda value: value.pop(EMBED))(folder)
+    assert not failures(verify(folder, base, LINES)) & {"round trip", "untouched text"}
+
+
+def test_no_such_folder(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no folder .*grafted"):
+        verify(tmp_path / "grafted", base, LINES)
+
+
+def test_without_a_manifest_an_open_policy_is_called_unknown(
+    base: Path, sound: Path, tmp_path: Path
+) -> None:
+    folder = copy(sound, tmp_path / "plain")
+    unsigned(bar([]))(folder)
+    output = verify(folder, base, LINES).checks[-1]
+    assert output.name == "output policy"
+    assert output.detail.startswith("not checked: without tokengraft.json the policy is unknown")
 
 
 def test_a_folder_without_a_manifest_can_be_verified(
@@ -155,7 +293,8 @@ def test_a_folder_without_a_manifest_can_be_verified(
     (folder / "tokengraft.json").unlink()
     report = verify(folder, base, LINES)
     assert report.passed
-    assert len(report.checks) == 6
+    assert len(report.checks) == 7
+    assert "input-only (taken from what is barred" in report.checks[-1].detail
 
 
 def test_every_new_token_is_proved_even_on_little_text(base: Path, sound: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from tokengraft.auditing.run import audit
 from tokengraft.auditing.store import Store
+from tokengraft.corpus import load_pairs
 from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.page import LIMIT, build_page, make_page
 from tokengraft.page.collect import collect
@@ -114,6 +115,50 @@ def test_paths_are_cut() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/John Doe/clients/acme/x.txt", "x.txt"),
+        ("(/home/me/x)", "(x)"),
+        ("shn=/home/me/x", "shn=x"),
+        ('"/home/me/x"', '"x"'),
+        ("['/home/me/x', '/srv/y']", "['x', 'y']"),
+        ("file:///home/me/x", "x"),
+        ("cannot read:/home/me/x", "cannot read:x"),
+        ("/home/O'Brien (2)/x is", "x is"),
+        ("/home/Doe, John/x, ok", "Doe, x, ok"),
+        ("own text files: /a/b/en.txt, /c d/shn.txt", "own text files: en.txt, shn.txt"),
+        (r"C:\Users\Jo Do\x", "x"),
+        ("~/x/y", "y"),
+        ("../up/x", "x"),
+        ("<b>bold</b> <br/>", "<b>bold</b> <br/>"),
+        ("https://example.org/a/b and/or n / a", "https://example.org/a/b and/or n / a"),
+    ],
+)
+def test_paths_are_cut_wherever_they_begin(text: str, shown: str) -> None:
+    assert without_paths(text) == shown
+
+
+def test_a_page_of_own_files_names_no_folder(tmp_path: Path) -> None:
+    secret = tmp_path / "secret dir"
+    secret.mkdir()
+    for name, text in (("en.txt", "hello there"), ("de.txt", "hallo du")):
+        (secret / name).write_text(f"{text}\n{text} again\n", encoding="utf-8")
+    corpus = load_pairs([f"eng_Latn={secret}/en.txt", f"deu_Latn={secret}/de.txt"])
+    assert corpus.source == "own text files: en.txt, de.txt"
+    found = audit(corpus, ["gpt2"], resamples=0, store=Store(tmp_path / "cache"))
+    found.save(tmp_path / "run", figures=False)
+    assert "secret dir" not in make_page([tmp_path / "run"]).html
+    # A run of an older version still has the paths in its manifest.
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["corpus"]["source"] = "own text files: secret dir/en.txt, secret dir/de.txt"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    page = make_page([tmp_path / "run"])
+    assert "secret dir" not in page.html
+    assert "own text files: en.txt, de.txt" in page.html
+
+
 def test_every_cell_colour_can_be_read() -> None:
     rules = re.findall(
         r"background: light-dark\((.{7}), (.{7})\); color: light-dark\((.{7}), (.{7})\)",
@@ -138,6 +183,34 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     labels = [t["label"] for t in data["tokenizers"]]
     shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
+
+
+def _measured(bad: list[str], premiums: list[list[float | None]]) -> dict[str, object]:
+    names = ["English", "A", "B", "C"]
+    return {
+        "pivot": 0,
+        "languages": [{"name": name} for name in names],
+        "tokenizers": [{"label": "T1"}, {"label": "T2"}],
+        "cells": {"premium": premiums},
+        "bad": bad,
+    }
+
+
+def test_headline_figures_are_of_what_their_words_say() -> None:
+    premiums: list[list[float | None]] = [[1, 3.0, 1.5, 0.3], [1, 2.5, 1.2, 0.2]]
+    lost = headline(_measured(["0001", "0001"], premiums))
+    share = lost["figures"][1]
+    # A pays double, B does not, C is lost to UNK, English is what they are measured against.
+    assert share["number"] == "50%"
+    assert share["words"].startswith("of 2 languages pay more than double what English pays")
+    assert "can write every language, makes" not in lost["lead"]
+    assert "No tokenizer measured here can write every language." in lost["lead"]
+    assert "loses the fewest to UNK (1), makes 1 of the other 2" in lost["lead"]
+    one = headline(_measured(["0001", "0000"], premiums))
+    assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
+    assert one["figures"][1]["words"].startswith("of 3 languages")
+    nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
+    assert nothing["title"] == "No language shares a line of text with English"
 
 
 def test_segments() -> None:

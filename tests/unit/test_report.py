@@ -17,10 +17,14 @@ from polars.testing import assert_frame_equal
 
 from tokengraft.auditing.run import Audit, audit
 from tokengraft.auditing.store import Store
+from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.languages import known
+from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import UsageError
+from tokengraft.page import make_page
 from tokengraft.reporting import save_audit
 from tokengraft.reporting.choose import PAPER_ORDER, column_order, one_a_script
+from tokengraft.reporting.figures import draw
 from tokengraft.reporting.index import COLUMNS, findings
 from tokengraft.reporting.latex import colours, escape, latex
 from tokengraft.reporting.tables import Cell, Printed, markdown, matrix, printed
@@ -268,3 +272,29 @@ def test_an_audit_of_almost_nothing(tmp_path: Path) -> None:
 def test_tables_need_no_matplotlib() -> None:
     code = "import tokengraft.reporting, sys; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_language_without_a_line_in_common_is_named_as_such(tmp_path: Path) -> None:
+    whole = load_corpus("udhr").select([*LANGUAGES, "eng_Latn"])
+    english = whole.texts["eng_Latn"]
+    # Shan keeps only what English lacks; a unit is added so that it has something.
+    texts = {code: (*lines, None) for code, lines in whole.texts.items()}
+    texts["shn_Mymr"] = (*(None for _ in english), "ၵူၼ်းၵူႈၵေႃႉ")
+    corpus = ParallelCorpus("own", "own text files: a, b", (*whole.units, "last"), texts)
+    found = audit(corpus, ["o200k_base", "t5"], resamples=10, store=Store(tmp_path / "cache"))
+    paths = save_audit(found, tmp_path / "out")
+    note = "No lines in common with English, so no premium: Shan."
+    for name in ("premiums.md", "premiums.tex", "cost.md", "cost.tex", "summary.md"):
+        assert note in (tmp_path / "out" / "tables" / name).read_text(encoding="utf-8"), name
+    assert "| Shan | shn (Mymr) | — |" in (tmp_path / "out" / "tables" / "premiums.md").read_text()
+    assert "NaN" not in (tmp_path / "out" / "tables" / "premiums.csv").read_text()
+    assert note in findings(found)
+    drawn = {path.stem for path in paths if path.suffix == ".svg"}
+    assert {"premiums", "premiums_all", "apart", "speakers", "cost"} <= drawn
+    for name in ("premiums", "apart", "cost"):
+        assert draw(found, name, languages=["shn_Mymr", "hin_Deva"]) is not None
+    data = make_page([tmp_path / "out"]).data["audits"][0]
+    place = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
+    assert data["languages"][place]["n"] == 0
+    assert {row[place] for row in data["cells"]["premium"]} == {None}
+    assert "Shan" not in data["headline"]["title"]

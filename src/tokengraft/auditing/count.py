@@ -26,6 +26,7 @@ _FIELDS = ("tokens", "unks", "inside", "exact", "pretokens")
 Ints = NDArray[np.int64]
 # (tokenizer label, language, lines done, lines in all)
 OnCount = Callable[[str, str, int, int], None]
+OnOpen = Callable[[Found, Tokenizer], None]
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,13 @@ def count_corpus(
     sample_lines: int | None = SAMPLE_LINES,
     on_count: OnCount | None = None,
     engine: Engine | None = None,
+    on_open: OnOpen | None = None,
 ) -> dict[tuple[str, str], Counts]:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
 
-    A tokenizer is opened only when it has something to encode, and closed before the next. With an
-    `engine` the same cells are counted on its workers, to the same counts.
+    A tokenizer is opened only when it has something to encode, and closed before the next;
+    `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
+    same counts.
     """
     results: dict[tuple[str, str], Counts] = {}
     todo: dict[str, list[tuple[str, str]]] = {}
@@ -128,6 +131,8 @@ def count_corpus(
         if not jobs:
             continue
         tokenizer = found.open()
+        if on_open:
+            on_open(found, tokenizer)
         for code, key in jobs:
             if on_count:
                 on_count(found.label, code, done, total)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars import selectors
 
 from tokengraft.auditing.cost import PriceList
 from tokengraft.auditing.count import Counts, TextCounts
@@ -34,7 +35,8 @@ def premiums(
     `premium` = `floor` + `missing_tokens` + `missing_characters`, exactly: what the split pattern
     forces whatever the vocabulary, what longer tokens would save, and what splitting characters
     costs. `floor` is null where the tokenizer cuts nothing in advance. `utf8` is the premium of a
-    tokenizer whose tokens are bytes.
+    tokenizer whose tokens are bytes. Where a language shares no unit with the pivot, `n` is 0 and
+    every figure that compares the two is null; nothing is ever NaN.
     """
     codes = corpus.languages
     here = {code: np.array([t is not None for t in corpus.texts[code]]) for code in codes}
@@ -83,7 +85,7 @@ def premiums(
         row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
         row |= _apart(row["premium"], cell, spread, code, base[:, number])
         rows.append(row)
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
 
 
 def _apart(
@@ -109,11 +111,15 @@ def _apart(
 
 
 def summary(premium_table: pl.DataFrame) -> pl.DataFrame:
-    """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost."""
+    """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
+
+    Languages without a premium (no unit in common with the pivot) are counted apart.
+    """
     rows = []
     for (name,), cells in premium_table.group_by(["tokenizer"], maintain_order=True):
-        honest = cells.filter(~pl.col("meaningless"))
-        worst = honest.sort("premium", descending=True, nulls_last=True).head(1)
+        compared = cells.filter(pl.col("premium").is_not_null())
+        honest = compared.filter(~pl.col("meaningless"))
+        worst = honest.sort("premium", descending=True).head(1)
         rows.append(
             {
                 "tokenizer": name,
@@ -124,10 +130,11 @@ def summary(premium_table: pl.DataFrame) -> pl.DataFrame:
                 "worst_language": worst["language"][0] if worst.height else None,
                 "worst_premium": worst["premium"][0] if worst.height else None,
                 "above_2x": honest.filter(pl.col("premium") > 2).height,
-                "meaningless_cells": cells.height - honest.height,
+                "meaningless_cells": compared.height - honest.height,
+                "not_comparable": cells.height - compared.height,
             }
         )
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
 
 
 def vocabulary(tokenizers: Sequence[Found], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:
@@ -171,7 +178,7 @@ def coverage(
                     "missing": result.missing,
                 }
             )
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
 
 
 def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
@@ -194,7 +201,7 @@ def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
     for price in prices.models:
         for cell in premium_table.filter(pl.col("tokenizer") == price.tokenizer).to_dicts():
             # Money and context add up over text, so the ratio of sums is the one to use here.
-            ratio = cell["ratio_of_sums"]
+            ratio: float | None = cell["ratio_of_sums"]
             rows.append(
                 {
                     "model": price.model,
@@ -202,16 +209,25 @@ def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
                     "language": cell["language"],
                     "name": cell["name"],
                     "relative_cost": ratio,
-                    "input_usd": None if price.input is None else price.input * ratio,
-                    "output_usd": None if price.output is None else price.output * ratio,
+                    "input_usd": _scaled(price.input, ratio),
+                    "output_usd": _scaled(price.output, ratio),
                     "context": price.context,
-                    "effective_context": int(price.context / ratio),
+                    "effective_context": int(price.context / ratio) if ratio else None,
                     "meaningless": cell["meaningless"],
                     "as_of": prices.as_of,
                     "source": price.source,
                 }
             )
     return pl.DataFrame(rows, schema=schema)
+
+
+def _scaled(price: float | None, ratio: float | None) -> float | None:
+    return None if price is None or ratio is None else price * ratio
+
+
+def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
+    """NaN sorts first and is greater than anything: what is not known is null instead."""
+    return frame.with_columns(selectors.float().fill_nan(None))
 
 
 def _about(code: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the headline here), and the ratio of the sums. Both with a bootstrap interval ov
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,17 +86,20 @@ def _interval(both: Any, sentences: int, resamples: int, seed: int) -> tuple[Flo
         weights = np.bincount((rows + offsets).ravel(), minlength=rows.size)
         return both(weights.reshape(rows.shape).astype(np.float64))  # type: ignore[no-any-return]
 
-    result = stats.bootstrap(
-        (np.arange(sentences),),
-        statistic,
-        n_resamples=resamples,
-        batch=max(1, min(resamples, 2_000_000 // sentences)),
-        vectorized=True,
-        axis=-1,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
+    with warnings.catch_warnings():
+        # A cell that few sentences have may get none in a draw: then it has no interval.
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        result = stats.bootstrap(
+            (np.arange(sentences),),
+            statistic,
+            n_resamples=resamples,
+            batch=max(1, min(resamples, 2_000_000 // sentences)),
+            vectorized=True,
+            axis=-1,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
     return result.confidence_interval.low, result.confidence_interval.high
 
 

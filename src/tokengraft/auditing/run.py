@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,21 @@ from tokengraft.auditing.count import (
 )
 from tokengraft.auditing.premium import RESAMPLES, Premium
 from tokengraft.auditing.store import Store
-from tokengraft.auditing.vocabularies import Breakdown, cluster_order, compare, containment, jaccard
+from tokengraft.auditing.vocabularies import (
+    Breakdown,
+    Clean,
+    cluster_order,
+    compare,
+    containment,
+    jaccard,
+    note,
+)
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import Unavailable, UsageError
 from tokengraft.tokenizer import Found
 from tokengraft.tokenizer.catalog import find
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.entries import BUNDLED, BY_NAME
 
 if TYPE_CHECKING:
     from tokengraft.scaling.engine import Engine
@@ -97,17 +106,23 @@ class Audit:
         return frames.cost(self.premiums, self.prices)
 
     def premium(self, tokenizer: str, language: str) -> Premium:
-        """One cell of `premiums` (mean of ratios) as a value with its definition."""
+        """One cell of `premiums` (mean of ratios) as a value with its definition.
+
+        UsageError where there is no such cell, or no unit of text that both languages have.
+        """
         rows = self.premiums.filter(
             (pl.col("tokenizer") == tokenizer) & (pl.col("language") == language)
         )
         if rows.is_empty():
             raise UsageError(f"The audit has no cell {tokenizer}, {language}.")
         row = rows.row(0, named=True)
+        if row["premium"] is None:
+            raise UsageError(f"{language} and {self.pivot} have no unit of text in common.")
+        low, high = row["premium_low"], row["premium_high"]
         return Premium(
             row["premium"],
-            row["premium_low"],
-            row["premium_high"],
+            float("nan") if low is None else low,
+            float("nan") if high is None else high,
             row["n"],
             "mean of ratios",
             row["unk_share"],
@@ -130,7 +145,7 @@ class Audit:
             },
             "pivot": self.pivot,
             "tokenizers": {
-                t.name: {"label": t.label, "sha256": t.fingerprint, "from": t.where}
+                t.name: {"label": t.label, "sha256": t.fingerprint, "from": _origin(t)}
                 for t in self.tokenizers
             },
             "skipped": self.skipped,
@@ -178,9 +193,13 @@ def audit(
     found, skipped = find_all(tokenizers, search)
     opened = store or Store()
     try:
-        counts = count_corpus(corpus, found, opened, sample_lines, on_count, engine)
+        clean: Clean = {}
+        counts = count_corpus(
+            corpus, found, opened, sample_lines, on_count, engine,
+            on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
+        )  # fmt: skip
         texts = count_texts(corpus, opened)
-        breakdowns, shared, characters = compare(found, opened)
+        breakdowns, shared, characters = compare(found, opened, clean)
     finally:
         if store is None:
             opened.close()
@@ -200,14 +219,34 @@ def audit(
 
 
 def find_all(names: Iterable[str], search: Sequence[Path]) -> tuple[list[Found], dict[str, str]]:
-    """Locate tokenizers; those not on this machine go to the second value with the reason."""
+    """Locate tokenizers; those not on this machine go to the second value with the reason.
+
+    One given by its path is called by its last name, so that no table tells of the machine.
+    """
     found: list[Found] = []
     skipped: dict[str, str] = {}
     for name in dict.fromkeys(names):
         try:
-            found.append(find(name, search))
+            here = find(name, search)
+            taken = {*BY_NAME, *(other.name for other in found)}
+            found.append(
+                replace(here, name=_own_name(Path(name), taken)) if Path(name).exists() else here
+            )
         except Unavailable as reason:
             skipped[name] = str(reason)
     if not found:
         raise Unavailable("No tokenizer could be used:\n" + "\n".join(skipped.values()))
     return found, skipped
+
+
+def _own_name(path: Path, taken: Collection[str]) -> str:
+    """The path's last name, numbered where the catalog or another tokenizer has it already."""
+    last = path.resolve().name
+    names = (f"{last} ({n})" if n else last for n in count(0) if n != 1)
+    return next(name for name in names if name not in taken)
+
+
+def _origin(found: Found) -> str:
+    """Where a tokenizer came from, without the folders of this machine."""
+    fixed = found.where == "tiktoken" or found.where.startswith("bundled/")
+    return found.where if fixed else Path(found.where).resolve().name

@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from tokengraft.auditing.store import Store
-from tokengraft.tokenizer import Found
+from tokengraft.tokenizer import Found, Tokenizer
 from tokengraft.tokenizer.vocabulary import recovered_text
 
 _VERSION = "1"
@@ -41,36 +41,51 @@ def breakdown(clean: frozenset[bytes], raw_bytes: bool) -> Breakdown:
     return row
 
 
+Clean = dict[str, frozenset[bytes]]  # normalised vocabularies by fingerprint
+
+
+def note(found: Found, tokenizer: Tokenizer, store: Store, clean: Clean) -> None:
+    """Store what is known of an open tokenizer's vocabulary, and keep it in `clean`, if it is new.
+
+    Whatever `compare` then needs of it is there, and it is not opened again.
+    """
+    place = found.fingerprint
+    if place in clean or _described(store, place):
+        return
+    clean[place] = tokenizer.clean_vocabulary()
+    _put(store, _breakdown(place), breakdown(clean[place], tokenizer.raw_bytes))
+    _put(store, _single(place), "".join(sorted(tokenizer.vocabulary.characters)))
+
+
 def compare(
-    tokenizers: Sequence[Found], store: Store
+    tokenizers: Sequence[Found], store: Store, clean: Clean | None = None
 ) -> tuple[list[Breakdown], NDArray[np.int64], list[str]]:
-    """Breakdowns, the matrix of shared entries, and each tokenizer's one-token characters."""
+    """Breakdowns, the matrix of shared entries, and each tokenizer's one-token characters.
+
+    A tokenizer is opened only where the store lacks something that `clean` does not give.
+    """
+    clean = {} if clean is None else clean
     count = len(tokenizers)
     prints = [found.fingerprint for found in tokenizers]
-    rows: list[Breakdown | None] = [_get(store, f"breakdown/{_VERSION}/{p}") for p in prints]
-    characters: list[str | None] = [_get(store, f"characters/{_VERSION}/{p}") for p in prints]
     shared = np.full((count, count), -1, np.int64)
     for a, b in combinations(range(count), 2):
         known = _get(store, _pair(prints[a], prints[b]))
         shared[a, b] = shared[b, a] = -1 if known is None else known
-    needed = {a for a in range(count) if rows[a] is None or characters[a] is None}
-    needed |= {a for a in range(count) for b in range(count) if a != b and shared[a, b] < 0}
-    clean: dict[int, frozenset[bytes]] = {}
-    for a in sorted(needed):
-        tokenizer = tokenizers[a].open()
-        clean[a] = tokenizer.clean_vocabulary()
-        rows[a] = breakdown(clean[a], tokenizer.raw_bytes)
-        characters[a] = "".join(sorted(tokenizer.vocabulary.characters))
-        _put(store, f"breakdown/{_VERSION}/{prints[a]}", rows[a])
-        _put(store, f"characters/{_VERSION}/{prints[a]}", characters[a])
+    for a, found in enumerate(tokenizers):
+        paired = all(shared[a, b] >= 0 for b in range(count) if b != a)
+        if prints[a] not in clean and not (paired and _described(store, prints[a])):
+            tokenizer = found.open()
+            note(found, tokenizer, store, clean)
+            if prints[a] not in clean:
+                clean[prints[a]] = tokenizer.clean_vocabulary()
     for a, b in combinations(range(count), 2):
         if shared[a, b] < 0:
-            shared[a, b] = shared[b, a] = len(clean[a] & clean[b])
+            shared[a, b] = shared[b, a] = len(clean[prints[a]] & clean[prints[b]])
             _put(store, _pair(prints[a], prints[b]), int(shared[a, b]))
-    done = [row for row in rows if row is not None]
-    for a, row in enumerate(done):
+    rows: list[Breakdown] = [_get(store, _breakdown(p)) for p in prints]
+    for a, row in enumerate(rows):
         shared[a, a] = row["clean_vocab_size"]
-    return done, shared, [text or "" for text in characters]
+    return rows, shared, [_get(store, _single(p)) for p in prints]
 
 
 def jaccard(shared: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -92,6 +107,18 @@ def cluster_order(similarity: NDArray[np.float64]) -> list[int]:
     np.fill_diagonal(distance, 0)
     tree = linkage(squareform(distance, checks=False), "average", optimal_ordering=True)
     return [int(n) for n in leaves_list(tree)]
+
+
+def _described(store: Store, fingerprint: str) -> bool:
+    return None not in (_get(store, _breakdown(fingerprint)), _get(store, _single(fingerprint)))
+
+
+def _breakdown(fingerprint: str) -> str:
+    return f"breakdown/{_VERSION}/{fingerprint}"
+
+
+def _single(fingerprint: str) -> str:
+    return f"characters/{_VERSION}/{fingerprint}"
 
 
 def _pair(a: str, b: str) -> str:

@@ -17,6 +17,7 @@ from tokengraft.cli.console import counting, print_json, stdout, warn
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import UsageError
+from tokengraft.reporting.choose import comparable_note
 from tokengraft.tokenizer.entries import BUNDLED
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ def show(result: Audit) -> None:
         table.filter(~pl.col("meaningless"))
         .group_by("language", "name")
         .agg(pl.col("premium").median().alias("median"))
+        .drop_nulls("median")
         .sort("median", descending=True)
     )
     cells = {(r["language"], r["tokenizer"]): r for r in table.to_dicts()}
@@ -218,6 +220,8 @@ def show(result: Audit) -> None:
     stdout.print(shown)
     if worst.height > SHOWN:
         stdout.print(f"… and {worst.height - SHOWN} more languages (--out or --json gives all).")
+    if missing := comparable_note(result):
+        stdout.print(missing, markup=False)
     for row in result.summary.to_dicts():
         lost = row["meaningless_cells"]
         unk = f", {lost} languages lost to UNK" if lost else ""
@@ -227,7 +231,7 @@ def show(result: Audit) -> None:
         stdout.print(
             f"[bold]{row['label']}[/bold]: worst {row['worst_language']} {row['worst_premium']:.2f}"
             f", median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
-            f"{row['above_2x']} of {row['languages']} above 2×{unk}"
+            f"{row['above_2x']} of {row['languages'] - row['not_comparable']} above 2×{unk}"
         )
 
 

@@ -39,6 +39,11 @@ class Bundle:
     _read: Callable[[str], bytes]
     _single: bool = False
 
+    @property
+    def title(self) -> str:
+        """Its own name: what results say of where they come from, never a path of this machine."""
+        return Path(self.where).resolve().name
+
     def read(self, name: str) -> bytes:
         """The bytes of one of `names`."""
         return self._read(name)

@@ -65,7 +65,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
             texts[code] += (None,) * length
         units += [f"{part}.{number}" for number in range(1, length + 1)]
     name, title = ("flores+", "FLORES+") if plus else ("flores200", "FLORES-200")
-    source = f"{title}, {' + '.join(splits)}, from {bundle.where}"
+    source = f"{title}, {' + '.join(splits)}, from {bundle.title}"
     return ParallelCorpus(name, source, tuple(units), texts)
 
 

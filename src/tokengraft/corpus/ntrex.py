@@ -62,7 +62,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
     for code in chosen:
         place = bundle.place(files[code])
         texts[code] = (place, read_lines(bundle.read(files[code]), place))
-    return align("ntrex128", f"NTREX-128, from {bundle.where}", texts)
+    return align("ntrex128", f"NTREX-128, from {bundle.title}", texts)
 
 
 def code_of(label: str, where: str) -> str:

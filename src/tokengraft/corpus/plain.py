@@ -41,7 +41,7 @@ def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
         except OSError as error:
             raise CorpusError(f"{file} cannot be read: {error.strerror or error}.") from None
         texts[code] = (str(file), read_lines(data, str(file)))
-    source = f"own text files: {', '.join(str(file) for file in files.values())}"
+    source = f"own text files: {', '.join(file.name for file in files.values())}"
     return align(name, source, texts)
 
 
@@ -63,7 +63,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
     for code in choose(languages, files, bundle.where):
         place = bundle.place(files[code])
         texts[code] = (place, read_lines(bundle.read(files[code]), place))
-    return align(Path(bundle.where).stem, f"text files from {bundle.where}", texts)
+    return align(Path(bundle.title).stem, f"text files from {bundle.title}", texts)
 
 
 def _files(bundle: Bundle) -> list[str]:

@@ -57,14 +57,14 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
             return _wide(table, bundle, split, languages)
         plus = plus or "iso_15924" in table.columns
         _collect(table, long)
-    name, title = ("flores+", "FLORES+") if plus else (Path(bundle.where).stem, "table")
+    name, title = ("flores+", "FLORES+") if plus else (Path(bundle.title).stem, "table")
     texts = _named(long.values())
     # The fullest language first: its order is the units' order, others only add to it.
     fullest = sorted(texts.values(), key=lambda entries: -len(entries))
     units = list(dict.fromkeys(unit for entries in fullest for unit in entries))
     if all(unit.isdecimal() for _, unit in units):
         units.sort(key=lambda unit: int(unit[1]))
-    return _build(texts, units, split, languages, name=name, title=title, where=bundle.where)
+    return _build(texts, units, split, languages, name=name, title=title, bundle=bundle)
 
 
 def _files(bundle: Bundle) -> list[str]:
@@ -130,8 +130,9 @@ def _build(
     *,
     name: str,
     title: str,
-    where: str,
+    bundle: Bundle,
 ) -> ParallelCorpus:
+    where = bundle.where
     splits = choose_splits(split, (part for part, _ in units if part), where) or [""]
     units = [unit for part in splits for unit in units if unit[0] == part]
     chosen = {
@@ -146,7 +147,7 @@ def _build(
     labels = tuple(f"{part}.{unit}" if part else unit for part, unit in units)
     parts = f", {' + '.join(splits)}" if splits != [""] else ""
     kept = {code: entries for code, entries in chosen.items() if any(entries)}
-    return ParallelCorpus(name, f"{title}{parts}, from {where}", labels, kept)
+    return ParallelCorpus(name, f"{title}{parts}, from {bundle.title}", labels, kept)
 
 
 def _wide(
@@ -167,6 +168,6 @@ def _wide(
         code: dict(zip(units, table.texts(code), strict=True))
         for code in choose(languages, codes, bundle.where)
     }
-    name = Path(bundle.where).stem
+    name = Path(bundle.title).stem
     named = None if languages is None else list(texts)
-    return _build(texts, units, split, named, name=name, title="table", where=bundle.where)
+    return _build(texts, units, split, named, name=name, title="table", bundle=bundle)

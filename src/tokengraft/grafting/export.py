@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,34 +120,33 @@ def export_into(
         raise TokengraftError(
             f"the model needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free: nothing written"
         )
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        try:
-            changed = {table.file for table in layout.tables}
-            jobs = [
-                pool.submit(copy_file, shard.path, folder / shard.path.name)
-                for shard in checkpoint.shards
-                if shard.path.name not in changed
-            ]
-            # The rest is worked out while whole files are being copied.
-            patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
-            jobs += [
-                pool.submit(_write_shard, shard, patches, folder / shard.path.name)
-                for shard in checkpoint.shards
-                if shard.path.name in changed
-            ]
-            side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred)
-            _write_index(checkpoint, layout, after, folder)
-            for job in jobs:
-                job.result()
-        except OSError as error:
-            pool.shutdown(cancel_futures=True)
-            raise TokengraftError(
-                f"the model could not be written: {error.strerror or error}. "
-                f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
-            ) from error
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        changed = {table.file for table in layout.tables}
+        jobs = [
+            pool.submit(copy_file, shard.path, folder / shard.path.name)
+            for shard in checkpoint.shards
+            if shard.path.name not in changed
+        ]
+        # The rest is worked out while whole files are being copied.
+        patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
+        jobs += [
+            pool.submit(_write_shard, shard, patches, folder / shard.path.name)
+            for shard in checkpoint.shards
+            if shard.path.name in changed
+        ]
+        side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred)
+        _write_index(checkpoint, layout, after, folder)
+        for job in as_completed(jobs):
+            job.result()
+    except OSError as error:
+        raise TokengraftError(
+            f"the model could not be written: {error.strerror or error}. "
+            f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
+        ) from error
+    finally:
+        # On a failure some files may not have begun: they never do. Those that have are awaited.
+        pool.shutdown(cancel_futures=True)
     files = tuple(sorted(path.name for path in folder.iterdir()))
     return Written(
         new, layout.rows, after, layout.width, layout.input.dtype, layout.tied, barred, files

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -14,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.files import sha256, sha256_file, write_json
+from tokengraft.grafting.errors import ModelError
 from tokengraft.grafting.export import Written
+from tokengraft.grafting.policy import POLICIES
 from tokengraft.grafting.side_files import MANIFEST
+from tokengraft.grafting.weights import read_json
 from tokengraft.planning.types import Plan
 
 SCHEMA = 1
+_SHORT = re.compile(r"(-[A-Za-z])([/~.].+)", re.DOTALL)  # an option with its value
 _PACKAGES = ("tokengraft", "numpy", "tokenizers", "safetensors", "torch", "transformers")
 
 
@@ -70,6 +76,39 @@ def write_manifest(
     return write_json(folder / MANIFEST, value)
 
 
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The folder's manifest, None where it has none; ModelError where it is damaged."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    value = read_json(folder / MANIFEST)
+    output, hashes = value.get("output"), value.get("files")
+    if value.get("schema") != SCHEMA:
+        raise ModelError(f"{MANIFEST} has schema {value.get('schema')!r}, this reads {SCHEMA}")
+    sound = (
+        isinstance(output, dict)
+        and output.get("policy") in POLICIES
+        and isinstance(output.get("bias"), int | float)
+        and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))
+        and len(output["new"]) == 2
+        and len(output["first_parts"]) == len(range(*output["new"]))
+    )
+    if not sound:
+        raise ModelError(f"{MANIFEST} does not say what the new tokens may do: output is damaged")
+    if not isinstance(hashes, dict) or not hashes:
+        raise ModelError(f"{MANIFEST} names no files")
+    if not all(_words(value.get(key)) for key in ("languages", "examples")):
+        raise ModelError(f"{MANIFEST} is damaged: languages or examples are no lists of words")
+    return value
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int for one in value)
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
 def plan_hash(plan: Plan) -> str:
     """sha256 of a plan's values, whatever the spacing of its file."""
     text = json.dumps(plan.to_json(), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -88,21 +127,24 @@ def versions() -> dict[str, str]:
 
 
 def shown_command(command: Sequence[str]) -> str:
-    """The command as it was typed, with absolute paths cut to what does not tell of the machine.
+    """The command as it was typed, with paths cut to what does not tell of the machine.
 
-    A path below the working folder becomes relative, any other keeps its last name.
+    A path below the working folder becomes relative, any other keeps its last name; so do the
+    paths in `--option=PATH`, `code=PATH` and `-oPATH`.
     """
     return " ".join(shlex.quote(_shown(word)) for word in command)
 
 
 def _shown(word: str) -> str:
-    option, sign, value = word.partition("=")
-    if sign and option.startswith("--"):
-        return f"{option}={_shown(value)}"
-    path = Path(word).expanduser()
-    if not path.is_absolute():
-        return word
-    try:
-        return path.relative_to(Path.cwd()).as_posix()
-    except ValueError:
+    path = Path(os.path.expanduser(word.removeprefix("file://")))  # noqa: PTH111 - never raises
+    if path.is_absolute() or word.startswith(("~", "file:")):
+        inside = path.is_relative_to(Path.cwd())
+        return path.relative_to(Path.cwd()).as_posix() if inside else path.name
+    if word.startswith(".."):
         return path.name
+    option, sign, value = word.partition("=")
+    if sign:
+        return f"{option}={_shown(value)}"
+    if match := _SHORT.fullmatch(word):
+        return match[1] + _shown(match[2])
+    return word

@@ -19,7 +19,7 @@ from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.errors import GraftError
 from tokengraft.grafting.export import Written, export_into
-from tokengraft.grafting.manifest import write_manifest
+from tokengraft.grafting.manifest import read_manifest, write_manifest
 from tokengraft.grafting.resolve import resolve
 from tokengraft.grafting.side_files import MANIFEST
 from tokengraft.grafting.tokenizer_files import base_tokenizer
@@ -138,18 +138,16 @@ def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
     For winner-takes-all the pooling processor, with the folder's bias or another; for the other
     policies an empty list, since the folder's generation config already does it all.
     """
-    from tokengraft.grafting.weights import read_json
-
     try:
         from transformers import LogitsProcessorList
 
         from tokengraft.grafting.processor import WinnerTakesAll
     except ImportError:
         raise MissingExtra("A logits processor", "model") from None
-    path = Path(folder) / MANIFEST
-    if not path.is_file():
+    manifest = read_manifest(Path(folder))
+    if manifest is None:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is no grafted model")
-    output = read_json(path)["output"]
+    output = manifest["output"]
     processors = LogitsProcessorList()
     if output["policy"] == "winner-takes-all":
         chosen = output["bias"] if bias is None else bias

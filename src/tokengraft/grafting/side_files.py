@@ -43,6 +43,20 @@ def write(
     _tokenizer(model_dir, folder, config, base, tokenizer)
 
 
+def carried(model_dir: Path) -> list[str]:
+    """Names of the base's small files that a graft copies as they are, or rewrites."""
+    names = []
+    for path in sorted(model_dir.iterdir()):
+        if path.suffix in _CARRIED and not _left(path.name) and path.is_file():
+            if path.stat().st_size <= _SMALL:
+                names.append(path.name)
+        elif path.name == TEMPLATES and path.is_dir():
+            inner = sorted(p.relative_to(model_dir) for p in path.rglob("*") if p.is_file())
+            hidden = [p for p in inner if any(part.startswith(".") for part in p.parts)]
+            names += [p.as_posix() for p in inner if p.suffix != ".py" and p not in hidden]
+    return names
+
+
 def _left(name: str) -> bool:
     return (
         name in (CARD, MANIFEST, "tokenizer.json")
@@ -53,13 +67,9 @@ def _left(name: str) -> bool:
 
 
 def _carry(model_dir: Path, folder: Path) -> None:
-    for path in sorted(model_dir.iterdir()):
-        carried = path.suffix in _CARRIED and not _left(path.name)
-        if carried and path.is_file():
-            if path.stat().st_size <= _SMALL:
-                shutil.copyfile(path, folder / path.name)
-        elif path.name == TEMPLATES and path.is_dir():
-            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns(".*", "*.py"))
+    for name in carried(model_dir):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(model_dir / name, folder / name)
 
 
 def _grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,10 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.corpus import udhr
-from tokengraft.errors import MissingExtra
-from tokengraft.files import sha256_file
-from tokengraft.grafting import side_files, verify_load, verify_tensors, verify_tokens
-from tokengraft.grafting.layout import Layout, find_layout, is_tied, refuse_code, text_config
+from tokengraft.errors import MissingExtra, TokengraftError
+from tokengraft.grafting import (
+    side_files,
+    verify_files,
+    verify_load,
+    verify_tensors,
+    verify_tokens,
+)
+from tokengraft.grafting.errors import ModelError
+from tokengraft.grafting.layout import Layout, find_layout, refuse_code
+from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.grafting.tokenizer_files import TOKENIZER, base_tokenizer
 from tokengraft.grafting.weights import Checkpoint, read_checkpoint, read_json
@@ -51,10 +59,13 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     """Check `folder` against the `base` model it was grafted from.
 
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
-    output policy and the manifest's hashes where there is a manifest. `texts` are lines to check
-    on (the planning text is best); without them the bundled UDHR is used in the planned languages
-    and a few others. A folder that cannot be read at all raises ModelError.
+    output policy, and the manifest where there is one. `texts` are lines to check on (the planning
+    text is best); without them the bundled UDHR is used in the planned languages and a few others.
+    Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
+    there is no such folder or the base cannot be read.
     """
+    if not folder.is_dir():
+        raise ModelError(f"no folder {folder}")
     return _Verification(folder, base, texts).report()
 
 
@@ -68,23 +79,45 @@ def check_lines(languages: Iterable[str]) -> list[str]:
 
 
 class _Verification:
+    """The parts of the folder are read when a check first needs them, so each fails alone."""
+
     def __init__(self, folder: Path, base: Path, texts: Iterable[str] | None) -> None:
         self.folder, self.base = folder, base
-        path = folder / side_files.MANIFEST
-        self.manifest: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        self.texts = None if texts is None else list(texts)
         self.old_config = read_json(base / side_files.CONFIG)
-        self.config = read_json(folder / side_files.CONFIG)
         self.old: Checkpoint = read_checkpoint(base)
         self.layout: Layout = find_layout(self.old_config, self.old)
-        self.checkpoint = read_checkpoint(folder)
-        self.pair = verify_tokens.Pair(base_tokenizer(base), read_json(folder / TOKENIZER))
-        self.new = range(first_free_id(self.pair.base), first_free_id(self.pair.new))
-        lines = check_lines(self.manifest.get("languages") or ()) if texts is None else list(texts)
+        self.old_tokenizer = base_tokenizer(base)
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        return read_checkpoint(self.folder)
+
+    @functools.cached_property
+    def pair(self) -> verify_tokens.Pair:
+        return verify_tokens.Pair(self.old_tokenizer, read_json(self.folder / TOKENIZER))
+
+    @functools.cached_property
+    def new(self) -> range:
+        return range(first_free_id(self.pair.base), first_free_id(self.pair.new))
+
+    @functools.cached_property
+    def encoded(self) -> verify_tokens.Encoded:
+        said: Mapping[str, Any] = {}
+        with contextlib.suppress(ModelError):  # its own check tells of a damaged manifest
+            said = read_manifest(self.folder) or {}
+        lines = check_lines(said.get("languages", ())) if self.texts is None else self.texts
         # Words that emitted the new tokens when they were planned; the proof is still made here.
-        examples = [text for text in self.manifest.get("examples") or () if isinstance(text, str)]
-        self.encoded = self.pair.encode([*lines, *examples])
+        return self.pair.encode([*lines, *said.get("examples", ())])
+
+    @functools.cached_property
+    def rows(self) -> int:
         table = self.checkpoint.tensors.get(self.layout.input.name)
-        self.rows = table.shape[0] if table else 0
+        return table.shape[0] if table and table.shape else 0
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        return verify_load.load_tokenizer(self.folder)
 
     def report(self) -> Report:
         steps: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
@@ -94,13 +127,15 @@ class _Verification:
             ("no dead rows", self._dead),
             ("preserved", self._preserved),
             ("loads", self._loads),
+            ("output policy", self._output),
         ]
-        if self.manifest:
-            steps += [("output policy", self._output), ("manifest", self._hashes)]
-        return Report(tuple(Check(name, *step()) for name, step in steps))
+        if (self.folder / side_files.MANIFEST).is_file():
+            steps.append(("manifest", self._manifest))
+        return Report(tuple(_checked(name, step) for name, step in steps))
 
     def _weights(self) -> tuple[bool, str]:
-        found = verify_tensors.other_weights(self.old, self.checkpoint, self.layout, self.new.start)
+        first = first_free_id(self.old_tokenizer)
+        found = verify_tensors.other_weights(self.old, self.checkpoint, self.layout, first)
         count = len(self.old.tensors)
         return found is None, found or f"{count} tensors, every old row and byte the same"
 
@@ -117,6 +152,8 @@ class _Verification:
         dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
         if dead:
             return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
+        if found := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
+            return False, found
         seen = {i for ids in self.encoded.new for i in ids if i in self.new}
         left = verify_tokens.unproven(self.pair, self.new, self.encoded.lines, seen)
         if left:
@@ -131,28 +168,23 @@ class _Verification:
         )
 
     def _preserved(self) -> tuple[bool, str]:
-        found = self._config_difference() or self._table_difference() or self._file_difference()
+        config = read_json(self.folder / side_files.CONFIG)
+        weights = [shard.path.name for shard in self.checkpoint.shards]
+        tokenizers = self.pair.base, self.pair.new
+        found = (
+            verify_files.config_difference(self.old_config, config, self.layout, self.rows)
+            or self._table_difference()
+            or verify_files.generation_difference(self.base, self.folder)
+            or verify_files.tokenizer_difference(*tokenizers, self.new)
+            or verify_files.settings_difference(self.base, self.folder, *tokenizers)
+            or self._trait_difference()
+            or verify_files.strange_file(self.base, self.folder, weights)
+        )
         if found:
             return False, found
         spare = max(0, self.layout.rows - self.new.stop)
         kind = "tied" if self.layout.tied else "untied"
         return True, f"{kind}, {self.layout.rows} rows to {self.rows}, {spare} padding rows kept"
-
-    def _config_difference(self) -> str | None:
-        refuse = {"vocab_size", "text_config"}
-        old = {k: v for k, v in self.old_config.items() if k not in refuse}
-        new = {k: v for k, v in self.config.items() if k not in refuse}
-        inner_old, inner_new = dict(text_config(self.old_config)), dict(text_config(self.config))
-        said = inner_new.pop("vocab_size", self.config.get("vocab_size"))
-        inner_old.pop("vocab_size", None)
-        has_head = self.layout.head is not None
-        if is_tied(self.config, has_head) != self.layout.tied:
-            return "the tables are tied otherwise than the base's"
-        if found := verify_load.first_difference(old, new):
-            return f"config.json: {found}"
-        if self.config.get("text_config") and inner_old != inner_new:
-            return f"config.json: {verify_load.first_difference(inner_old, inner_new)}"
-        return None if said == self.rows else f"vocab_size is {said} for {self.rows} rows"
 
     def _table_difference(self) -> str | None:
         tensors = self.checkpoint.tensors
@@ -170,89 +202,89 @@ class _Verification:
                 return f"padding row {row} of {table.name} differs"
         return None
 
-    def _file_difference(self) -> str | None:
-        ignored = {"suppress_tokens", "renormalize_logits", "_from_model_config"}
-        old, new = (_json(d / side_files.GENERATION) for d in (self.base, self.folder))
-        if old:
-            kept = [{k: v for k, v in one.items() if k not in ignored} for one in (old, new)]
-            if found := verify_load.first_difference(*kept):
-                return f"{side_files.GENERATION}: {found}"
-        for name in ("chat_template.jinja", "chat_template.json", "special_tokens_map.json"):
-            texts = [(d / name).read_bytes() if (d / name).is_file() else None
-                     for d in (self.base, self.folder)]  # fmt: skip
-            if texts[0] != texts[1]:
-                return f"{name} is not the base's"
-        names = ("chat_template", "bos_token", "eos_token", "added_tokens_decoder", "add_bos_token")
-        before, after = (_json(d / TOKENIZER_CONFIG) for d in (self.base, self.folder))
-        said = [{k: one.get(k) for k in names if k in before} for one in (before, after)]
-        if found := verify_load.first_difference(*said):
-            return f"{TOKENIZER_CONFIG}: {found}"
+    def _trait_difference(self) -> str | None:
         try:
             base = verify_load.load_tokenizer(self.base)
         except MissingExtra:
             raise
         except Exception:
             return None  # some bases load only with their slow tokenizer; their files were compared
-        had, has = (verify_load.tokenizer_traits(t) for t in (base, self._tokenizer))
+        had, has = (verify_load.tokenizer_traits(t) for t in (base, self.tokenizer))
         # A class's default tokens are written out; one transformers had them, another had not.
         had = {name: value for name, value in had.items() if value is not None}
-        return verify_load.first_difference(had, {name: has[name] for name in had})
-
-    @functools.cached_property
-    def _tokenizer(self) -> Any:
-        return verify_load.load_tokenizer(self.folder)
+        return verify_files.first_difference(had, {name: has[name] for name in had})
 
     def _loads(self) -> tuple[bool, str]:
         whole = verify_load.fits_memory(self.checkpoint.size)
-        try:
-            refuse_code(self.config, side_files.CONFIG)
-            refuse_code(_json(self.folder / TOKENIZER_CONFIG), TOKENIZER_CONFIG)
-            tokenizer = self._tokenizer
-            if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
-                return False, found
-            ids = [self.new.start, *self.new[-1:], 0]
-            if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
-                return False, found
-        except MissingExtra:
-            raise
-        except Exception as error:  # whatever keeps it from loading is the finding
-            return False, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        for name in (side_files.CONFIG, TOKENIZER_CONFIG):
+            refuse_code(verify_files.read_if_there(self.folder / name), name)
+        tokenizer = self.tokenizer
+        if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
+            return False, found
+        ids = [self.new.start, *self.new[-1:], 0]
+        if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
+            return False, found
         import transformers
 
         how = "" if whole else " (frame only: the weights exceed the free memory)"
         return True, f"transformers {transformers.__version__}, no remote code{how}"
 
     def _output(self) -> tuple[bool, str]:
-        policy = self.manifest["output"]["policy"]
-        barred = set(self.manifest["output"]["barred"])
-        said = set(_json(self.folder / side_files.GENERATION).get("suppress_tokens") or ())
-        if policy == "input-only":
-            barred |= set(self.new)
-        if missing := sorted(barred - said):
+        """What generation bars is what the policy says, as far as that is known."""
+        manifest = read_manifest(self.folder)
+        own, said = (
+            set(verify_files.read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())
+            for d in (self.base, self.folder)
+        )
+        least = {*own, *range(self.layout.rows, self.new.start)}
+        barred = said & set(self.new)
+        if manifest is not None:
+            output = manifest["output"]
+            policy, wanted = output["policy"], least | set(output["barred"])
+            if range(*output["new"]) != self.new:
+                return False, f"the manifest's new ids are {output['new']}, not {self.new}"
+            if policy == "input-only":
+                wanted |= set(self.new)
+        elif 0 < len(barred) < len(self.new):
+            return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
+        else:
+            policy, wanted = ("input-only" if barred else "unknown"), said | least
+        if missing := sorted(wanted - said):
             return False, f"generation config does not bar {len(missing)} ids, first {missing[0]}"
+        if extra := sorted(said - wanted):
+            return False, f"generation config bars {len(extra)} ids too many, first {extra[0]}"
+        if policy == "unknown":
+            return True, (
+                f"not checked: without {side_files.MANIFEST} the policy is unknown; "
+                "as it stands, generation may emit the new tokens"
+            )
+        guess = "" if manifest else f" (taken from what is barred: no {side_files.MANIFEST})"
         if policy != "input-only" or not verify_load.fits_memory(2 * self.checkpoint.size):
-            return True, f"{policy}: {len(said)} ids barred from generation"
-        try:
-            tokenizer = self._tokenizer
-            # The base may emit its spare rows, which new tokens have taken over.
-            spare = [i for i in said if i < self.layout.rows]
-            outputs = [
-                verify_load.greedy(self.base, tokenizer, spare),
-                verify_load.greedy(self.folder, tokenizer),
-            ]
-        except Exception as error:
-            return False, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-        if outputs[0] != outputs[1]:
-            return False, f"greedy English gives ids {outputs[1][:12]}, the base {outputs[0][:12]}"
-        return True, "input-only: greedy English output equals the base's"
+            return True, f"{policy}{guess}: {len(said)} ids barred from generation"
+        # The base may emit its spare rows, which new tokens have taken over.
+        spare = [i for i in said if i < self.layout.rows]
+        before = verify_load.greedy(self.base, self.tokenizer, spare)
+        after = verify_load.greedy(self.folder, self.tokenizer)
+        if before != after:
+            return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
+        return True, f"input-only{guess}: greedy English output equals the base's"
 
-    def _hashes(self) -> tuple[bool, str]:
-        files: Mapping[str, str] = self.manifest["files"]
-        for name, expected in files.items():
-            path = self.folder / name
-            if not path.is_file() or sha256_file(path) != expected:
-                return False, f"{name} is not the file that was written"
-        return True, f"{len(files)} files as written"
+    def _manifest(self) -> tuple[bool, str]:
+        manifest = read_manifest(self.folder) or {}
+        return verify_files.hash_difference(self.folder, manifest["files"])
+
+
+def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
+    """The step's outcome; whatever keeps it from one is the finding."""
+    try:
+        return Check(name, *step())
+    except MissingExtra:
+        raise
+    except TokengraftError as error:
+        return Check(name, False, str(error))
+    except Exception as error:
+        said = next(iter(str(error).splitlines()), "")[:200]
+        return Check(name, False, f"{type(error).__name__}: {said}")
 
 
 def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
@@ -261,7 +293,3 @@ def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
         vocab = {piece: number for number, (piece, _) in enumerate(vocab)}
     added = {t["content"]: t["id"] for t in tokenizer.get("added_tokens") or ()}
     return {**vocab, **added}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}

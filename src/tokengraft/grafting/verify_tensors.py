@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengraft.grafting.layout import Layout
 from tokengraft.grafting.weights import Checkpoint, Tensor
+
+#: How many times the longest old row a new one may be long.
+OUTSIZED = 10
+_CHUNK = 1 << 22  # bytes of a table read at a time
 
 
 def other_weights(base: Checkpoint, new: Checkpoint, layout: Layout, first: int) -> str | None:
@@ -23,7 +28,9 @@ def other_weights(base: Checkpoint, new: Checkpoint, layout: Layout, first: int)
         if old.dtype != copy.dtype or old.shape[1:] != copy.shape[1:]:
             return f"{name} is {copy.dtype}{list(copy.shape)}, was {old.dtype}{list(old.shape)}"
         if name in tables:
-            rows = min(first, old.shape[0], copy.shape[0])
+            if copy.shape[0] < old.shape[0]:
+                return f"{name} has {copy.shape[0]} rows, had {old.shape[0]}"
+            rows = min(first, old.shape[0])
             if (row := different_row(base, old, new, copy, 0, rows)) is not None:
                 return f"old row {row} of {name} differs"
         elif old.shape != copy.shape:
@@ -53,12 +60,48 @@ def different_row(
 
 
 def dead_rows(new: Checkpoint, layout: Layout, ids: range) -> list[int]:
-    """New ids whose input row is not finite or all zero."""
-    table = new.tensors[layout.input.name]
-    rows = new.rows(table, ids.start, min(ids.stop, table.shape[0]))
-    bad = ~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)
-    short = range(max(ids.start, table.shape[0]), ids.stop)
-    return [ids.start + int(i) for i in np.flatnonzero(bad)] + list(short)
+    """New ids whose input row is missing, not finite or all zero."""
+    table = new.tensors.get(layout.input.name)
+    rows = table.shape[0] if table and table.shape else 0
+    there = range(ids.start, max(ids.start, min(ids.stop, rows)))
+    bad: list[int] = []
+    if table and there:
+        norms = _norms(new, table, there)
+        bad = [there[int(i)] for i in np.flatnonzero(~np.isfinite(norms) | (norms == 0))]
+    return bad + list(range(there.stop, ids.stop))
+
+
+def outsized_row(base: Checkpoint, new: Checkpoint, layout: Layout, ids: range) -> str | None:
+    """A new row, of input or head, too long to have come from the old ones, or None.
+
+    Every method of ours blends or predicts old rows: its rows are about as long as those.
+    """
+    for old in (layout.input, layout.head):
+        table = new.tensors.get(old.name) if old else None
+        if old is None or table is None or table.shape[0] < ids.stop:
+            continue  # other checks say so
+        lengths = _norms(base, old, range(min(ids.start, old.shape[0])))
+        most = float(lengths[np.isfinite(lengths)].max(initial=0.0))
+        norms = _norms(new, table, ids)
+        wrong = np.flatnonzero(~(norms <= OUTSIZED * most))
+        if most and len(wrong):
+            first = int(wrong[0])
+            return (
+                f"{len(wrong)} new rows of {old.name} are over {OUTSIZED} times as long as the "
+                f"longest old one ({most:.3g}), first id {ids[first]}: {norms[first]:.3g}"
+            )
+    return None
+
+
+def _norms(checkpoint: Checkpoint, table: Tensor, ids: range) -> NDArray[np.float64]:
+    """Lengths of these rows, a few megabytes at a time."""
+    step = max(1, _CHUNK // max(1, table.row_bytes))
+    squares = np.empty(len(ids))
+    for first in range(ids.start, ids.stop, step):
+        block = checkpoint.rows(table, first, min(ids.stop, first + step))
+        at = first - ids.start
+        squares[at : at + len(block)] = np.square(block, dtype=np.float64).sum(axis=1)
+    return np.sqrt(squares)
 
 
 def _pairs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokengraft.planning.symbols import borders, piece_reader
+from tokengraft.errors import TokenizerError
+from tokengraft.planning.symbols import borders, completions, piece_reader
 from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
 
@@ -175,7 +175,7 @@ class _Characters:
             ends = [""]
             if tail < len(piece):
                 known = self._by_start[piece[tail:]]
-                ends = [*known, *itertools.islice(_completions(piece[tail:]), 256)]
+                ends = [*known, *itertools.islice(completions(piece[tail:]), 256)]
             middle = piece[head:tail].decode("utf-8", "replace")
         cores = [start + middle + end for start in starts for end in ends]
         for before in ("", " ", "\n"):
@@ -190,22 +190,11 @@ class _Characters:
         return [c for c in self.all if piece in c.encode("utf-8", "ignore")]
 
 
-def _completions(lead: bytes) -> Iterator[str]:
-    """Every assigned character whose UTF-8 begins with `lead`, in order."""
-    size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
-    missing = size - len(lead)
-    for number in range(64**missing):
-        rest = bytes(0x80 | number >> 6 * (missing - 1 - i) & 63 for i in range(missing))
-        try:
-            character = (lead + rest).decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        if unicodedata.category(character) not in ("Cn", "Cs"):
-            yield character
-
-
 def _pipeline(tokenizer: dict[str, Any]) -> Tokenizer:
-    pipeline = Tokenizer.from_str(json.dumps(tokenizer))
+    try:
+        pipeline = Tokenizer.from_str(json.dumps(tokenizer))
+    except Exception as error:  # the library raises nothing narrower
+        raise TokenizerError(f"tokenizer.json cannot be used: {error}") from error
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline

@@ -71,7 +71,7 @@ class Shard:
         with self.path.open("rb") as file:
             file.seek(self.start + begin)
             left = end - begin
-            while left:
+            while left > 0:
                 block = file.read(min(BLOCK, left))
                 if not block:
                     raise ModelError(f"{self.path.name} became shorter while it was read")

@@ -13,7 +13,7 @@ from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.corpus.languages import language, well_formed
 from tokengraft.errors import TokengraftError
 from tokengraft.page.collect import AUDIT, table_path
-from tokengraft.page.shown import digits, without_paths
+from tokengraft.page.shown import digits, last_name, without_paths
 from tokengraft.reporting.choose import readers, script_group
 from tokengraft.tokenizer.entries import BY_NAME
 
@@ -74,11 +74,11 @@ def audit_data(folder: Path) -> dict[str, Any]:
         "perCharacter": grid.numbers("tokens_per_character"),
         "utf8": [digits(by_code[code]["utf8"]) for code in codes],
         "coverage": _coverage(folder, names, codes),
-        "vocabulary": _rows(folder, "vocabulary", labels),
+        "vocabulary": _rows(folder, "vocabulary"),
         "jaccard": _square(folder, "jaccard"),
         "containment": _square(folder, "containment"),
         "cost": _cost(folder, names, manifest["pivot"]),
-        "manifest": without_paths(manifest),
+        "manifest": without_paths(_private(manifest)),
     }
 
 
@@ -162,6 +162,16 @@ def _tokenizer(name: str, label: str) -> dict[str, Any]:
     return shown
 
 
+def _private(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without the folders of own text files, which older runs name."""
+    corpus = manifest["corpus"]
+    lead, mark, files = str(corpus.get("source", "")).partition("own text files: ")
+    if lead or not mark:
+        return manifest
+    names = ", ".join(map(last_name, files.split(", ")))
+    return {**manifest, "corpus": {**corpus, "source": mark + names}}
+
+
 def _credit(manifest: dict[str, Any]) -> str:
     source = str(manifest["corpus"].get("source", ""))
     if not source or source.startswith("own text files"):
@@ -182,7 +192,7 @@ def _coverage(folder: Path, names: Sequence[str], codes: Sequence[str]) -> dict[
     }
 
 
-def _rows(folder: Path, name: str, labels: dict[Any, Any]) -> list[dict[str, Any]]:
+def _rows(folder: Path, name: str) -> list[dict[str, Any]]:
     frame = read_table(folder, name)
     return [] if frame is None else [without_paths(row) for row in frame.to_dicts()]
 

@@ -14,7 +14,13 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     cells = _honest(audit)
     pivot = audit["languages"][audit["pivot"]]["name"]
     if not cells:
-        return {"title": f"Every language but {pivot} is lost to UNK", "lead": "", "figures": []}
+        spoilt = any("1" in row for row in audit["bad"])
+        title = (
+            f"Every language but {pivot} is lost to UNK"
+            if spoilt
+            else f"No language shares a line of text with {pivot}"
+        )
+        return {"title": title, "lead": "", "figures": []}
     value, tokenizer, language = max(cells)
     worst = audit["languages"][language]["name"]
     label = audit["tokenizers"][tokenizer]["label"]
@@ -22,7 +28,7 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": f"The same words cost {_times(value)} as many tokens in {worst} as in {pivot}",
         "lead": _lead(audit, cells, label, fair, pivot),
-        "figures": _figures(audit, cells, fair),
+        "figures": _figures(audit, cells, fair, pivot),
         "worst": language,
         "tokenizer": tokenizer,
     }
@@ -36,18 +42,26 @@ def _lead(
         f"That is {label}’s count, and tokens are what models charge for and what fills their "
         f"memory. "
     )
-    if len(audit["tokenizers"]) > 1:
-        name = audit["tokenizers"][fair]["label"]
+    name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
+    if len(audit["tokenizers"]) > 1 and not lost:
         text += (
             f"Even {name}, the fairest of the tokenizers measured here that can write every "
             f"language, makes {above} of {total} languages pay more than double what {pivot} pays."
+        )
+    elif len(audit["tokenizers"]) > 1:
+        text += (
+            f"No tokenizer measured here can write every language. Even {name}, which loses the "
+            f"fewest to UNK ({lost}), makes {above} of the other {total} pay more than double what "
+            f"{pivot} pays."
         )
     else:
         text += f"It makes {above} of {total} languages pay more than double what {pivot} pays."
     return text
 
 
-def _figures(audit: Mapping[str, Any], cells: Sequence[Cell], fair: int) -> list[dict[str, str]]:
+def _figures(
+    audit: Mapping[str, Any], cells: Sequence[Cell], fair: int, pivot: str
+) -> list[dict[str, str]]:
     value, tokenizer, language = max(cells)
     figures = [
         {
@@ -63,8 +77,8 @@ def _figures(audit: Mapping[str, Any], cells: Sequence[Cell], fair: int) -> list
     figures.append(
         {
             "number": f"{share:.0%}",
-            "words": f"of {len(audit['languages'])} languages pay more than double on the typical "
-            "tokenizer",
+            "words": f"of {len(typical)} languages pay more than double what {pivot} pays on the "
+            "typical tokenizer",
         }
     )
     lost = sum(row.count("1") for row in audit["bad"])

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import PurePosixPath
 from typing import Any
 
-_PATH = re.compile(r"(?:(?<=\s)|^)(?:~|[A-Za-z]:)?[/\\][^\s,;'\"]+")
+#: Where an absolute path begins: not inside a word (`tokens/byte`) nor an address (`https://`).
+_START = re.compile(
+    r"""(?<![\w/.)\]}<-])
+    (?: file:/+ | ~\w*/ | [A-Za-z]:[/\\] | \\\\(?=\w) | \.\./ | /(?=[\w.~]) )""",
+    re.VERBOSE,
+)
+#: What ends one, though not inside a folder's name (`O'Brien`, `copy (2)/x`).
+_END = re.compile(r"""[\n;"<>|] | (?<!\w)' | '(?!\w) | \)(?![/\\])""", re.VERBOSE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # In a JSON string these stand for themselves, and no markup can be written without them.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -22,18 +28,31 @@ def digits(value: float | None, count: int = 4) -> float | None:
 
 
 def without_paths(value: Any) -> Any:
-    """The same value with every absolute path cut to its last name."""
+    """The same value with every absolute path cut to its last name.
+
+    In doubt too much is cut: a folder's name may hold spaces and commas.
+    """
     if isinstance(value, dict):
         return {without_paths(key): without_paths(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [without_paths(inner) for inner in value]
-    if isinstance(value, str):
-        return _PATH.sub(lambda match: _last(match[0]), value)
-    return value
+    return _cut(value) if isinstance(value, str) else value
 
 
-def _last(path: str) -> str:
-    return PurePosixPath(path.replace("\\", "/")).name or path
+def _cut(text: str) -> str:
+    found = _START.search(text)
+    if found is None:
+        return text
+    stop = _END.search(text, found.end())
+    end = stop.start() if stop else len(text)
+    # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
+    names = [last_name(part) for part in text[found.start() : end].split(", ")]
+    return text[: found.start()] + ", ".join(names) + _cut(text[end:])
+
+
+def last_name(path: str) -> str:
+    """What stands behind the last separator that has something behind it."""
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def safe_json(value: Any) -> str:

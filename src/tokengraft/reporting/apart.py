@@ -16,6 +16,7 @@ from tokengraft.reporting.choose import (
     check_tokenizer,
     column_order,
     labels,
+    not_comparable,
     one_a_script,
     pivot_name,
     units,
@@ -64,6 +65,8 @@ def apart(
         if languages is None
         else check_languages(audit, languages)
     )
+    missing = not_comparable(audit)
+    codes = [code for code in codes if code not in missing]
     cells = {
         (row["tokenizer"], row["language"]): row
         for row in audit.premiums.filter(

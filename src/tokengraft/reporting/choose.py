@@ -162,6 +162,20 @@ def credit(audit: Audit) -> str:
 
 def units(audit: Audit) -> str:
     """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
-    n = audit.premiums["n"]
+    n = audit.premiums.filter(pl.col("n") > 0)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     return f"{high:,} units" if low == high else f"{low:,} to {high:,} units"
+
+
+def not_comparable(audit: Audit) -> list[str]:
+    """Languages that share no unit of text with the pivot: they have no premium."""
+    return sorted(set(audit.premiums.filter(pl.col("n") == 0)["language"]))
+
+
+def comparable_note(audit: Audit) -> str:
+    """Which languages have no premium, and why; empty where all have one."""
+    names = [language(code).name for code in not_comparable(audit)]
+    if not names:
+        return ""
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return f"No lines in common with {pivot_name(audit)}, so no premium: {shown}."

@@ -21,8 +21,10 @@ from tokengraft.reporting.choose import (
     by_cost,
     check_languages,
     column_order,
+    comparable_note,
     labels,
     most_expensive,
+    not_comparable,
     pivot_name,
     units,
 )
@@ -56,7 +58,7 @@ def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TO
     if languages is None:
         codes = most_expensive(audit, top)
         chosen = f"The {len(codes)} dearest of {len(audit.corpus.languages)} languages"
-        if len(codes) == len(audit.corpus.languages) - 1:
+        if len(codes) == len(audit.corpus.languages) - 1 - len(not_comparable(audit)):
             chosen = f"{len(codes)} languages"
     else:
         codes = check_languages(audit, languages)
@@ -75,8 +77,8 @@ def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TO
     )
     subtitle = (
         f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
-        f"{units(audit)}. {chosen}, ordered by their median."
-    )
+        f"{units(audit)}. {chosen}, ordered by their median. {comparable_note(audit)}"
+    ).strip()
     cell, across, left = 0.285, 0.74, 2.8
     width = left + across * len(names)
     page = sheet(audit, max(width, 8.2), 0.95 + cell * len(codes), title, subtitle)
@@ -102,13 +104,14 @@ def premiums_all(audit: Audit) -> Figure | None:
     one = left + across * len(columns)
     tall = cell * max(map(len, panels))
     pivot = pivot_name(audit)
-    count = len(audit.corpus.languages)
+    count = len(audit.corpus.languages) - len(not_comparable(audit))
     dear = by_cost(audit).filter(pl.col("typical") > 2).height
     title = f"{dear} of {count} languages typically cost more than twice what {pivot} costs"
     subtitle = (
         f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
-        f"{units(audit)}. Languages by script, dearest script first by median."
-    )
+        f"{units(audit)}. Languages by script, dearest script first by median. "
+        f"{comparable_note(audit)}"
+    ).strip()
     width = len(panels) * one + (len(panels) - 1) * gap
     page = sheet(audit, max(width, 8.2), tall + 1.3, title, subtitle)
     spoiled = False

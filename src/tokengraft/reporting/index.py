@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.corpus.languages import language_name
-from tokengraft.reporting.choose import credit, labels, pivot_name
+from tokengraft.reporting.choose import comparable_note, credit, labels, pivot_name
 from tokengraft.reporting.tables import markdown, printed, unk_note
 
 if TYPE_CHECKING:
@@ -41,7 +40,8 @@ COLUMNS = {
     "speakers_first": "people who speak it as a first language; empty where not known",
     "speakers_total": "people who speak it at all; empty where not known",
     "n": "units of text (sentences, articles) that both languages have",
-    "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1",
+    "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
+    "no unit is in both",
     "premium_low": "lower end of the premium’s 95 % bootstrap interval over units",
     "premium_high": "upper end of the same interval",
     "ratio_of_sums": "sum of tokens(language) / sum of tokens({pivot}) over the same units",
@@ -66,6 +66,7 @@ COLUMNS = {
     "worst_premium": "its premium",
     "above_2x": "languages that pay more than twice what {pivot} pays",
     "meaningless_cells": "languages whose premium UNK makes meaningless",
+    "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
     "unicode_blocks": "Unicode blocks among its characters",
     **{f"chars_{n}b": f"distinct characters of {n} UTF-8 bytes" for n in range(1, 5)},
@@ -139,7 +140,7 @@ def findings(audit: Audit) -> list[str]:
             f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
         )
     # A tokenizer that throws a language away looks fair, since that language is not counted.
-    honest = [row for row in rows if row["meaningless_cells"] == 0 and math.isfinite(row["gini"])]
+    honest = [row for row in rows if row["meaningless_cells"] == 0 and row["gini"] is not None]
     if len(honest) > 1:
         best = min(honest, key=lambda row: float(row["gini"]))
         last = max(honest, key=lambda row: float(row["gini"]))
@@ -159,6 +160,8 @@ def findings(audit: Audit) -> list[str]:
         )
     else:
         found.append("No cell is made meaningless by UNK.")
+    if missing := comparable_note(audit):
+        found.append(missing)
     return found
 
 

@@ -18,6 +18,7 @@ from tokengraft.reporting.choose import (
     GROUPS,
     OTHER,
     check_tokenizer,
+    comparable_note,
     credit,
     labels,
     pivot_name,
@@ -70,8 +71,8 @@ def speakers(audit: Audit, tokenizer: str | None = None) -> Figure | None:
         f"Premium (tokens ÷ tokens of the same unit in {pivot}, mean over {units(audit)}) "
         f"against speakers, first and second language together. {who}. The speakers of "
         f"{points.height} of {len(audit.corpus.languages)} languages are known; a language "
-        "written in two scripts is counted in both."
-    )
+        f"written in two scripts is counted in both. {comparable_note(audit)}"
+    ).strip()
     note = "Speakers: Unicode CLDR and the sources named in the language table."
     page = sheet(audit, 10, 6.6, title, subtitle, f"Text: {credit(audit)}. {note}")
     axes = page.axes(0.45, 0.45, 9.5, 5.65)

@@ -17,6 +17,7 @@ from tokengraft.files import write_text, writing
 from tokengraft.reporting.choose import (
     by_cost,
     column_order,
+    comparable_note,
     credit,
     labels,
     pivot_name,
@@ -141,12 +142,13 @@ def _premiums(audit: Audit) -> Printed:
     order = matrix(audit)["language"].to_list()
     spoilt = bool(audit.premiums["meaningless"].any())
     table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
-    return _with_notes(table, [unk_note()] if spoilt else [])
+    return _with_notes(table, _notes(audit, spoilt))
 
 
 def _coverage(audit: Audit) -> Printed:
     def cell(row: dict[str, Any]) -> Cell:
-        return _number(100 * row["running_share"], "{:.1f}")
+        share = row["running_share"]
+        return _number(None if share is None else 100 * share, "{:.1f}")
 
     caption = "Share of running characters (spaces apart) that are one token, in percent"
     order = sorted(audit.corpus.languages)
@@ -184,9 +186,12 @@ def _cost(audit: Audit) -> Printed:
     rows = [_language(code) + [cells[code, model] for model in models] for code in there]
     spoilt = bool(frame["meaningless"].any())
     header = ["Language", "Code", *models]
-    return Printed(
-        "cost", caption, header, rows, left=2, codes=1, notes=[unk_note()] if spoilt else []
-    )
+    return Printed("cost", caption, header, rows, left=2, codes=1, notes=_notes(audit, spoilt))
+
+
+def _notes(audit: Audit, spoilt: bool) -> list[str]:
+    missing = comparable_note(audit)
+    return [*([unk_note()] if spoilt else []), *([f"— {missing}"] if missing else [])]
 
 
 def _summary(audit: Audit) -> Printed:
@@ -209,7 +214,8 @@ def _summary(audit: Audit) -> Printed:
     header = ["Tokenizer", "Worst language", "Its premium", "Median premium", "Gini"]
     header += ["Above 2×", "Meaningless", "Languages"]
     caption = "Each tokenizer at a glance; cells that UNK makes meaningless are left out"
-    return Printed("summary", caption, header, rows, left=2)
+    missing = comparable_note(audit)
+    return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
 
 
 def _vocabulary(audit: Audit) -> Printed:

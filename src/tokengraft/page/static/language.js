@@ -17,6 +17,9 @@ function languageFacts(n) {
   const entry = languages()[n];
   const order = ranked(n);
   const facts = [];
+  if (!entry.n) {
+    return [el("p", { class: "fact" }, `This run has no lines in both ${entry.name} and ${pivot().name}, so there is no premium.`)];
+  }
   if (!order.length) {
     return [el("p", { class: "fact" }, `No tokenizer of this run can write ${entry.name}: all replace it by UNK.`)];
   }
@@ -62,6 +65,7 @@ function moneyFact(models, n) {
 }
 
 function languageBars(n) {
+  if (!languages()[n].n) return null;
   const c = audit().cells;
   const rows = audit().tokenizers.map((k, t) => ({ k, t, premium: c.premium[t][n], bad: isBad(t, n) }));
   const most = Math.max(1, ...rows.filter((r) => !r.bad).map((r) => r.premium ?? 0));

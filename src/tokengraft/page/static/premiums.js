@@ -221,6 +221,7 @@ sections.push({
     const a = audit();
     const view = new PremiumTable();
     const lost = a.bad.some((row) => row.includes("1"));
+    const apart = languages().filter((e) => !e.n);
     draw(
       host,
       heading(
@@ -235,6 +236,9 @@ sections.push({
         premiumScaleLegend(),
         lost
           ? el("p", { class: "unk-key" }, el("span", { class: "key unk" }, "UNK"), `More than ${percent(a.unkLimit)} of the tokens are UNK: the text was thrown away, not encoded. A low count there is no bargain, so it is no premium.`)
+          : null,
+        apart.length
+          ? el("p", { class: "unk-key" }, el("span", { class: "key none" }, "–"), `No lines in common with ${pivot().name}: ${listed(apart.map((e) => e.name))}.`)
           : null,
       ),
       el("div", { class: "scroller", role: "region", "aria-label": "Table of premiums", tabindex: "0" }, view.table),

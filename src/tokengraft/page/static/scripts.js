@@ -5,7 +5,7 @@ const PANELS = innerWidth < 640 ? 6 : 12;
 function scriptPanels() {
   const groups = new Map();
   languages().forEach((entry, n) => {
-    if (n === audit().pivot) return;
+    if (n === audit().pivot || !entry.n) return;
     if (!groups.has(entry.script)) groups.set(entry.script, { name: entry.scriptName ?? entry.script, places: [] });
     groups.get(entry.script).places.push(n);
   });

@@ -63,7 +63,7 @@ function aboutCell(t, n) {
   const [entry, name] = [languages()[n], a.tokenizers[t].label];
   const c = a.cells;
   const head = el("strong", {}, `${entry.name} · ${name}`);
-  if (c.premium[t][n] === null) return [head, "not measured"];
+  if (c.premium[t][n] === null) return [head, entry.n ? "not measured" : `no lines in common with ${pivot().name}`];
   if (isBad(t, n)) {
     return [
       head,

@@ -1,0 +1,105 @@
+"""Whole files or none, whatever interrupts; and nothing changed for the rest of the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tokengraft.files import write_json, write_text, writing, writing_folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_folder_survives_a_failure_between_the_renames(
+    failing: int, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    write_text(out / "precious", "x")
+    rename, calls = Path.replace, iter(range(1, 9))
+
+    def replace(self: Path, target: Path) -> Path:
+        if next(calls) == failing:
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(error), writing_folder(out) as folder:
+        (folder / "new").touch()
+    assert names(tmp_path) == ["out"]
+    assert names(out) == ["precious"]
+
+
+def test_a_signal_after_the_first_rename_brings_the_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is delivered when a rename has been done, before the next step begins."""
+    out = tmp_path / "out"
+    write_text(out / "precious", "x")
+    rename, calls = Path.replace, iter(range(1, 9))
+
+    def replace(self: Path, target: Path) -> Path:
+        rename(self, target)
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return target
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), writing_folder(out):
+        pass
+    assert names(tmp_path) == ["out"]
+    assert names(out) == ["precious"]
+
+
+def test_a_folder_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for name in ("old", "new"):
+        with writing_folder(out) as folder:
+            (folder / name).touch()
+    assert names(tmp_path) == ["out"]
+    assert names(out) == ["new"]
+
+
+def test_a_failed_file_leaves_the_one_that_was_there(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.csv", "old")
+    with pytest.raises(ValueError, match="stop"), writing(path) as temporary:
+        assert temporary.suffix == ".csv"
+        temporary.write_text("half")
+        raise ValueError("stop")
+    assert names(tmp_path) == ["a.csv"]
+    assert path.read_text() == "old"
+
+
+def test_the_umask_is_obeyed_and_never_touched(tmp_path: Path) -> None:
+    """What another thread creates meanwhile is as private as it asked for."""
+    before = os.umask(0o077)
+    modes: set[int] = set()
+    stop = threading.Event()
+
+    def create() -> None:
+        while not stop.is_set():
+            path = tmp_path / "other"
+            path.touch()
+            modes.add(path.stat().st_mode & 0o777)
+            path.unlink()
+
+    other = threading.Thread(target=create)
+    try:
+        other.start()
+        for _ in range(1000):
+            write_json(tmp_path / "a.json", {})
+        with writing_folder(tmp_path / "folder"):
+            pass
+    finally:
+        stop.set()
+        other.join()
+        os.umask(before)
+    assert modes == {0o600}
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
