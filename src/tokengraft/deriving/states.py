@@ -79,8 +79,8 @@ def vocabulary_states(
     backbone: Backbone,
     layers: Sequence[Layer],
     count: int | None = None,
-    batch: int = 8192,
-    cache: Path | None = None,
+    batch: int = 4096,
+    cache: Path | str | None = None,
     key: str = "",
     progress: Progress | None = None,
 ) -> dict[Layer, Rows]:
@@ -138,9 +138,9 @@ def _fill(
     def read(member: Backbone, ids: Ints) -> None:
         given = torch.from_numpy(ids).to(member.device)[:, None]
         for layer, states in layer_states(member, given, list(arrays)).items():
-            # Straight into the result: pages of a new array for each batch would cost time.
-            part = arrays[layer][ids[0] : ids[-1] + 1]
-            torch.from_numpy(part).copy_(states[:, 0].float())
+            # Over the bus in the weights' type, widened into the result by all cores.
+            part = torch.from_numpy(arrays[layer][ids[0] : ids[-1] + 1])
+            part.copy_(states[:, 0].cpu())
 
     step = batch * len(backbone.team)
     for start in range(0, total, step):
@@ -151,12 +151,12 @@ def _fill(
 
 
 def _file(
-    cache: Path | None, key: str, layer: Layer, total: int, backbone: Backbone
+    cache: Path | str | None, key: str, layer: Layer, total: int, backbone: Backbone
 ) -> Path | None:
     if cache is None:
         return None
     kind = str(backbone.weight.dtype).removeprefix("torch.")
-    return cache / f"states-{key[:16]}-{kind}-{total}-layer-{layer}-v{_VERSION}.npy"
+    return Path(cache) / f"states-{key[:16]}-{kind}-{total}-layer-{layer}-v{_VERSION}.npy"
 
 
 def _equal_lengths(parts: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:
