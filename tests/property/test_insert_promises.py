@@ -222,6 +222,27 @@ def test_pieces_keep_old_ids_and_turn_unknown_into_text(name: str) -> None:
     assert ids(Tokenizer.from_str(new.to_str()), line) == ids(new, line)
 
 
+@pytest.mark.parametrize("name", ["bert-multilingual", "t5"])
+def test_pieces_are_of_the_planned_script(name: str) -> None:
+    strange = "हिन्दी — … 😀 ⟨x⟩ “a” 𝒳 ၵ"
+    english = "He said — well 😀 ⟨x⟩ “a” … 𝒳"
+    lines = [*udhr()["hin_Deva"], *[strange] * 3]
+    plan = plan_tokens(base(name), {"hin_Deva": lines}, budget=300)
+    assert all(
+        any(unicodedata.name(c, "").startswith("DEVANAGARI") for c in token.text)
+        for token in plan.tokens
+    )
+    assert ids(load(insert(base(name), plan)), english) == ids(load(base(name)), english)
+
+
+def test_curve_of_pieces_counts_the_planning_text() -> None:
+    test = {code: udhr()[code][:20] for code in ("hin_Deva", PIVOT)}
+    plan = plan_tokens(base("t5"), {"hin_Deva": udhr()["hin_Deva"]}, budget=50, test=test)
+    outcome = plan.languages["hin_Deva"]
+    assert outcome.curve[0].planning_tokens == outcome.planning_before
+    assert outcome.curve[-1].planning_tokens == outcome.planning_after
+
+
 def test_unigram_conversion_follows_sentencepiece() -> None:
     import sentencepiece
 
@@ -326,9 +347,11 @@ def test_curve_is_exact(objective: str) -> None:
     test = {code: udhr()[code][:size] for code in (*codes, PIVOT)}
     texts = {code: udhr()[code][size // 2 :] for code in codes}
     plan = plan_tokens(base("gpt2"), texts, budget=150, test=test, objective=objective)
+    assert plan.cut.scripts
     for place in (0, 10, 25, -1):
         point = plan.languages["shn_Mymr"].curve[place]
-        real = load(insert(base("gpt2"), shortened(plan, point.tokens)))
+        grown = insert(base("gpt2"), shortened(plan, point.tokens)) if place else base("gpt2")
+        real = load(grown)
         for code in codes:
             told = plan.languages[code].curve[place].premium
             assert premium(real, test[code], test[PIVOT]) == pytest.approx(told, abs=1e-9)
@@ -336,6 +359,31 @@ def test_curve_is_exact(objective: str) -> None:
         curve = [point.premium for point in outcome.curve]
         assert curve == sorted(curve, reverse=True)
         assert outcome.premium_before == pytest.approx(curve[0])
+    for code in codes:
+        lines = texts[code]
+        outcome = plan.languages[code]
+        for tokenizer, told, point in (
+            (base("gpt2"), outcome.planning_before, outcome.curve[0]),
+            (insert(base("gpt2"), plan), outcome.planning_after, outcome.curve[-1]),
+        ):
+            encoded = load(tokenizer).encode_batch(lines, add_special_tokens=False)
+            assert sum(map(len, encoded)) == told == point.planning_tokens
+
+
+def test_the_curve_begins_with_the_old_tokenizer() -> None:
+    """Relaxed boundaries alone, before any new merge, give Hindi other lengths on Llama 3."""
+    size = min(len(udhr()[code]) for code in ("hin_Deva", PIVOT))
+    test = {code: udhr()[code][:size] for code in ("hin_Deva", PIVOT)}
+    lines = udhr()["hin_Deva"]
+    plan = plan_tokens(
+        base("llama-3"), {"hin_Deva": lines}, budget=100, boundaries="relax", test=test
+    )
+    outcome = plan.languages["hin_Deva"]
+    old = load(base("llama-3"))
+    assert outcome.curve[0].tokens == 0
+    assert outcome.curve[0].premium == outcome.premium_before
+    real = sum(map(len, old.encode_batch(lines, add_special_tokens=False)))
+    assert outcome.curve[0].planning_tokens == outcome.planning_before == real
 
 
 def test_paper_mode_adds_every_absent_character_and_warns() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from tokengraft.tokenizer import load
 from tokengraft.tokenizer.align import Aligner, common_ends
 from tokengraft.tokenizer.huggingface import HuggingFace
 
@@ -138,3 +139,10 @@ def test_ends_of_the_text_always_align(text):
     if text:
         assert one.old_at[-1] == len(one.old) - 1
         assert one.new_at[-1] == len(one.new) - 1
+
+
+def test_the_vocabulary_is_left_alone():
+    tokenizer = load("mistral-v0.3")  # its control tokens have no bytes
+    before = tokenizer.vocabulary.is_unknown.copy()
+    Aligner(tokenizer, tokenizer)
+    assert (tokenizer.vocabulary.is_unknown == before).all()

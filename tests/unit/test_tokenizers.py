@@ -8,10 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as Pipeline
 
+from tokengraft.corpus import udhr
 from tokengraft.errors import TokenizerError, Unavailable
+from tokengraft.scaling.travel import Packed
 from tokengraft.tokenizer import find, load, sources
 from tokengraft.tokenizer.adapters import for_oniguruma
+from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import status
 from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, PAPER
 from tokengraft.tokenizer.vocabulary import (
@@ -58,6 +62,63 @@ def test_special_files_choose_the_adapter(tmp_path):
     assert tokenizer.vocabulary.unknown == {1}
 
 
+def test_an_empty_line_of_a_vocab_file_has_an_id(tmp_path):
+    """As transformers counts: audit and plan must see the same tokenizer."""
+    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n\nb\r\nc\n"
+    (tmp_path / "vocab.txt").write_bytes(vocab.encode())
+    found = find(str(tmp_path))
+    assert found.open().encode(["a b c"]) == [[5, 7, 8]]
+    pipeline = Pipeline.from_str(json.dumps(as_json(found)))
+    assert pipeline.encode("a b c", add_special_tokens=False).ids == [5, 7, 8]
+
+
+@pytest.fixture
+def shuffled(tmp_path):
+    """GPT-2's files with other ids, as RoBERTa and others have them."""
+    source = sources.bundled("gpt2")
+    vocab = json.loads(source.read("vocab.json"))
+    size = len(vocab)
+    vocab = {token: number * 7919 % size for token, number in vocab.items()}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "merges.txt").write_bytes(source.read("merges.txt"))
+    return tmp_path
+
+
+def test_merges_are_read_where_ids_are_no_ranks(shuffled):
+    lines = udhr.load(["fin_Latn"]).lines("fin_Latn")[:20]
+    found = find(str(shuffled))
+    pipeline = Pipeline.from_str(json.dumps(as_json(found)))
+    encoded = pipeline.encode_batch(lines, add_special_tokens=False)
+    assert found.open().encode(lines) == [one.ids for one in encoded]
+    sizes = [len(row) for row in load("gpt2").encode(lines)]
+    assert [len(row) for row in found.open().encode(lines)] == sizes
+    assert find(str(shuffled / "vocab.json")).open().encode(lines) == found.open().encode(lines)
+    assert Packed.of(found).open().encode(lines) == found.open().encode(lines)
+
+
+def test_merges_belong_to_the_fingerprint(shuffled):
+    before = find(str(shuffled)).fingerprint
+    (shuffled / "merges.txt").write_text("#version: 0.2\n")
+    assert find(str(shuffled)).fingerprint != before
+
+
+def test_gpt2_is_read_by_its_ids(tmp_path):
+    """Its published numbers are under this fingerprint (`reproduce/premiums.yaml`)."""
+    found = find("gpt2")
+    assert type(found.open()).__name__ == "TikToken"
+    assert found.fingerprint.startswith("b8926f06")
+    source = sources.bundled("gpt2")
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes(source.read(name))
+    assert find(str(tmp_path)).fingerprint == found.fingerprint
+    merges = source.read("merges.txt").splitlines(keepends=True)
+    (tmp_path / "merges.txt").write_bytes(
+        b"".join([*merges[:5], merges[6], merges[5], *merges[7:]])
+    )
+    assert find(str(tmp_path)).fingerprint != found.fingerprint
+    assert type(find(str(tmp_path)).open()).__name__ == "HuggingFace"
+
+
 def test_a_vocab_file_without_unk_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     with pytest.raises(TokenizerError, match=r"no \[UNK\]"):
@@ -81,7 +142,14 @@ def test_empty_folder_says_what_was_expected(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [("tokenizer.json", b"{}"), ("tokenizer.model", b"junk"), ("cl100k_base.tiktoken", b"!! x\n")],
+    [
+        ("tokenizer.json", b"{}"),
+        ("tokenizer.model", b"junk"),
+        ("cl100k_base.tiktoken", b"!! x\n"),
+        ("vocab.json", b"[1"),
+        ("vocab.json", b"[]"),
+        ("vocab.txt", b"\xff\n[UNK]"),
+    ],
 )
 def test_broken_files_are_clear_errors(tmp_path, file, content):
     (tmp_path / file).write_bytes(content)

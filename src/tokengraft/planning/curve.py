@@ -23,14 +23,25 @@ def mean_ratio(tokens: npt.NDArray[Any], pivot: npt.NDArray[Any]) -> float:
 
 
 class Curve:
-    """Keeps each word's length at about forty sizes, denser where the curve is steep."""
+    """Keeps each word's length at about forty sizes, denser where the curve is steep.
 
-    def __init__(self, budget: int, matrices: Mapping[str, Any], pivot: str) -> None:
+    It begins with the old tokenizer's own lengths, which are not the learner's first ones where
+    boundaries are relaxed.
+    """
+
+    def __init__(
+        self,
+        budget: int,
+        matrices: Mapping[str, Any],
+        pivot: str,
+        old: Ints,  # (words,), tokens of each
+        old_totals: Ints,  # (languages,), of the planning text
+    ) -> None:
         self._marks = sorted({round(budget * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
         self._matrices, self._pivot = matrices, pivot
-        self.sizes: list[int] = []
-        self.totals: list[Ints] = []
-        self._lengths: list[Ints] = []
+        self.sizes: list[int] = [0]
+        self.totals: list[Ints] = [old_totals]
+        self._lengths: list[Ints] = [old]
 
     def follow(self, learner: Learner, choose: Choose, budget: int) -> None:
         """Take what `choose` names until `budget` tokens are spent, noting the states passed."""
@@ -45,7 +56,9 @@ class Curve:
         self._note(learner)
 
     def _note(self, learner: Learner) -> None:
-        if self.sizes and self.sizes[-1] == learner.spent:
+        if not learner.spent:
+            return
+        if self.sizes[-1] == learner.spent:
             # A merge that spends no token belongs to the size already noted.
             self.sizes.pop()
             self.totals.pop()

@@ -129,6 +129,10 @@ class Learner:
         """How often the planning text emits `symbol` now."""
         return self._frequency.get(symbol, 0)
 
+    def occurs(self, symbol: int) -> bool:
+        """Whether any word, of the planning text or not, holds `symbol` now."""
+        return len(self._chain.at(symbol)) > 0
+
     def _offer_characters(self) -> None:
         for symbol, extra in self.symbols.wholes.items():
             words = self._chain.word[self._chain.at(symbol)]

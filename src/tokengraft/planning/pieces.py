@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,21 @@ from tokenizers import Tokenizer
 from tokengraft.errors import TokengraftError
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
+from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.territory import territory
 from tokengraft.planning.text import Text
 from tokengraft.planning.types import Cut, Mode, NewToken, Outcome, Plan, Point
 from tokengraft.planning.words import Cutter, Encoded, Encoder, Ints, Pool, lengths, load
+from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.insert import (
     Additions,
+    added_ids,
     family,
     fingerprint,
     first_free_id,
     insert,
+    settle,
     vocabulary,
 )
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK
@@ -54,34 +58,41 @@ def plan_pieces(
     pivot: str,
 ) -> Plan:
     """Missing characters, and for Unigram in mode merges longer pieces, each emitted on `texts`."""
-    kind = family(tokenizer)
+    kind, settled = family(tokenizer), settle(tokenizer)
     pool = Pool(Cutter(tokenizer), tuple(texts))
     for code, text in texts.items():
         pool.add_text(code, text)
     words, counts = list(pool.index), pool.counts()
+    belongs = territory(texts) or (lambda _piece: True)
     times = counts.sum(axis=1)
-    missing = _missing(tokenizer, words, times)
+    missing = _missing(settled, words, times, belongs)
     lowest = _floor_score(tokenizer)
-    chosen = _emitted(tokenizer, [(piece, lowest) for piece in missing], words, budget)
+    chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, budget)
     if kind == "unigram" and mode == "merges" and len(chosen) < budget:
-        longer = _longer_pieces(tokenizer, tuple(texts), chosen, words, counts, budget)
-        chosen = _emitted(tokenizer, chosen + longer, words, budget)
-    extended = _with(tokenizer, chosen)
-    emitted, before, after = _usage(tokenizer, extended, words, counts)
+        longer = _longer_pieces(settled, belongs, chosen, words, counts, budget)
+        chosen = _emitted(settled, chosen + longer, words, budget)
+    extended = _with(settled, chosen)
+    new_ids = _encode(extended, words)
+    start = first_free_id(tokenizer)
+    prove_emitted(load(extended), range(start, start + len(chosen)), new_ids, pool.origins)
+    unknown = _unknown(tokenizer)
+    before, after = (counts.T @ _lost(one, words, unknown) for one in (tokenizer, extended))
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
-    curves = _curves(tokenizer, chosen, texts, test, pivot)
-    old_lengths, new_lengths = (_encode(one, words).sizes for one in (tokenizer, extended))
+    curves = _curves(tokenizer, chosen, words, counts, texts, test, pivot)
+    old_ids = _encode(tokenizer, words)
     outcomes = {}
     for column, code in enumerate(texts):
         curve = curves.get(code, ())
         outcomes[code] = Outcome(
-            planning_before=int(counts[:, column] @ old_lengths),
-            planning_after=int(counts[:, column] @ new_lengths),
+            planning_before=int(counts[:, column] @ old_ids.sizes),
+            planning_after=int(counts[:, column] @ new_ids.sizes),
             premium_before=curve[0].premium if curve else None,
             premium_after=curve[-1].premium if curve else None,
             unknown_before=int(before[column]), unknown_after=int(after[column]), curve=curve,
         )  # fmt: skip
+    emitted = np.zeros(start + len(chosen), np.int64)
+    np.add.at(emitted, new_ids.ids, np.repeat(times, new_ids.sizes))
     notes = [NOTE]
     if kind == "wordpiece" and mode == "merges":
         notes.append("WordPiece: characters only, a longer piece could turn a whole word into UNK")
@@ -105,18 +116,21 @@ def _floor_score(tokenizer: dict[str, Any]) -> float:
 
 
 def _missing(
-    tokenizer: dict[str, Any], words: Sequence[str], times: np.ndarray[Any, np.dtype[np.int64]]
+    tokenizer: dict[str, Any], words: Sequence[Word], times: Ints, belongs: Callable[[bytes], bool]
 ) -> list[str]:
-    """Single-character pieces that words with UNK or bare bytes lack, the most frequent first."""
+    """Single-character pieces that words with UNK or bare bytes lack, the most frequent first.
+
+    Only those of a planned script: text in other scripts keeps its UNKs and so its ids.
+    """
     known = vocabulary(tokenizer)
     lost = {_unknown(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
     wordpiece = family(tokenizer) == "wordpiece"
     found: Counter[str] = Counter()
     for word, ids, count in zip(words, _encode(tokenizer, words), times.tolist(), strict=True):
-        if count and not lost.isdisjoint(ids):
+        if count and isinstance(word, str) and not lost.isdisjoint(ids):
             for place, character in enumerate(word):
                 mark = CONTINUATION_MARK if wordpiece and place else ""
-                if mark + character not in known:
+                if mark + character not in known and belongs(character.encode("utf-8")):
                     found[mark + character] += count
     return sorted(found, key=lambda piece: (-found[piece], piece))
 
@@ -131,7 +145,7 @@ def _with(tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]]) -> dic
 def _emitted(
     tokenizer: dict[str, Any],
     wanted: Sequence[tuple[str, float]],
-    words: Sequence[str],
+    words: Sequence[Word],
     budget: int,
 ) -> list[tuple[str, float]]:
     """The first `budget` of the wanted pieces that the words really emit, refilled as some fall."""
@@ -148,24 +162,27 @@ def _emitted(
         chosen, waiting = kept + waiting[:room], waiting[room:]
 
 
-def _encode(tokenizer: dict[str, Any], words: Sequence[str]) -> Encoded:
+def _encode(tokenizer: dict[str, Any], words: Sequence[Word]) -> Encoded:
     return Encoder(load(tokenizer)).ids(words)
 
 
 def _longer_pieces(
     tokenizer: dict[str, Any],
-    languages: Sequence[str],
+    belongs: Callable[[bytes], bool],
     chosen: Sequence[tuple[str, float]],
-    words: Sequence[str],
-    counts: np.ndarray[Any, np.dtype[np.int64]],
+    words: Sequence[Word],
+    counts: Ints,
     budget: int,
 ) -> list[tuple[str, float]]:
     extended = _with(tokenizer, chosen)
     symbols = symbols_of(extended, merges=False)
     unknown = symbols.names[_unknown(tokenizer)]
-    belongs = territory(languages) or (lambda _piece: True)
+    added = added_ids(tokenizer)
     symbols.refuses = lambda left, right: (
-        unknown in (left, right) or SPACE_MARK in right or not belongs(symbols.piece(left + right))
+        unknown in (left, right)
+        or SPACE_MARK in right
+        or left + right in added
+        or not belongs(symbols.piece(left + right))
     )
     scores = {number: score for number, (_, score) in enumerate(extended["model"]["vocab"])}
     learner = Learner(_encode(extended, words), counts, counts.sum(axis=1)[:, None], symbols)
@@ -183,31 +200,17 @@ def _longer_pieces(
     return [(symbols.names[symbol], round(scores[symbol], 6)) for symbol in spent]
 
 
-def _usage(
-    tokenizer: dict[str, Any],
-    extended: dict[str, Any],
-    words: Sequence[str],
-    counts: np.ndarray[Any, np.dtype[np.int64]],
-) -> tuple[Counter[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """How often each new piece is emitted; characters that are UNK per language, before, after."""
-    unknown, start = _unknown(tokenizer), first_free_id(tokenizer)
-    emitted: Counter[int] = Counter()
-    for word, times in zip(_encode(extended, words), counts.sum(axis=1).tolist(), strict=True):
-        for number in word:
-            if number >= start:
-                emitted[number] += times
-    before, after = (counts.T @ _lost(one, words, unknown) for one in (tokenizer, extended))
-    return emitted, before, after
-
-
-def _lost(tokenizer: dict[str, Any], words: Sequence[str], unknown: int) -> Ints:
+def _lost(tokenizer: dict[str, Any], words: Sequence[Word], unknown: int) -> Ints:
     """Characters of each word that are UNK. Tokens would not do: one UNK may cover several."""
     encoded = _encode(tokenizer, words)
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
     bare = Tokenizer(load(tokenizer).model)
     found = np.zeros(len(words), np.int64)
     for number in np.unique(word_of[encoded.ids == unknown]).tolist():
-        one = bare.encode(words[number], add_special_tokens=False)
+        word = words[number]
+        if isinstance(word, int):
+            continue  # the text names the unknown token
+        one = bare.encode(word, add_special_tokens=False)
         found[number] = sum(
             end - start
             for id_, (start, end) in zip(one.ids, one.offsets, strict=True)
@@ -219,25 +222,28 @@ def _lost(tokenizer: dict[str, Any], words: Sequence[str], unknown: int) -> Ints
 def _curves(
     tokenizer: dict[str, Any],
     chosen: Sequence[tuple[str, float]],
+    words: Sequence[Word],
+    counts: Ints,
     languages: Iterable[str],
     test: Mapping[str, Sequence[str]],
     pivot: str,
 ) -> dict[str, tuple[Point, ...]]:
-    """Premiums at a few sizes, by encoding the test corpus with that many pieces."""
-    codes = [code for code in languages if code in test]
+    """Lengths and premiums at a few sizes, by encoding all text with that many pieces."""
+    codes = {code: column for column, code in enumerate(languages) if code in test}
     found: dict[str, list[Point]] = {code: [] for code in codes}
     sizes = sorted({round(len(chosen) * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
     for size in sizes if codes else ():
-        extended = load(_with(tokenizer, chosen[:size]))
+        extended = load(_with(tokenizer, chosen[:size]) if size else tokenizer)
         unit = lengths(extended, test[pivot])
-        for code in codes:
-            tokens = lengths(extended, test[code])
-            found[code].append(Point(size, int(tokens.sum()), mean_ratio(tokens, unit)))
+        totals = counts.T @ Encoder(extended).ids(words).sizes
+        for code, column in codes.items():
+            premium = mean_ratio(lengths(extended, test[code]), unit)
+            found[code].append(Point(size, int(totals[column]), premium))
     return {code: tuple(points) for code, points in found.items()}
 
 
 def _tokens(
-    tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]], emitted: Counter[int]
+    tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]], emitted: Ints
 ) -> tuple[NewToken, ...]:
     start, read = first_free_id(tokenizer), piece_reader(family(tokenizer))
     olds = Encoder(load(tokenizer)).ids(
@@ -246,7 +252,7 @@ def _tokens(
     return tuple(
         NewToken(
             start + i, piece, read(piece).hex(), read(piece).decode(), tuple(parts),
-            emitted[start + i], score if family(tokenizer) == "unigram" else None,
+            int(emitted[start + i]), score if family(tokenizer) == "unigram" else None,
         )
         for i, ((piece, score), parts) in enumerate(zip(chosen, olds, strict=True))
     )  # fmt: skip

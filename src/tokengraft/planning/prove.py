@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from tokengraft.errors import TokengraftError
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.types import Cut
-from tokengraft.planning.words import Encoded, Encoder, lengths
+from tokengraft.planning.words import Encoded, Encoder, emitted_ids, lengths
+from tokengraft.tokenizer.boundaries import Word
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,17 @@ def prove(
     base: Tokenizer,
     extended: Tokenizer,
     learner: Learner,
-    words: Sequence[str],
+    words: Sequence[Word],
+    origins: Sequence[str],
     cut: Cut,
     chunks: Sequence[str],
 ) -> Proof:
     """Raise TokengraftError unless the extended tokenizer does what the learner says.
 
     Every word must have the length the learner expects (and the learner has mended all that were
-    longer than before); where boundaries are relaxed, the chunks and lines given must be no longer
-    than the base tokenizer makes them.
+    longer than before); every new token must be emitted on a text (`origins`) that holds its word;
+    where boundaries are relaxed, the chunks and lines given must be no longer than the base
+    tokenizer makes them.
     """
     encoded = Encoder(extended).ids(words)
     found = encoded.sizes
@@ -57,6 +60,7 @@ def prove(
                 f"{chunks[int(longer[0])]!r}. Raise the budget or use boundaries keep."
             )
     first = learner.symbols.first_new
+    prove_emitted(extended, range(first, first + learner.spent), encoded, origins)
     is_new = encoded.ids >= first
     times = np.zeros(max(1, int(encoded.ids.max(initial=0)) - first + 1), np.int64)
     np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, found)[is_new])
@@ -65,8 +69,26 @@ def prove(
     return Proof(emitted, examples, len(words) + len(chunks))
 
 
+def prove_emitted(
+    extended: Tokenizer, new: range, encoded: Encoded, origins: Sequence[str]
+) -> None:
+    """Raise TokengraftError unless the whole pipeline emits every new token on the given text.
+
+    `encoded` are words by the model alone, each of which stands in its text of `origins`.
+    """
+    word_of = np.repeat(np.arange(len(encoded.sizes)), encoded.sizes)
+    ids, first = np.unique(encoded.ids, return_index=True)
+    holders = {origins[word] for word in word_of[first[ids >= new.start]].tolist()}
+    dead = sorted(set(new) - emitted_ids(extended, sorted(holders)))
+    if dead:
+        raise TokengraftError(
+            f"refused: the encoder emits {len(dead)} of {len(new)} new tokens nowhere in the text, "
+            f"first {extended.id_to_token(dead[0])!r}; please report this tokenizer"
+        )
+
+
 def _examples(
-    extended: Tokenizer, learner: Learner, words: Sequence[str], encoded: Encoded
+    extended: Tokenizer, learner: Learner, words: Sequence[Word], encoded: Encoded
 ) -> dict[int, str]:
     """The commonest word that emits each new token, as text of which the encoder does so too."""
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
@@ -81,7 +103,7 @@ def _examples(
         number = int(ids[start])
         # Of equally common ones the first by spelling: the order of the text must not matter.
         common = holders[start:end][often[start:end] == often[start]]
-        word = min(words[holder] for holder in np.unique(common).tolist())
+        word = min(str(words[holder]) for holder in np.unique(common).tolist())
         text = learner.symbols.piece(word).decode("utf-8", "ignore")
         for tried in (text, text.removeprefix(" "), f" {text}"):
             if number in extended.encode(tried, add_special_tokens=False).ids:

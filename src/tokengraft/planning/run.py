@@ -34,11 +34,19 @@ class Planned:
     chosen_on: str
     tested_on: str
 
-    def save(self, folder: Path | str, figure: bool = True) -> list[Path]:
-        """Write `plan.json`, a table of what it buys, and the what-if curve as a figure."""
+    def save(
+        self,
+        folder: Path | str,
+        figure: bool = True,
+        others: Mapping[str, Planned] | None = None,
+    ) -> list[Path]:
+        """Write `plan.json`, a table of what it buys, and the what-if curve as a figure.
+
+        `others` are plans by objective to draw side by side.
+        """
         from tokengraft.reporting.plan import save_plan
 
-        return save_plan(self, Path(folder), figure=figure)
+        return save_plan(self, Path(folder), figure, others)
 
 
 def plan(
@@ -64,7 +72,7 @@ def plan(
     language of the planned scripts are checked too: none of them may get longer.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
-    corpus.require(pivot)
+    pivot = corpus.require(pivot)
     codes = list(dict.fromkeys(resolve(code) for code in languages))
     if not codes:
         raise UsageError("no language to plan for: name at least one with --language")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,20 @@ def borders(piece: bytes) -> tuple[bool, bool]:
             return starts, back >= size
     # Only continuation bytes: they may end a character begun by the token before.
     return starts, not starts
+
+
+def completions(lead: bytes) -> Iterator[str]:
+    """Every assigned character whose UTF-8 begins with `lead`, in order."""
+    size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
+    missing = size - len(lead)
+    for number in range(64**missing):
+        rest = bytes(0x80 | number >> 6 * (missing - 1 - i) & 63 for i in range(missing))
+        try:
+            character = (lead + rest).decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        if unicodedata.category(character) not in ("Cn", "Cs"):
+            yield character
 
 
 def within_character(piece: bytes) -> bool:

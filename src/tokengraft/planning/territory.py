@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import functools
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.planning.boundaries import script_of
+from tokengraft.planning.symbols import completions
 from tokengraft.tokenizer.boundaries import SCRIPTS
 
 _ENDS_INSIDE = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
@@ -61,16 +61,9 @@ def territory(codes: Iterable[str]) -> Callable[[bytes], bool] | None:
 
 @functools.cache
 def _span(lead: bytes) -> str:
-    """Every assigned character whose UTF-8 begins with `lead`."""
+    """Every assigned character that begins with `lead`, where it leaves one byte open.
+
+    Longer spans (a lone E0 or F0) hold every script: such bytes alone say nothing.
+    """
     size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
-    open_bytes = size - len(lead)
-    bits = lead[0] & (0xFF >> (size + 1))
-    for byte in lead[1:]:
-        bits = bits << 6 | byte & 0x3F
-    first = bits << 6 * open_bytes
-    codes = range(first, first + (1 << 6 * open_bytes))
-    # Long spans (a lone E0 or F0) hold every script: such bytes alone say nothing.
-    if len(codes) > 64:
-        return ""
-    characters = (chr(code) for code in codes if code < 0x110000)
-    return "".join(c for c in characters if unicodedata.category(c) not in ("Cn", "Cs"))
+    return "".join(completions(lead)) if len(lead) == size - 1 else ""

@@ -1,6 +1,7 @@
 """Text as distinct words: what the model sees between two cuts, counted once.
 
 Each distinct chunk of a text (`text`) is cut by the split pattern once, however often it occurs.
+An added token that the pipeline cuts out of the text is a word of its own, given as its id.
 Where a model has no split pattern (Llama 2, Gemma) words begin at their space mark, and no merge
 is ever learned across it.
 """
@@ -22,7 +23,7 @@ from tokenizers import Encoding, Tokenizer
 
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.planning.text import Text, count_chunks
-from tokengraft.tokenizer.boundaries import splitter_of
+from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.insert import family
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
@@ -42,30 +43,41 @@ class Cutter:
         self._at_marks = family(tokenizer) == "byte-fallback-bpe"
         first = self._splitter.pre_tokenize("a")
         # A tokenizer that puts a space before every text already does so for each chunk.
-        self._prefixes = bool(first) and len(first[0]) > 1
+        self._prefixes = isinstance(first[0], str) and len(first[0]) > 1 if first else False
         self._joins = self.words(" a b") == [f"{_SPACE}a", f"{_SPACE}b"]
 
-    def words(self, text: str) -> list[str]:
+    def words(self, text: str) -> list[Word]:
         """The words of `text`, in order."""
         pieces = self._splitter.pre_tokenize(text)
-        if self._at_marks:
-            return [word for piece in pieces for word in _AT_MARK.split(piece)]
-        return pieces
+        if not self._at_marks:
+            return pieces
+        found: list[Word] = []
+        for piece in pieces:
+            found += _AT_MARK.split(piece) if isinstance(piece, str) else [piece]
+        return found
 
-    def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[str]]:
+    def in_text(self, chunk: str) -> str:
+        """A text in which the chunk is cut as behind other text."""
+        return f"a{chunk}" if self._prefixes and chunk.startswith(" ") else chunk
+
+    def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[Word]]:
         """The words of each chunk (`text.count_chunks`)."""
         for spaced, group in groupby(chunks, lambda chunk: chunk.startswith(" ")):
             if not (spaced and self._joins):
                 for chunk in group:
-                    yield self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
+                    words = self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
+                    if spaced and self._prefixes and words and isinstance(words[0], int):
+                        # No space is put before an added token: the chunk's own counts.
+                        words = self.words(self.in_text(chunk))[1:]
+                    yield words
                 continue
             while joined := list(islice(group, _JOINED)):
                 yield from self._words_of_joined(joined)
 
-    def _words_of_joined(self, chunks: Sequence[str]) -> Iterable[list[str]]:
+    def _words_of_joined(self, chunks: Sequence[str]) -> Iterable[list[Word]]:
         """The same for chunks that begin with a space: one call for all, since each call costs."""
         pieces = self.words("".join(chunks))
-        starts = [place for place, piece in enumerate(pieces) if piece[0] == _SPACE]
+        starts = [n for n, p in enumerate(pieces) if isinstance(p, str) and p[0] == _SPACE]
         if len(starts) != len(chunks) or starts[0]:
             return map(self.words, chunks)
         return (pieces[a:b] for a, b in pairwise([*starts, len(pieces)]))
@@ -73,11 +85,15 @@ class Cutter:
 
 @dataclass
 class Pool:
-    """Distinct words of all text in play, with their counts per planning language."""
+    """Distinct words of all text in play, with their counts per planning language.
+
+    `origins` gives for each word a text in which it stands.
+    """
 
     cutter: Cutter
     languages: tuple[str, ...]
-    index: dict[str, int] = field(default_factory=dict)
+    index: dict[Word, int] = field(default_factory=dict)
+    origins: list[str] = field(default_factory=list)
     _counts: list[Counter[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,22 +103,27 @@ class Pool:
         """Count the words of a planning text."""
         counts = self._counts[self.languages.index(language)]
         cut = self.cutter.words_of_chunks(text.chunks)
-        for words, times in zip(cut, text.chunks.values(), strict=True):
+        for words, (chunk, times) in zip(cut, text.chunks.items(), strict=True):
+            origin = self.cutter.in_text(chunk)
             for word in words:
-                counts[self._number(word)] += times
+                counts[self._number(word, origin)] += times
 
     def add_check(self, lines: Iterable[str]) -> None:
         """Take the words of lines that are only to be checked."""
-        for words in self.cutter.words_of_chunks(count_chunks(lines)):
+        chunks = count_chunks(lines)
+        for words, chunk in zip(self.cutter.words_of_chunks(chunks), chunks, strict=True):
             for word in words:
-                self._number(word)
+                self._number(word, self.cutter.in_text(chunk))
 
     def add_sentences(self, lines: Sequence[str]) -> list[Counter[int]]:
         """Each line as counts of its words; lines are cut whole, so lengths are exact."""
-        return [Counter(self._number(w) for w in self.cutter.words(line)) for line in lines]
+        return [Counter(self._number(w, line) for w in self.cutter.words(line)) for line in lines]
 
-    def _number(self, word: str) -> int:
-        return self.index.setdefault(word, len(self.index))
+    def _number(self, word: Word, origin: str) -> int:
+        number = self.index.setdefault(word, len(self.index))
+        if number == len(self.origins):
+            self.origins.append(origin)
+        return number
 
     def counts(self) -> Ints:  # (words, languages)
         """Occurrences of each word in each language's planning text."""
@@ -146,22 +167,32 @@ class Encoded:
 
 
 class Encoder:
-    """The model of a tokenizer alone: words that are already cut, in its own alphabet."""
+    """The model of a tokenizer alone: words that are already cut, in its own alphabet.
+
+    An added token is its id.
+    """
 
     def __init__(self, pipeline: Tokenizer) -> None:
         self._pipeline = Tokenizer(pipeline.model)
 
-    def ids(self, words: Sequence[str]) -> Encoded:
+    def ids(self, words: Sequence[Word]) -> Encoded:
         """Ids of each word."""
+        texts = [word for word in words if isinstance(word, str)]
         found = [
-            Encoded.of([one.ids for one in batch]) for batch in _batches(self._pipeline, words)
-        ]
-        if not found:
-            return Encoded.of([])
-        return Encoded(
-            np.concatenate([part.ids for part in found]),
-            np.concatenate([part.sizes for part in found]),
-        )
+            Encoded.of([one.ids for one in batch]) for batch in _batches(self._pipeline, texts)
+        ] or [Encoded.of([])]
+        ids = np.concatenate([part.ids for part in found])
+        sizes = np.concatenate([part.sizes for part in found])
+        if len(texts) == len(words):
+            return Encoded(ids, sizes)
+        added = np.fromiter((isinstance(word, int) for word in words), bool, len(words))
+        every = np.ones(len(words), np.int64)
+        every[~added] = sizes
+        own = np.repeat(added, every)
+        mixed = np.empty(len(own), np.int64)
+        mixed[~own] = ids
+        mixed[own] = [word for word in words if isinstance(word, int)]
+        return Encoded(mixed, every)
 
 
 def join_bytes(words: Encoded, symbols: Symbols) -> Encoded:
@@ -195,14 +226,22 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
-    """The working tokenizer of a parsed `tokenizer.json`."""
-    return Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+    """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates."""
+    pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+    pipeline.no_padding()
+    pipeline.no_truncation()
+    return pipeline
 
 
 def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
     """Tokens of each text, without special tokens."""
     found = (len(one) for batch in _batches(pipeline, texts) for one in batch)
     return np.fromiter(found, np.int64, len(texts))
+
+
+def emitted_ids(pipeline: Tokenizer, texts: Sequence[str]) -> set[int]:
+    """Every id that stands for a part of the texts."""
+    return {number for batch in _batches(pipeline, texts) for one in batch for number in one.ids}
 
 
 def _batches(pipeline: Tokenizer, texts: Sequence[str]) -> Iterator[list[Encoding]]:

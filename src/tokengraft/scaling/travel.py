@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.tokenizer import Found, Tokenizer
-from tokengraft.tokenizer.catalog import _open
+from tokengraft.tokenizer.catalog import open_files, used_files
 from tokengraft.tokenizer.openai import TikToken
 from tokengraft.tokenizer.sentence_piece import SentencePiece
 from tokengraft.tokenizer.sources import Source
 
-_COMPANIONS = ("tokenizer_config.json", "vocab.json")  # what opening may read beside the main file
 THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
 Ints = NDArray[np.int64]
 
@@ -48,7 +47,7 @@ class Packed:
                 "special_tokens": inner._special_tokens,
             }
             return cls(found.name, found.label, found.fingerprint, found.where, None, {}, parts)
-        names = {found.kind, *_COMPANIONS} & set(found.source.files)
+        names = used_files(found.source, found.kind)
         files = {name: found.source.read(name) for name in sorted(names)}
         return cls(found.name, found.label, found.fingerprint, found.where, found.kind, files)
 
@@ -60,7 +59,7 @@ class Packed:
             return TikToken(self.name, self.fingerprint, tiktoken.Encoding(**self.encoding))
         assert self.kind is not None
         held = {name: functools.partial(bytes, data) for name, data in self.files.items()}
-        return _open(self.name, self.fingerprint, Source(self.where, held), self.kind)
+        return open_files(self.name, self.fingerprint, Source(self.where, held), self.kind)
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], threads: int) -> tuple[Ints, NDArray[np.uint32]]:

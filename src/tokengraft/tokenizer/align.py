@@ -88,7 +88,9 @@ def _lengths(tokenizer: Tokenizer) -> Ints:
 
 def _silent(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """Ids that stand for text other than their own bytes."""
-    flags = tokenizer.vocabulary.is_unknown
+    flags: npt.NDArray[np.bool_] = (
+        tokenizer.vocabulary.is_unknown.copy()
+    )  # the vocabulary keeps its own
     flags |= np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
     return flags
 

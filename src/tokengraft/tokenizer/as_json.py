@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
-from tokengraft.tokenizer.catalog import Found
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 from tokengraft.tokenizer.openai import TikToken
+from tokengraft.tokenizer.sources import Source
+
+if TYPE_CHECKING:
+    from tokengraft.tokenizer.catalog import Found
 
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
 SIDE_FILES = (
@@ -34,25 +37,32 @@ def as_json(found: Found) -> dict[str, Any]:
             raise TokenizerError(f"{found.name}: no tokenizer.json and no way to make one")
         encoding = tokenizer.encoding
         return convert.from_tiktoken(
-            encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
+            encoding._mergeable_ranks, encoding._pat_str, tokenizer.specials
         )
+    try:
+        return parse(source, kind)
+    except TokenizerError as error:
+        raise TokenizerError(f"{found.name}: {error}") from error
+
+
+def parse(source: Source, kind: str) -> dict[str, Any]:
+    """The file `kind` of `source`, with those beside it that it needs, as `tokenizer.json`."""
     data = source.read(kind)
     try:
         if kind == "vocab.json":
+            if "merges.txt" not in source.files:
+                raise TokenizerError("vocab.json has no merges.txt beside it")
             merges = source.read("merges.txt").decode("utf-8").split("\n")
             return convert.from_merges(json.loads(data), merges)
         if kind.endswith(".model"):
             return from_sentencepiece(data)
         if kind.endswith(".txt"):
-            config = json.loads(side_files(found).get("tokenizer_config.json", b"{}"))
-            tokens = [token.rstrip("\r") for token in data.decode("utf-8").split("\n")]
-            lowercase = bool(config.get("do_lower_case", True))
-            return convert.from_wordpiece([t for t in tokens if t], lowercase)
+            config = "tokenizer_config.json"
+            said = json.loads(source.read(config)) if config in source.files else {}
+            return convert.from_vocab_txt(data, bool(said.get("do_lower_case", True)))
         parsed: dict[str, Any] = json.loads(data)
-    except (KeyError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{source.where}/{kind}: cannot be read ({error})") from error
-    except TokenizerError as error:
-        raise TokenizerError(f"{found.name}: {error}") from error
     return parsed
 
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.errors import TokenizerError, UsageError
 
@@ -42,6 +42,8 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "Telu": ("Telugu",), "Tfng": ("Tifinagh",), "Thaa": ("Thaana",), "Thai": ("Thai",),
     "Tibt": ("Tibetan",), "Vaii": ("Vai",), "Yiii": ("Yi",),
 }  # fmt: skip
+
+Word: TypeAlias = str | int  # what the model encodes, or the id of an added token cut out before it
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
@@ -112,32 +114,76 @@ def relax(tokenizer: dict[str, Any], scripts: Collection[str]) -> dict[str, Any]
 
 
 def floor(tokenizer: dict[str, Any], lines: Sequence[str]) -> list[int]:
-    """Pre-tokens per line: no vocabulary, however large, needs fewer tokens than these."""
+    """Pre-tokens and added tokens per line: no vocabulary, however large, needs fewer."""
     splitter = splitter_of(tokenizer)
     return [len(splitter.pre_tokenize(line)) for line in lines]
 
 
 class Splitter:
-    """The normaliser and pre-tokenizer of a tokenizer, without its model."""
+    """What the pipeline of a tokenizer does to text before its model sees it.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Added tokens are cut out first, as the pipeline itself does it (raw or normalised text, spaces
+    beside them taken or not); what is left is normalised and cut into words.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, added: Sequence[Mapping[str, Any]]) -> None:
+        """`tokenizer` holds the `added` tokens of the file under their own ids."""
         self._normalizer = tokenizer.normalizer
         self._pre_tokenizer = tokenizer.pre_tokenizer
+        raw = [token["content"] for token in added if not token.get("normalized")]
+        late = [self._normal(token["content"]) for token in added if token.get("normalized")]
+        self._raw, self._late = any_of(raw), any_of(late)
+        self._recorder = _Recorder()
+        steps = [] if self._pre_tokenizer is None else [self._pre_tokenizer]
+        steps.append(pre_tokenizers.PreTokenizer.custom(self._recorder))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+        self._whole = tokenizer
 
-    def pre_tokenize(self, text: str) -> list[str]:
-        """The strings the model sees one by one, in the tokenizer's own alphabet."""
-        if self._normalizer is not None:
-            text = self._normalizer.normalize_str(text)
+    def pre_tokenize(self, text: str) -> list[Word]:
+        """The strings the model sees, in the tokenizer's own alphabet, and added tokens as ids."""
+        normal = self._normal(text)
+        if (self._raw and self._raw.search(text)) or (self._late and self._late.search(normal)):
+            self._whole.encode(text, add_special_tokens=False)
+            return self._recorder.words
         if self._pre_tokenizer is None:
-            return [text] if text else []
-        return [piece for piece, _ in self._pre_tokenizer.pre_tokenize_str(text)]
+            return [normal] if normal else []
+        return [piece for piece, _ in self._pre_tokenizer.pre_tokenize_str(normal)]
+
+    def _normal(self, text: str) -> str:
+        return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
+
+
+class _Recorder:
+    """A last pre-tokenizer that changes nothing and keeps what it was given."""
+
+    words: list[Word]
+
+    def pre_tokenize(self, text: Any) -> None:
+        """Called by `tokenizers`; a split that holds tokens already is an added token."""
+        self.words = []
+        for piece, _, tokens in text.get_splits():
+            if tokens:
+                self.words += [token.id for token in tokens]
+            elif piece:
+                self.words.append(piece)
+
+
+def any_of(contents: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern that finds any of the strings, None where there is none to find."""
+    found = sorted({content for content in contents if content})
+    return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def splitter_of(tokenizer: dict[str, Any]) -> Splitter:
     """The `Splitter` of a parsed `tokenizer.json`."""
-    model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
-    bare = {**tokenizer, "model": model, "added_tokens": [], "post_processor": None}
-    return Splitter(Tokenizer.from_str(json.dumps(bare)))
+    added = tokenizer.get("added_tokens") or []
+    ids = {token["content"]: token["id"] for token in added}
+    unknown = "?" * (1 + max(map(len, ids), default=0))
+    vocab = {**ids, unknown: 1 + max(ids.values(), default=0)}
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": unknown}
+    bare = {**tokenizer, "model": model, "added_tokens": added, "post_processor": None}
+    bare |= {"truncation": None, "padding": None}
+    return Splitter(Tokenizer.from_str(json.dumps(bare)), added)
 
 
 def steps_of(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:

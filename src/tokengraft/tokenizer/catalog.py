@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,9 +50,9 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
         return _found(name, path.resolve().name, sources.folder(path), None)
     if path.is_file():
         inner = sources.folder(path.parent)
-        alone = {
-            n: read for n, read in inner.files.items() if n in (path.name, "tokenizer_config.json")
-        }
+        beside = {path.name, "tokenizer_config.json"}
+        beside |= {"merges.txt"} if path.name == "vocab.json" else set()
+        alone = {n: read for n, read in inner.files.items() if n in beside}
         return _found(name, path.stem, Source(str(path), alone, inner.digests), path.name)
     entry = BY_NAME.get(name)
     kind = entry.kind if entry else None
@@ -139,19 +140,14 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
             f"{', '.join(sources.KNOWN_FILES[:5])} or a .tiktoken file."
         )
     chosen = kind
-    companions = {
-        "tokenizer.json": [],
-        "vocab.json": [],
-        "sentencepiece.bpe.model": ["vocab.json", "tokenizer_config.json"],
-    }.get(chosen, ["tokenizer_config.json"])
-    used = [chosen, *(c for c in companions if c in source.files)]
+    used = used_files(source, chosen)
     fingerprint = sha256("\n".join(f"{n} {source.digest(n)}" for n in used).encode())
     return Found(
         name,
         label,
         fingerprint,
         source.where,
-        lambda: _open(name, fingerprint, source, chosen),
+        lambda: open_files(name, fingerprint, source, chosen),
         source,
         chosen,
     )
@@ -164,16 +160,26 @@ def _preferred(source: Source) -> str | None:
     return next((n for n in order if n in source.files and n not in settings), None)
 
 
-def _open(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
-    import json
+def used_files(source: Source, kind: str) -> list[str]:
+    """The files of `source` that say what the tokenizer in its file `kind` is: `kind` first."""
+    companions = {
+        "tokenizer.json": [],
+        "vocab.json": ["merges.txt"],
+        "sentencepiece.bpe.model": ["vocab.json", "tokenizer_config.json"],
+    }.get(kind, ["tokenizer_config.json"])
+    if kind == "vocab.json" and _ids_are_ranks(source):
+        companions = []  # the merges say nothing that the ids do not
+    return [kind, *(name for name in companions if name in source.files)]
 
+
+def open_files(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
+    """The tokenizer in the file `kind`; no file but `used_files` is read."""
     data = source.read(kind)
-    config = (
-        source.read("tokenizer_config.json") if "tokenizer_config.json" in source.files else None
-    )
     if kind.endswith(".model"):
         from tokengraft.tokenizer.sentence_piece import SentencePiece
 
+        settings = "tokenizer_config.json"
+        config = source.read(settings) if settings in source.files else None
         has_table = kind == "sentencepiece.bpe.model" and "vocab.json" in source.files
         table = source.read("vocab.json") if has_table else None
         return SentencePiece.from_files(name, fingerprint, data, config, table)
@@ -181,13 +187,30 @@ def _open(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
         from tokengraft.tokenizer.openai import TikToken
 
         return TikToken.from_ranks(name, fingerprint, data, Path(kind).stem)
-    if kind == "vocab.json":
+    if kind == "vocab.json" and _ids_are_ranks(source):
         from tokengraft.tokenizer.openai import TikToken
 
         return TikToken.from_gpt2(name, fingerprint, data)
     from tokengraft.tokenizer.huggingface import HuggingFace
 
-    if kind.endswith(".txt"):
-        lowercase = bool(json.loads(config).get("do_lower_case", True)) if config else True
-        return HuggingFace.from_wordpiece(name, fingerprint, data, lowercase)
+    if kind == "vocab.json" or kind.endswith(".txt"):
+        from tokengraft.tokenizer.as_json import parse
+
+        try:
+            data = json.dumps(parse(source, kind)).encode("utf-8")
+        except TokenizerError as error:
+            raise TokenizerError(f"{name}: {error}") from error
     return HuggingFace.from_json(name, fingerprint, data)
+
+
+def _ids_are_ranks(source: Source) -> bool:
+    """Of a `vocab.json`; without merges beside it there is nothing else to take for ranks."""
+    if "merges.txt" not in source.files:
+        return True
+    from tokengraft.tokenizer.insert_convert import ids_are_ranks
+
+    try:
+        merges = source.read("merges.txt").decode("utf-8").split("\n")
+        return ids_are_ranks(json.loads(source.read("vocab.json")), merges)
+    except (AttributeError, ValueError):
+        return False  # broken files: whoever opens them says so

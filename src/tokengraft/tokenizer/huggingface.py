@@ -1,4 +1,4 @@
-"""Adapter over Hugging Face `tokenizers`: any `tokenizer.json`, and WordPiece `vocab.txt` files."""
+"""Adapter over Hugging Face `tokenizers`: any `tokenizer.json`, read or converted (`as_json`)."""
 
 from __future__ import annotations
 
@@ -35,28 +35,6 @@ class HuggingFace(Tokenizer):
             return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")))
         except Exception as error:  # tokenizers raises bare Exception
             raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
-
-    @classmethod
-    def from_wordpiece(
-        cls, name: str, fingerprint: str, vocab: bytes, lowercase: bool
-    ) -> HuggingFace:
-        """Read a BERT `vocab.txt`: one token a line, the line number is the id."""
-        from tokenizers import decoders, models, normalizers, pre_tokenizers
-
-        tokens = vocab.decode("utf-8").split("\n")
-        table = {token.rstrip("\r"): n for n, token in enumerate(tokens) if token.rstrip("\r")}
-        if "[UNK]" not in table:
-            raise TokenizerError(
-                f"{name}: vocab.txt has no [UNK] token, so it is no WordPiece file"
-            )
-        pipeline = Pipeline(models.WordPiece(table, unk_token="[UNK]"))  # noqa: S106
-        pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-        pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        pipeline.decoder = decoders.WordPiece()
-        pipeline.add_special_tokens(
-            [t for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if t in table]
-        )
-        return cls(name, fingerprint, pipeline)
 
     @property
     def family(self) -> str:

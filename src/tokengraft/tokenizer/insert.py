@@ -8,7 +8,9 @@ pieces; there the promise is "never more characters UNK", since one UNK may have
 clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
-are; the split pattern too, unless `scripts` asks for it to be relaxed (`boundaries`).
+are; the split pattern too, unless `scripts` asks for it to be relaxed (`boundaries`). A Unigram
+with added tokens behind its vocabulary gets one more cut that keeps text from becoming one of them
+(`placeholders`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, Literal, TypeAlias
 from tokengraft.errors import TokenizerError
 from tokengraft.files import sha256
 from tokengraft.tokenizer.boundaries import relax, steps_of
+from tokengraft.tokenizer.placeholders import placeholders
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 
@@ -94,12 +97,16 @@ def vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
     return dict(vocab)
 
 
+def added_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Content to id of the added tokens, special or not, whether the model knows them or not."""
+    return {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or ()}
+
+
 def first_free_id(tokenizer: dict[str, Any]) -> int:
     """One more than the highest id in use, added tokens included."""
     vocab = tokenizer["model"]["vocab"]
     highest = len(vocab) - 1 if isinstance(vocab, list) else max(vocab.values(), default=-1)
-    added = (token["id"] for token in tokenizer.get("added_tokens") or ())
-    return int(max(highest, *added, -1)) + 1
+    return int(max(highest, *added_ids(tokenizer).values(), -1)) + 1
 
 
 def merge_pairs(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
@@ -117,9 +124,10 @@ def _as_pair(merge: Any) -> tuple[str, str]:
 def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
     """A new `tokenizer.json` with the additions; the given one is left untouched.
 
-    Guarantees: every old token keeps its id; the new ids follow the highest old one; merges are
-    written as the file writes its own (pairs or strings). Raises TokenizerError where an id is
-    taken, a merge lacks a part, or the family cannot hold what is asked.
+    Guarantees: every old token, added ones included, keeps its id; the new ids follow the highest
+    old one; merges are written as the file writes its own (pairs or strings). Raises
+    TokenizerError where an id or a string is taken, a merge lacks a part, or the family cannot
+    hold what is asked.
     """
     kind = family(tokenizer)
     _check_ids(tokenizer, additions)
@@ -128,12 +136,16 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
         entries = [_added_token(number, content) for number, content in additions.tokens]
         result["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), *entries]
         return result
-    model = result["model"] = dict(tokenizer["model"])
+    result = settle(result)
+    model = result["model"] = dict(result["model"])
     if kind == "unigram":
-        model["vocab"] = _unigram_vocab(tokenizer, additions)
+        if len(additions.scores) != len(additions.tokens):
+            raise TokenizerError("each new Unigram piece needs a score")
+        scored = zip(additions.tokens, additions.scores, strict=True)
+        model["vocab"] = [*model["vocab"], *([token, score] for (_, token), score in scored)]
         return result
     new = {token: number for number, token in additions.tokens}
-    model["vocab"] = {**_with_added(tokenizer), **new}
+    model["vocab"] = {**model["vocab"], **new}
     if kind != "wordpiece":
         _check_merges(model["vocab"], additions.merges)
         model["merges"] = [*model["merges"], *_as_written(tokenizer, additions.merges)]
@@ -142,15 +154,34 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
     return result
 
 
-def adapt_config(config: dict[str, Any], additions: Additions) -> dict[str, Any]:
-    """The `tokenizer_config.json` to write beside the extended tokenizer.
+def settle(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """The tokenizer with every added token in the model's vocabulary, under its own id.
 
-    transformers 5 builds the split pattern of a named class (`Qwen2Tokenizer`) from its own code
-    and ignores the file's: a relaxed pattern needs the class that takes the file as it is.
+    `tokenizers` ignores the ids in the file's list of added tokens: one that the model does not
+    know gets the next id after the vocabulary's size, so a longer vocabulary would move them all.
+    Text keeps its ids (`placeholders`), but for what only a lookup of whole strings sees: a model
+    that takes characters or words from its vocabulary now finds an added one where the pipeline
+    did not cut it out (inside a word, for a token that must stand alone).
     """
-    if not additions.scripts:
-        return config
-    return {**config, "tokenizer_class": "PreTrainedTokenizerFast"}
+    vocab, known = tokenizer["model"]["vocab"], vocabulary(tokenizer)
+    hidden = {c: i for c, i in added_ids(tokenizer).items() if c not in known}
+    if not hidden:
+        return tokenizer
+    if not isinstance(vocab, list):
+        return {**tokenizer, "model": {**tokenizer["model"], "vocab": {**vocab, **hidden}}}
+    at = {number: content for content, number in hidden.items()}
+    behind = range(len(vocab), first_free_id(tokenizer))
+    if free := [number for number in behind if number not in at]:
+        raise TokenizerError(f"id {free[0]} is free between old tokens: a Unigram list has no gaps")
+    contents = [at[number] for number in behind]
+    scores, pattern = placeholders(vocab, contents)
+    entries = [[content, score] for content, score in zip(contents, scores, strict=True)]
+    result = {**tokenizer, "model": {**tokenizer["model"], "vocab": [*vocab, *entries]}}
+    if pattern is not None:
+        cut = {"pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        steps = [*steps_of(tokenizer.get("pre_tokenizer")), {"type": "Split", **cut}]
+        result["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    return result
 
 
 def _check_ids(tokenizer: dict[str, Any], additions: Additions) -> None:
@@ -159,7 +190,7 @@ def _check_ids(tokenizer: dict[str, Any], additions: Additions) -> None:
     got = [number for number, _ in additions.tokens]
     if got != list(expected):
         raise TokenizerError(f"new ids must follow each other from {start}; got {got[:3]} …")
-    known = vocabulary(tokenizer)
+    known = vocabulary(tokenizer) | added_ids(tokenizer)
     taken = [token for _, token in additions.tokens if token in known]
     if taken:
         raise TokenizerError(f"{taken[0]!r} is already in the vocabulary with id {known[taken[0]]}")
@@ -172,18 +203,6 @@ def _check_merges(vocab: dict[str, int], merges: Iterable[tuple[str, str]]) -> N
                 raise TokenizerError(f"the merge {left!r} + {right!r} needs {token!r}: not a token")
 
 
-def _with_added(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """The vocabulary with every added token in it, under its own id.
-
-    `tokenizers` ignores the ids in the file's list of added tokens: one that the model does not
-    know gets the next id after the vocabulary's size, so a longer vocabulary would move them all.
-    """
-    vocab = dict(tokenizer["model"]["vocab"])
-    for token in tokenizer.get("added_tokens") or ():
-        vocab.setdefault(token["content"], token["id"])
-    return vocab
-
-
 def _as_written(tokenizer: dict[str, Any], merges: Iterable[tuple[str, str]]) -> list[Any]:
     old = tokenizer["model"]["merges"]
     if not (old and isinstance(old[0], str)):
@@ -194,22 +213,6 @@ def _as_written(tokenizer: dict[str, Any], merges: Iterable[tuple[str, str]]) ->
             raise TokenizerError(f"the merge {left!r} + {right!r} cannot be written as a string")
         written.append(f"{left} {right}")
     return written
-
-
-def _unigram_vocab(tokenizer: dict[str, Any], additions: Additions) -> list[list[Any]]:
-    """Unigram ids are places in a list: added tokens behind its end are first put into it."""
-    vocab = list(tokenizer["model"]["vocab"])
-    added = {token["id"]: token["content"] for token in tokenizer.get("added_tokens") or ()}
-    for number in range(len(vocab), first_free_id(tokenizer)):
-        if number not in added:
-            raise TokenizerError(
-                f"id {number} is free between old tokens: a Unigram list has no gaps"
-            )
-        vocab.append([added[number], 0.0])
-    if len(additions.scores) != len(additions.tokens):
-        raise TokenizerError("each new Unigram piece needs a score")
-    pieces = zip(additions.tokens, additions.scores, strict=True)
-    return [*vocab, *([token, score] for (_, token), score in pieces)]
 
 
 def _added_token(number: int, content: str) -> dict[str, Any]:

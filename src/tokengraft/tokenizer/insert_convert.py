@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tokengraft.errors import TokenizerError
 from tokengraft.tokenizer.adapters import for_oniguruma
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
@@ -12,6 +13,7 @@ BPE = {
     "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
     "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
 }  # fmt: skip
+END = "<|endoftext|>"
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
@@ -56,18 +58,30 @@ def from_tiktoken(
 
 def from_merges(vocab: Mapping[str, int], merges: Iterable[str]) -> dict[str, Any]:
     """GPT-2's own files: `vocab.json`, and the lines of `merges.txt`."""
-    rows = (line.rstrip("\r\n") for line in merges)
-    pairs = [row.split(" ") for row in rows if row and not row.startswith("#version")]
+    pairs = read_merges(merges)
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     model = {**BPE, "ignore_merges": False, "vocab": dict(vocab), "merges": pairs}
-    content = "<|endoftext|>"
-    added = [{"id": vocab[content], "content": content, **FLAGS, "special": True}]
+    added = [{"id": vocab[t], "content": t, **FLAGS, "special": True} for t in (END,) if t in vocab]
     return file_of(
         model,
         pre_tokenizer={**byte_level, "use_regex": True},
         decoder={**byte_level, "use_regex": True},
-        added=added if content in vocab else [],
+        added=added,
     )
+
+
+def read_merges(lines: Iterable[str]) -> list[list[str]]:
+    """The pairs in the lines of a `merges.txt`."""
+    rows = (line.rstrip("\r\n") for line in lines)
+    return [row.split(" ") for row in rows if row and not row.startswith("#version")]
+
+
+def ids_are_ranks(vocab: Mapping[str, int], merges: Iterable[str]) -> bool:
+    """Whether the ids of a `vocab.json` alone say what its `merges.txt` says, as in GPT-2's own."""
+    made = [vocab.get("".join(pair), -1) for pair in read_merges(merges)]
+    single = [i for token, i in vocab.items() if len(token) == 1]
+    others = set(vocab.values()) - {*made, *single} - {vocab.get(END)}
+    return not others and made == list(range(len(single), len(single) + len(made)))
 
 
 def _parts_below(ranks: Mapping[bytes, int], piece: bytes, limit: int) -> list[bytes]:
@@ -84,9 +98,20 @@ def _parts_below(ranks: Mapping[bytes, int], piece: bytes, limit: int) -> list[b
     return parts
 
 
+def from_vocab_txt(data: bytes, lowercase: bool) -> dict[str, Any]:
+    """BERT's `vocab.txt`: one token a line; TokenizerError where it has no [UNK]."""
+    lines = [line.rstrip("\r") for line in data.decode("utf-8").split("\n")]
+    if "[UNK]" not in lines:
+        raise TokenizerError("vocab.txt has no [UNK] token, so it is no WordPiece file")
+    return from_wordpiece(lines, lowercase)
+
+
 def from_wordpiece(tokens: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
-    """BERT's `vocab.txt` as `tokenizer.json`."""
-    vocab = {token: i for i, token in enumerate(tokens)}
+    """The lines of a `vocab.txt` as `tokenizer.json`.
+
+    The line number is the id, as transformers reads it: an empty line is no token but has one.
+    """
+    vocab = {token: i for i, token in enumerate(tokens) if token}
     special = [t for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if t in vocab]
     model = {
         "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",

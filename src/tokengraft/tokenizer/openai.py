@@ -7,7 +7,7 @@ import binascii
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -39,14 +39,37 @@ PATTERNS = {
         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
+_END, _PROMPT = "<|endoftext|>", "<|endofprompt|>"
+#: Ids that are spoken for, though rank files do not tell: new tokens must not take them.
+SPECIALS = {
+    "gpt2": {_END: 50256},
+    "cl100k_base": {
+        _END: 100257,
+        "<|fim_prefix|>": 100258,
+        "<|fim_middle|>": 100259,
+        "<|fim_suffix|>": 100260,
+        _PROMPT: 100276,
+    },
+    "o200k_base": {_END: 199999, _PROMPT: 200018},
+}
 
 
 class TikToken(Tokenizer):
-    """A tiktoken encoding; text that spells a special token is encoded as ordinary text."""
+    """A tiktoken encoding; text that spells a special token is encoded as ordinary text.
 
-    def __init__(self, name: str, fingerprint: str, encoding: tiktoken.Encoding) -> None:
+    `specials` are the encoding's special tokens; `vocabulary` leaves them out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fingerprint: str,
+        encoding: tiktoken.Encoding,
+        specials: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(name, fingerprint)
         self.encoding = encoding
+        self.specials = encoding._special_tokens if specials is None else specials
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
 
     @classmethod
@@ -69,8 +92,11 @@ class TikToken(Tokenizer):
     @classmethod
     def from_gpt2(cls, name: str, fingerprint: str, vocab: bytes) -> TikToken:
         """Read GPT-2's `vocab.json`, whose ids are the merge ranks."""
-        table: dict[str, int] = json.loads(vocab)
-        ranks = {byte_level_piece(t): n for t, n in table.items() if t != "<|endoftext|>"}
+        try:
+            table: dict[str, int] = json.loads(vocab)
+            ranks = {byte_level_piece(t): n for t, n in table.items() if t != "<|endoftext|>"}
+        except (AttributeError, ValueError) as error:
+            raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
         return cls._build(name, fingerprint, ranks, "gpt2")
 
     @classmethod
@@ -78,7 +104,7 @@ class TikToken(Tokenizer):
         encoding = tiktoken.Encoding(
             name, pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={}
         )
-        return cls(name, fingerprint, encoding)
+        return cls(name, fingerprint, encoding, SPECIALS[pattern])
 
     @property
     def family(self) -> str:

@@ -24,6 +24,7 @@ KNOWN_FILES = (
     "vocab.txt",
     "vocab.json",
     "tokenizer_config.json",
+    "merges.txt",
 )
 
 
