@@ -9,7 +9,7 @@ import pytest
 
 from tokengraft.corpus import load as load_corpus
 from tokengraft.tokenizer import load, sources
-from tokengraft.tokenizer.openai import PATTERNS
+from tokengraft.tokenizer.openai import PATTERNS, SPECIALS
 
 UDHR = load_corpus("udhr")
 TEXTS = [line for code in UDHR.languages for line in UDHR.lines(code)]
@@ -30,6 +30,7 @@ def test_tiktoken(name, tmp_path, monkeypatch):
     monkeypatch.setattr(openai, "load_tiktoken_bpe", lambda *_, **__: ranks)
     own = tiktoken.Encoding(**getattr(openai, name)())
     assert own._pat_str == PATTERNS[name]
+    assert own._special_tokens == SPECIALS[name]
     assert load(name).encode(TEXTS) == own.encode_ordinary_batch(TEXTS)
 
 

@@ -13,6 +13,7 @@ from tokengraft.grafting import policy as policies
 from tokengraft.grafting import tokenizer_files
 from tokengraft.grafting.layout import text_config
 from tokengraft.grafting.weights import read_json
+from tokengraft.tokenizer import classes
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -103,9 +104,9 @@ def _tokenizer(
 ) -> None:
     path = model_dir / tokenizer_files.CONFIG
     old = read_json(path) if path.is_file() else {}
-    text = json.dumps(tokenizer_files.with_start(tokenizer, old), ensure_ascii=False, indent=1)
+    text = json.dumps(classes.with_start(tokenizer, old), ensure_ascii=False, indent=1)
     # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
     (folder / tokenizer_files.TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
     relaxed = base.get("pre_tokenizer") != tokenizer.get("pre_tokenizer")
-    new = tokenizer_files.tokenizer_config(old, config, tokenizer, relaxed)
+    new = classes.tokenizer_config(old, config, tokenizer, relaxed)
     write_json(folder / tokenizer_files.CONFIG, new)

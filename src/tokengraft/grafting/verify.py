@@ -140,7 +140,7 @@ class _Verification:
         return found is None, found or f"{count} tensors, every old row and byte the same"
 
     def _untouched(self) -> tuple[bool, str]:
-        old, new = ({**_ids(one)} for one in (self.pair.base, self.pair.new))
+        old, new = self.pair.ids()
         moved = [token for token, number in old.items() if new.get(token) != number]
         if moved:
             return False, f"the token {moved[0]!r} had id {old[moved[0]]}, has {new.get(moved[0])}"
@@ -148,7 +148,7 @@ class _Verification:
 
     def _dead(self) -> tuple[bool, str]:
         if not len(self.new):
-            return False, "there is no new token"
+            return False, "there is no new token: the vocabulary is the base's, this is no graft"
         dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
         if dead:
             return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
@@ -221,7 +221,7 @@ class _Verification:
         tokenizer = self.tokenizer
         if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
             return False, found
-        ids = [self.new.start, *self.new[-1:], 0]
+        ids = [*self.new[:1], *self.new[-1:], 0]
         if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
             return False, found
         import transformers
@@ -285,11 +285,3 @@ def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
     except Exception as error:
         said = next(iter(str(error).splitlines()), "")[:200]
         return Check(name, False, f"{type(error).__name__}: {said}")
-
-
-def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
-    vocab = tokenizer["model"]["vocab"]
-    if isinstance(vocab, list):
-        vocab = {piece: number for number, (piece, _) in enumerate(vocab)}
-    added = {t["content"]: t["id"] for t in tokenizer.get("added_tokens") or ()}
-    return {**vocab, **added}

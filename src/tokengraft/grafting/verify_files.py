@@ -10,6 +10,7 @@ from tokengraft.files import sha256_file
 from tokengraft.grafting import policy, side_files, tokenizer_files
 from tokengraft.grafting.layout import Layout, is_tied, text_config
 from tokengraft.grafting.weights import INDEX, read_json
+from tokengraft.tokenizer import classes
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
@@ -100,7 +101,7 @@ def settings_difference(
     free = {"tokenizer_class", "add_prefix_space"} if relaxed else {"tokenizer_class"}
     kept = {key: value for key, value in before.items() if key not in free}
     config = read_json(base / side_files.CONFIG)
-    written = tokenizer_files.tokenizer_config(before, config, new, relaxed)
+    written = classes.tokenizer_config(before, config, new, relaxed)
     added = {key: written.get(key) for key in after if key not in before and key not in free}
     found = first_difference(kept | added, {key: after.get(key) for key in kept | added})
     if not found and after.get("tokenizer_class") not in (before.get("tokenizer_class"), *_CLASSES):

@@ -48,6 +48,10 @@ class Pair:
         old = self._old_pipeline.decode_batch(encoded.old, skip_special_tokens=False)
         return old, self._new_pipeline.decode_batch(encoded.new, skip_special_tokens=False)
 
+    def ids(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Each tokenizer's ids by token, added ones included, as the library itself has them."""
+        return self._old_pipeline.get_vocab(True), self._new_pipeline.get_vocab(True)
+
     def emitted(self, lines: Iterable[str]) -> set[int]:
         """Ids that the grafted tokenizer emits on the lines."""
         return {i for ids in _ids(self._new_pipeline, list(lines)) for i in ids}

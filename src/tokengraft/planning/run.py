@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import resolve
@@ -14,13 +13,14 @@ from tokengraft.corpus.languages import language
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.stream import stream_lines
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
-from tokengraft.files import read_json, writing_folder
+from tokengraft.files import read_json, write_json, writing_folder
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.text import Text
 from tokengraft.planning.types import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.tokenizer.as_json import as_json, side_files
 from tokengraft.tokenizer.catalog import Found, find
+from tokengraft.tokenizer.classes import PLAIN, tokenizer_config
 
 BUDGET = 2000
 
@@ -118,8 +118,12 @@ def insert_plan(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already: name a new folder")
     with writing_folder(out) as folder:
-        for name, data in _configured(side_files(found)).items():
+        beside = side_files(found)
+        for name, data in beside.items():
             (folder / name).write_bytes(data)
+        said = json.loads(beside.get("tokenizer_config.json", b"{}"))
+        plain = {**tokenizer_config(said, {}, extended), "tokenizer_class": PLAIN}
+        write_json(folder / "tokenizer_config.json", plain)
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     return out
@@ -134,17 +138,6 @@ def read_plan(path: Path) -> Plan:
             "`tokengraft plan --out` wrote."
         )
     return Plan.from_json(read_json(path, what="plan"))
-
-
-def _configured(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The side files with a class that takes `tokenizer.json` as it is.
-
-    Others (GPT2Tokenizer in transformers 5) rebuild the pipeline and drop its split pattern.
-    """
-    config: dict[str, Any] = json.loads(files.get("tokenizer_config.json", b"{}"))
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    text = json.dumps(config, ensure_ascii=False, indent=1).encode("utf-8")
-    return files | {"tokenizer_config.json": text}
 
 
 def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:

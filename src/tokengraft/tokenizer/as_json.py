@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
+from tokengraft.tokenizer.classes import completed
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 from tokengraft.tokenizer.openai import TikToken
 from tokengraft.tokenizer.sources import Source
@@ -54,12 +55,13 @@ def parse(source: Source, kind: str) -> dict[str, Any]:
                 raise TokenizerError("vocab.json has no merges.txt beside it")
             merges = source.read("merges.txt").decode("utf-8").split("\n")
             return convert.from_merges(json.loads(data), merges)
+        config = "tokenizer_config.json"
+        said = json.loads(source.read(config)) if config in source.files else {}
         if kind.endswith(".model"):
-            return from_sentencepiece(data)
+            return completed(from_sentencepiece(data), said)
         if kind.endswith(".txt"):
-            config = "tokenizer_config.json"
-            said = json.loads(source.read(config)) if config in source.files else {}
-            return convert.from_vocab_txt(data, bool(said.get("do_lower_case", True)))
+            lower = bool(said.get("do_lower_case", True))
+            return completed(convert.from_vocab_txt(data, lower), said)
         parsed: dict[str, Any] = json.loads(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{source.where}/{kind}: cannot be read ({error})") from error

@@ -1,0 +1,161 @@
+"""What a class of transformers adds to a tokenizer's files, written out into the files.
+
+transformers 5 rebuilds the tokenizers of some classes from their vocabulary with a split pattern
+from its own code, and so would lose a relaxed one; `PreTrainedTokenizerFast` takes
+`tokenizer.json` as it is, in 4.5x and 5. The class is therefore replaced, and what it brought
+along is written out: its special tokens, its padding side, its inputs, what it puts around a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokengraft.errors import ModelError
+from tokengraft.tokenizer.insert import vocabulary
+from tokengraft.tokenizer.insert_convert import FLAGS
+
+#: The class that takes `tokenizer.json` as it is.
+PLAIN = "PreTrainedTokenizerFast"
+_INPUTS = ["input_ids", "attention_mask"]
+_END = "<|endoftext|>"
+_SENTENCE = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+_T5 = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+_BERT = {
+    "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}  # fmt: skip
+_GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+_GEMMA = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+#: What a class sets where tokenizer_config.json is silent.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "GPT2Tokenizer": _GPT2,
+    "Qwen2Tokenizer": {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+    "LlamaTokenizer": {**_SENTENCE, "padding_side": "left"},
+    "CodeLlamaTokenizer": {**_SENTENCE, "padding_side": "left"},
+    "GemmaTokenizer": {**_GEMMA, "padding_side": "left"},
+    "T5Tokenizer": _T5,
+    "BertTokenizer": _BERT,
+    "PreTrainedTokenizer": {},
+    "TokenizersBackend": {},
+}
+_STARTING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer")
+_REBUILT = ("qwen2",)
+_BY_MODEL = {
+    "gpt2": "GPT2Tokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "llama": "LlamaTokenizer",
+    "mistral": "LlamaTokenizer",
+    "gemma3": "GemmaTokenizer",
+    "gemma3_text": "GemmaTokenizer",
+    "olmo2": "GPT2Tokenizer",
+}
+_SENTINELS = 100
+
+
+def completed(tokenizer: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A converted file with what its class, by tokenizer_config.json, adds when it loads it.
+
+    BERT's [CLS] and [SEP], T5's sentinels and end, Llama's and Gemma's start. Formats older than
+    `tokenizer.json` leave these to code.
+    """
+    ids = _ids(tokenizer)
+    name = _class(config)
+    if tokenizer["model"]["type"] == "WordPiece" and {"[CLS]", "[SEP]"} <= ids.keys():
+        around = [["[CLS]", "A", "[SEP]"], ["B", "[SEP]"]]
+        return {**tokenizer, "post_processor": _template(around, ids)}
+    if name == "T5Tokenizer":
+        first, count = max(ids.values()) + 1, int(config.get("extra_ids", _SENTINELS))
+        names = [f"<extra_id_{count - 1 - i}>" for i in range(count)]
+        new = [(n, first + i) for i, n in enumerate(names) if n not in ids]
+        added = [{"id": i, "content": text, **FLAGS, "special": True} for text, i in new]
+        tokenizer = {**tokenizer, "added_tokens": [*tokenizer["added_tokens"], *added]}
+        if "</s>" in ids:
+            around = [["A", "</s>"], ["B", "</s>"]]
+            tokenizer["post_processor"] = _template(around, ids, kinds=(0, 0))
+        return tokenizer
+    return with_start(tokenizer, config)
+
+
+def tokenizer_config(
+    old: Mapping[str, Any],
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+    relaxed: bool = False,
+) -> dict[str, Any]:
+    """tokenizer_config.json so that every transformers loads `tokenizer.json` as it is.
+
+    Everything said before is kept but the class. A class that is not known here is kept as well.
+    `relaxed` says that the split pattern is not the base's.
+    """
+    if old.get("auto_map"):
+        raise ModelError("tokenizer_config.json has an auto_map: code of its own is never loaded")
+    new = dict(old)
+    new.setdefault("model_input_names", list(_INPUTS))
+    model_type = str(config.get("model_type"))
+    name = _class(old) or _class(config) or _BY_MODEL.get(model_type, "")
+    if name not in _DEFAULTS:
+        return new
+    known = _ids(tokenizer)
+    for key, value in _DEFAULTS[name].items():
+        # A class whose tokens are not in the vocabulary would add them; nothing may be added here.
+        if key not in new and (not key.endswith("_token") or value in known):
+            new[key] = value
+    new["tokenizer_class"] = PLAIN
+    if relaxed and model_type in _REBUILT:
+        # Whatever class is named, transformers 5 takes Qwen2Tokenizer and its pattern for this
+        # model, but for one: a Llama class with a byte-level file is loaded as the file says.
+        new["tokenizer_class"] = "LlamaTokenizerFast"
+        new.pop("add_prefix_space", None)
+        silent = {"unk_token": None, "bos_token": None, "eos_token": None, "legacy": False}
+        flags = {"add_bos_token": False, "add_eos_token": False, "padding_side": "right"}
+        new = {**silent, **flags, **new}
+    return new
+
+
+def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer with its class's start token as a post-processor, where the file has none.
+
+    A Llama or Gemma class puts it there when it loads; without the class nobody would.
+    """
+    name = _class(old)
+    start = old.get("bos_token") or _DEFAULTS.get(name, {}).get("bos_token")
+    start = start["content"] if isinstance(start, dict) else start
+    current = tokenizer.get("post_processor")
+    wanted = name in _STARTING and old.get("add_bos_token", current is None)
+    ids = _ids(tokenizer)
+    if not wanted or start not in ids or (current is not None and current["type"] != "ByteLevel"):
+        return tokenizer
+    template = _template([[start, "A"], [start, "B"]], ids)
+    both = {"type": "Sequence", "processors": [current, template]}
+    return {**tokenizer, "post_processor": template if current is None else both}
+
+
+def _template(
+    around: Sequence[Sequence[str]], ids: Mapping[str, int], kinds: tuple[int, int] = (0, 1)
+) -> dict[str, Any]:
+    """A post-processor: `around` are the first text's pieces and the second's, texts as A and B."""
+    first, second = (
+        [
+            {"Sequence" if one in "AB" else "SpecialToken": {"id": one, "type_id": kind}}
+            for one in part
+        ]
+        for part, kind in zip(around, kinds, strict=True)
+    )
+    specials = sorted({one for part in around for one in part if one not in "AB"})
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": [*first, *second],
+        "special_tokens": {s: {"id": s, "ids": [ids[s]], "tokens": [s]} for s in specials},
+    }
+
+
+def _class(config: Mapping[str, Any]) -> str:
+    return str(config.get("tokenizer_class") or "").removesuffix("Fast")
+
+
+def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or ()}
+    return {**vocabulary(dict(tokenizer)), **added}
