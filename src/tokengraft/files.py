@@ -19,15 +19,18 @@ from tokengraft.errors import TokengraftError
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that becomes `path` on success and is removed on failure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    temporary.touch(exist_ok=False)
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Yield a temporary path that becomes `path` on success and is removed on failure.
+
+    Folders made for it are removed on failure too.
+    """
+    with _making(path.parent):
+        temporary = _beside(path)
+        temporary.touch(exist_ok=False)
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -37,23 +40,94 @@ def writing_folder(path: Path) -> Iterator[Path]:
     On any failure `path` is as it was: the old folder is removed only when the new one has its
     name.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    old = temporary.with_name(temporary.name + ".old")
-    temporary.mkdir()
+    with _making(path.parent):
+        temporary = _beside(path)
+        old = temporary.with_name(temporary.name + ".old")
+        temporary.mkdir()
+        try:
+            yield temporary
+            if path.exists():
+                path.replace(old)
+            temporary.replace(path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.replace(path)
+            raise
+        else:
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def adding(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder whose files all go into `folder` on success, or none on failure.
+
+    What `folder` holds already stays, but for files of the same names, and those too on failure.
+    """
+    with _making(folder):
+        # Inside, not beside: the folder may be a mount point, or all that may be written to.
+        temporary = _beside(folder / "new")
+        old = temporary.with_name(temporary.name + ".old")
+        temporary.mkdir()
+        moved: list[tuple[Path, Path]] = []  # a file of `folder` and where its old self lies
+        try:
+            yield temporary
+            for new in sorted(filter(Path.is_file, temporary.rglob("*")), key=_deepest_first):
+                inside = new.relative_to(temporary)
+                target, kept = folder / inside, old / inside
+                _make(target.parent)
+                moved.append((target, kept))
+                if target.is_file():
+                    _make(kept.parent)
+                    target.replace(kept)
+                new.replace(target)
+        except BaseException:
+            for target, kept in reversed(moved):
+                if kept.exists():
+                    kept.replace(target)
+                elif not (temporary / target.relative_to(folder)).exists():
+                    target.unlink(missing_ok=True)
+                _prune(target.parent, folder)
+            raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    """Make `folder`; where the block fails, remove it and its new parents as far as empty."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
     try:
-        yield temporary
-        if path.exists():
-            path.replace(old)
-        temporary.replace(path)
+        _make(folder)
+        yield
     except BaseException:
-        if old.exists() and not path.exists():
-            old.replace(path)
+        _prune(folder, there)
         raise
-    else:
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _deepest_first(path: Path) -> tuple[int, Path]:
+    """So that a manifest, at the top, comes after what it describes."""
+    return -len(path.parts), path
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _prune(folder: Path, top: Path) -> None:
+    """Remove `folder` and its parents below `top` as long as they are empty."""
+    while folder != top:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass  # never made
+        except OSError:
+            return
+        folder = folder.parent
 
 
 def _beside(path: Path) -> Path:

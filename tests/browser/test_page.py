@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def test_a_language_without_a_line_in_common_is_named_as_such(
     )
     expect(page.locator("#language .facts")).to_contain_text("no lines in both Shan and English")
     assert "NaN" not in page.locator("body").inner_text()
+
+
+def test_a_handful_of_languages_supports_no_claim(open_page: Open, tmp_path: Path) -> None:
+    found = audit("udhr", ["gpt2"], ["shn", "tam"], resamples=0, store=Store(tmp_path / "cache"))
+    found.save(tmp_path / "run", figures=False)
+    page = open_page(build_page([tmp_path / "run"], tmp_path / "site").as_uri())
+    expect(page.locator(".kicker")).to_contain_text("1 tokenizer · 3 languages")
+    expect(page.locator("#speakers h2")).to_contain_text("Premium and number of speakers")
+    expect(page.locator("#speakers .intro")).to_contain_text("2 besides English")
+    assert "Latin letters" not in page.locator("#speakers").inner_text()
 
 
 def test_sorting(open_page: Open, address: str) -> None:
@@ -229,6 +240,22 @@ def test_graft_scores(open_page: Open, address: str) -> None:
     assert page.locator("#graft svg .tick-floor").count() == 2
     label = page.locator("#graft article svg").get_attribute("aria-label") or ""
     assert "Shan, distil: 0.8, floor 0.2, ceiling 0.95" in label
+
+
+def test_an_evaluation_opens_on_kl_and_a_plan_names_its_tokenizer(
+    open_page: Open, run_folder: Path, tmp_path: Path
+) -> None:
+    plan = json.loads((run_folder / "plan.json").read_text(encoding="utf-8"))
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"label": "Llama 3"}))
+    scores = [
+        {"language": "shn_Mymr", "metric": metric, "value": value}
+        for metric, value in (("aligned_cosine", 0.5), ("kl", 0.125))
+    ]
+    (tmp_path / "evaluation.json").write_text(json.dumps({"scores": scores}))
+    page = open_page(build_page([tmp_path], tmp_path / "site").as_uri())
+    label = page.locator("#graft article svg").get_attribute("aria-label") or ""
+    assert "0.125" in label
+    expect(page.locator("#plan h3")).to_contain_text("tokens for Shan and Amharic in Llama 3")
 
 
 def test_generation_costs(open_page: Open, address: str) -> None:

@@ -14,12 +14,14 @@ import polars as pl
 import pytest
 
 import tokengraft as tg
+from tokengraft.auditing import run as run_module
 from tokengraft.auditing.cost import read_prices
 from tokengraft.auditing.count import count
+from tokengraft.auditing.premium import gini
 from tokengraft.auditing.store import Store
 from tokengraft.auditing.vocabularies import breakdown, cluster_order, containment, jaccard
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.errors import CorpusError, TokengraftError, Unavailable, UsageError
 from tokengraft.tokenizer import find, load
 from tokengraft.tokenizer.sources import bundled
 
@@ -83,7 +85,8 @@ def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing(t
     for summary in result.summary.to_dicts():
         assert summary["worst_language"] == "deu_Latn"
         assert summary["not_comparable"] == 1 and summary["meaningless_cells"] == 0
-        assert summary["median_premium"] == pytest.approx((1 + summary["worst_premium"]) / 2)
+        assert summary["compared"] == 1 and summary["languages"] == 3
+        assert summary["median_premium"] == pytest.approx(summary["worst_premium"])
         assert summary["above_2x"] == (summary["worst_premium"] > 2)
     shan = result.cost.filter(pl.col("language") == "shn_Mymr").to_dicts()
     assert shan and all(r["relative_cost"] is r["effective_context"] is None for r in shan)
@@ -215,12 +218,70 @@ def test_other_text_is_counted_anew(tmp_path):
     assert cell(after, "gpt2", "zho_Hans")["premium"] < cell(before, "gpt2", "zho_Hans")["premium"]
 
 
-def test_hub_only_tokenizers_are_skipped_with_a_reason():
-    result = tg.audit(SMALL, ["gpt2", "gemma3"])
+def test_a_missing_tokenizer_is_an_error_or_skipped_with_a_reason():
+    with pytest.raises(Unavailable, match="hub cannot be reached"):
+        tg.audit(SMALL, ["gpt2", "gemma3"])
+    result = tg.audit(SMALL, ["gpt2", "gemma3"], skip_missing=True)
     assert [found.name for found in result.tokenizers] == ["gpt2"]
     assert "hub" in result.skipped["gemma3"]
-    with pytest.raises(TokengraftError, match="No tokenizer could be used"):
-        tg.audit(SMALL, ["gemma3"])
+    with pytest.raises(Unavailable, match="hub cannot be reached"):
+        tg.audit(SMALL, ["gemma3"], skip_missing=True)
+
+
+def test_a_network_library_does_not_speak_to_the_user(monkeypatch):
+    """What urllib3 prints is a page long; the catalog's own short reasons stay as they are."""
+    dump = f"p50k_base: could not be downloaded (HTTPSConnectionPool(host='x'): {'x' * 500})"
+    told = run_module._in_short("p50k_base", dump)
+    assert "HTTPS" not in told and "--tokenizers" in told and len(told) < 200
+    assert run_module._in_short("gemma3", "gemma3 is gated.") == "gemma3 is gated."
+
+
+def test_fairness_is_over_honest_languages_other_than_the_pivot():
+    result = tg.audit("udhr", ["gpt2", "t5", "bert-multilingual"], ["shn", "tam", "deu"])
+    by_name = {row["tokenizer"]: row for row in result.summary.to_dicts()}
+    for name, row in by_name.items():  # the obvious way
+        cells = [
+            c
+            for c in result.premiums.to_dicts()
+            if c["tokenizer"] == name and c["language"] != "eng_Latn" and not c["meaningless"]
+        ]
+        values = [c["premium"] for c in cells]
+        sums = np.array([c["ratio_of_sums"] for c in cells])
+        assert row["compared"] == len(cells)
+        assert row["compared"] + row["meaningless_cells"] + row["not_comparable"] == 3
+        assert row["median_premium"] == pytest.approx(np.median(values))
+        assert row["worst_premium"] == max(values)
+        assert row["above_2x"] == sum(value > 2 for value in values)
+        assert row["gini"] == pytest.approx(gini(sums))
+    assert by_name["gpt2"]["compared"] == 3 and by_name["t5"]["compared"] == 1
+    lost = tg.audit("udhr", ["t5"], ["shn", "tam"]).summary.row(0, named=True)
+    assert lost["compared"] == 0 and lost["meaningless_cells"] == 2
+    none = ("worst_language", "worst_premium", "median_premium", "gini")
+    assert [lost[name] for name in none] == [None] * 4
+
+
+def test_languages_and_pivot_go_by_bare_codes_and_names():
+    result = tg.audit("udhr", ["gpt2"], ["shn"], pivot="fra", resamples=0)
+    assert result.pivot == "fra_Latn"
+    full = result.premium("gpt2", "shn_Mymr").value
+    assert result.premium("gpt2", "shn").value == result.premium("gpt2", "Shan").value == full
+    with pytest.raises(UsageError, match="No language 'deu'"):
+        result.premium("gpt2", "deu")
+    with pytest.raises(UsageError, match=r"no tokenizer 'gpt-2'.*Did you mean gpt2"):
+        result.premium("gpt-2", "shn")
+
+
+def test_reprs_fit_a_line():
+    result = tg.audit("udhr", ["gpt2"], ["shn"], resamples=0)
+    assert repr(result.corpus) == "ParallelCorpus('udhr': 2 languages, 61 units)"
+    assert repr(result) == f"Audit({result.corpus!r}, pivot eng_Latn, tokenizers: GPT-2/3)"
+
+
+def test_prices_for_no_audited_tokenizer_are_refused(tmp_path):
+    path = tmp_path / "prices.yaml"
+    path.write_text("as_of: 2024\nmodels: [{model: m, tokenizer: mine, context: 9, source: s}]")
+    with pytest.raises(UsageError, match=r"tokenizers mine, none of which is audited \(gpt2\)"):
+        tg.audit(SMALL, ["gpt2"], prices=path)
 
 
 def test_inputs_are_checked_before_anything_is_encoded(monkeypatch):
@@ -275,7 +336,7 @@ def test_a_full_cache_is_a_clear_error(tmp_path):
 def test_a_bad_price_file_names_the_entry(tmp_path, text, message):
     path = tmp_path / "prices.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(TokengraftError, match=message):
         read_prices(path)
 
 
@@ -320,7 +381,7 @@ def test_clustering_puts_alike_together():
 def test_the_base_imports_no_torch_and_is_instant():
     code = (
         "import sys, tokengraft; assert 'numpy' not in sys.modules\n"
-        "import tokengraft.auditing.run, tokengraft.cli.main\n"
+        "import tokengraft.auditing.run, tokengraft.cli.app\n"
         "loaded = {'torch', 'transformers', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tokengraft.corpus import load, load_pairs
+from tokengraft.corpus.lines import read_lines
+from tokengraft.corpus.stream import stream_lines
 from tokengraft.errors import CorpusError
 
 
@@ -190,3 +192,19 @@ def test_truncated_archive(tmp_path: Path) -> None:
     (tmp_path / "t.tar.xz").write_bytes(data[:-40])
     with pytest.raises(CorpusError, match=r"t\.tar\.xz is damaged"):
         load(tmp_path / "t.tar.xz")
+
+
+def test_only_utf_16_is_called_so(tmp_path: Path) -> None:
+    """The mark of UTF-16 in a later line, or before UTF-8, is a broken byte like any other."""
+    path = tmp_path / "x.txt"
+    for data, wanted in (
+        ("Hi there\nyou".encode("utf-16"), True),
+        (b"one\n\xff\xfetwo\n", False),
+        (b"\xff\xfeone\ntwo\n", False),
+    ):
+        path.write_bytes(data)
+        ways = (lambda: read_lines(path.read_bytes(), "x"), lambda: list(stream_lines([path])))
+        for read in ways:
+            with pytest.raises(CorpusError, match="not valid UTF-8") as error:
+                read()
+            assert ("looks like UTF-16" in str(error.value)) == wanted

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import tarfile
 import zipfile
@@ -15,6 +18,7 @@ import pytest
 
 from tokengraft.corpus import load, load_pairs, ntrex
 from tokengraft.corpus.catalog import available
+from tokengraft.corpus.stream import stream_lines
 from tokengraft.errors import CorpusError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -336,3 +340,24 @@ def test_udhr_is_bundled() -> None:
     assert (info.languages, info.units) == (len(every.languages), len(every.units))
     with pytest.raises(CorpusError, match="udhr has no splits"):
         load("udhr", "dev")
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "bz2", "zst"])
+def test_pairs_of_compressed_files(suffix: str, tmp_path: Path) -> None:
+    pack: Callable[[bytes], bytes]
+    if suffix == "zst":
+        pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    else:
+        pack = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[suffix]
+    texts = {"eng_Latn": ("one", "two"), "deu_Latn": ("eins", "zwei")}
+    pairs = []
+    for code, lines in texts.items():
+        path = tmp_path / f"{code}.txt.{suffix}"
+        path.write_bytes(pack("\n".join(lines).encode()))
+        pairs.append(f"{code}={path}")
+    assert load_pairs(pairs).texts == texts
+    assert list(stream_lines([path])) == ["eins", "zwei"]
+    path.write_bytes(path.read_bytes()[:-9])
+    for read in (lambda: load_pairs(pairs), lambda: list(stream_lines([path]))):
+        with pytest.raises(CorpusError, match=rf"deu_Latn.txt.{suffix} cannot be read"):
+            read()

@@ -72,8 +72,8 @@ def test_digest_is_of_the_texts_and_the_gaps() -> None:
 
 
 def test_require() -> None:
-    CORPUS.require("eng_Latn")
-    with pytest.raises(CorpusError, match=r"pivot fra_Latn is not in mine, which has 5 languages"):
+    assert CORPUS.require("eng_Latn") == CORPUS.require("eng") == "eng_Latn"
+    with pytest.raises(CorpusError, match=r"pivot fra_Latn: No language .* mine, which has 5\."):
         CORPUS.require("fra_Latn")
     with pytest.raises(CorpusError, match=r"fewer than two languages \(eng_Latn\)"):
         CORPUS.select(["eng_Latn"]).require("eng_Latn")

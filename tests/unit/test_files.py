@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.files import write_json, write_text, writing, writing_folder
+from tokengraft.files import adding, write_json, write_text, writing, writing_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -103,3 +103,57 @@ def test_the_umask_is_obeyed_and_never_touched(tmp_path: Path) -> None:
     assert modes == {0o600}
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+def test_added_files_all_come_and_others_stay(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    write_text(out / "notes", "mine")
+    write_text(out / "tables" / "a", "old")
+    with adding(out) as new:
+        write_text(new / "tables" / "a", "new")
+        write_text(new / "manifest", "new")
+        assert contents(out) | {"notes": "mine", "tables/a": "old"} == contents(out)
+    assert contents(out) == {"notes": "mine", "tables/a": "new", "manifest": "new"}
+    assert names(out) == ["manifest", "notes", "tables"]
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+@pytest.mark.parametrize("before", [True, False])
+def test_a_failure_anywhere_adds_nothing(
+    failing: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three files are moved in and two out of their way: five renames, each of which may fail."""
+    out = tmp_path / "out"
+    write_text(out / "a", "old")
+    write_text(out / "tables" / "b", "old")
+    rename, calls = Path.replace, iter(range(1, 99))
+
+    def replace(self: Path, target: Path) -> Path:
+        now = next(calls) == failing
+        if now and before:
+            raise OSError
+        rename(self, target)
+        if now:
+            raise KeyboardInterrupt
+        return target
+
+    with pytest.raises((OSError, KeyboardInterrupt)), adding(out) as new:
+        for name in ("a", "tables/b", "figures/c"):
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_text("new")
+        monkeypatch.setattr(Path, "replace", replace)
+    assert contents(out) == {"a": "old", "tables/b": "old"}
+    assert names(out) == ["a", "tables"]
+
+
+def test_folders_made_for_nothing_go_again(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    for context in (writing, writing_folder, adding):
+        with pytest.raises(ValueError, match="stop"), context(tmp_path / "here" / "x" / "y"):
+            raise ValueError("stop")
+        assert names(tmp_path) == ["here"] and names(tmp_path / "here") == []

@@ -9,6 +9,7 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 
@@ -27,6 +28,8 @@ from tokengraft.page.plans import plan_data
 from tokengraft.page.samples import choose_units
 from tokengraft.page.segments import segment
 from tokengraft.page.shown import safe_json, without_paths
+from tokengraft.planning.run import plan, read_plan
+from tokengraft.scaling.run import survey
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -255,8 +258,41 @@ def test_plan_and_evaluation_are_read_tolerantly(tmp_path: Path) -> None:
 def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing to show"):
         collect([tmp_path])
-    with pytest.raises(UsageError, match="no such"):
+    with pytest.raises(TokengraftError, match="no such"):
         collect([tmp_path / "absent"])
+
+
+def test_a_survey_of_a_large_corpus_is_called_by_its_name(tmp_path: Path) -> None:
+    files = []
+    for code, text in {"eng_Latn": "one\ntwo\n", "deu_Latn": "eins\nzwei\n"}.items():
+        (tmp_path / f"{code}.txt").write_text(text)
+        files.append(f"{code}={tmp_path / code}.txt")
+    found = survey(files, ["gpt2"], parallel=True, state=tmp_path / "state", pivot="de")
+    assert found.pivot == "deu_Latn"
+    found.save(tmp_path / "web")
+    for place in (tmp_path / "web", tmp_path):
+        with pytest.raises(UsageError, match="web: a survey of a large corpus"):
+            collect([place])
+
+
+def test_the_headline_counts_what_the_summary_counts(run: Path) -> None:
+    data = make_page([run]).data["audits"][0]
+    summary = pl.read_parquet(run / "tables" / "summary.parquet").to_dicts()
+    fair = next(row for row in summary if row["tokenizer"] == "gpt2")  # the one without UNK
+    assert f"makes {fair['above_2x']} of {fair['compared']} languages" in data["headline"]["lead"]
+
+
+def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
+    audit("udhr", ["gpt2"], ["shn"], resamples=0).save(tmp_path, figures=False)
+    found = json.dumps(make_page([tmp_path]).data["audits"][0]["headline"])
+    assert "1 of 1 language pay" in found and "1 languages" not in found
+
+
+def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
+    planned = plan("gpt2", ["shn"], budget=5)
+    planned.save(tmp_path, figure=False)
+    assert plan_data(tmp_path / "plan.json")["label"] == "GPT-2/3"
+    assert read_plan(tmp_path) == planned.plan
 
 
 def test_runs_are_found_two_levels_down(run: Path, tmp_path: Path) -> None:

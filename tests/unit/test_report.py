@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
 from tokengraft.auditing.run import Audit, audit
@@ -22,6 +27,7 @@ from tokengraft.corpus.languages import known
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import UsageError
 from tokengraft.page import make_page
+from tokengraft.page.build import Page, save_page
 from tokengraft.reporting import save_audit
 from tokengraft.reporting.choose import PAPER_ORDER, column_order, one_a_script
 from tokengraft.reporting.figures import draw
@@ -298,3 +304,92 @@ def test_a_language_without_a_line_in_common_is_named_as_such(tmp_path: Path) ->
     assert data["languages"][place]["n"] == 0
     assert {row[place] for row in data["cells"]["premium"]} == {None}
     assert "Shan" not in data["headline"]["title"]
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond 20 kB: writes fail midway, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_no_half_audit(small: Audit, tmp_path: Path, full_disk: None) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine")
+    for out in (tmp_path / "new" / "audit", tmp_path / "mine"):
+        with pytest.raises(OSError, match="File too large"):
+            save_audit(small, out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "README.md"]
+    assert (tmp_path / "mine" / "README.md").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_half_page(small: Audit, tmp_path: Path, full_disk: None) -> None:
+    page = Page("x" * 30_000, "title")
+    with pytest.raises(OSError, match="File too large"):
+        save_page(page, tmp_path / "new" / "site")
+    assert not list(tmp_path.iterdir())
+
+
+def some(tokenizers: list[str], languages: list[str]) -> Audit:
+    return audit("udhr", tokenizers, languages, resamples=0)
+
+
+def words(figure: Figure) -> str:
+    texts = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
+    return " ".join(" ".join(text.get_text().split()) for text in texts)
+
+
+def test_few_or_equal_languages_give_no_inequality() -> None:
+    few = findings(some(["llama-3", "o200k_base"], ["shn", "tam"]))
+    assert not any("Gini" in finding for finding in few)
+    # OLMo 2 took over GPT-4's vocabulary: the two are equally uneven.
+    equal = findings(some(["olmo-2", "cl100k_base"], LANGUAGES))
+    assert not any("Gini" in finding for finding in equal)
+    apart = findings(some(["llama-3", "o200k_base"], LANGUAGES))
+    assert any("GPT-4o is the most even" in finding for finding in apart)
+    lost = findings(some(["t5"], ["shn"]))
+    assert lost[0] == "No language but English has a premium that means something."
+
+
+def test_a_small_premium_is_not_rounded_away() -> None:
+    figure = draw(some(["o200k_base"], ["deu"]), "premiums")
+    assert figure is not None
+    assert "up to 1.3 times the tokens in German" in words(figure)
+    assert "1 language." in words(figure)
+    assert figure.get_size_inches()[0] < 6
+
+
+def test_languages_asked_for_are_in_the_cost_figure() -> None:
+    figure = draw(some(["o200k_base"], ["shn", "deu", "fra"]), "cost")
+    assert figure is not None
+    assert all(name in words(figure) for name in ("Shan", "German", "French"))
+    assert "million speakers" not in words(figure)
+
+
+def test_the_full_map_counts_other_languages_than_the_pivot() -> None:
+    figure = draw(some(["gpt2"], ["shn", "tam", "deu"]), "premiums_all")
+    assert figure is not None and "3 of 3 languages typically cost" in words(figure)
+
+
+def test_long_names_are_folded_and_do_not_overlap() -> None:
+    found = some(["gpt2", "o200k_base", "llama-3", "t5"], ["deu", "fra"])
+    long = [replace(one, label=f"my-long-tokenizer-name-number-{n}-of-four")
+            for n, one in enumerate(found.tokenizers)]  # fmt: skip
+    figure = draw(replace(found, tokenizers=tuple(long)), "premiums")
+    assert figure is not None
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    names = figure.axes[0].get_xticklabels()
+    boxes = [text.get_window_extent(renderer) for text in names]
+    assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
+    top = min(text.get_window_extent(renderer).y0 for text in figure.texts[:2])
+    assert max(box.y1 for box in boxes) <= top
+
+
+def test_the_legend_of_parts_fits_the_sheet() -> None:
+    figure = draw(some(["gpt2"], ["shn"]), "apart")
+    assert figure is not None
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    ends = [text.get_window_extent(renderer).x1 for axes in figure.axes for text in axes.texts]
+    assert max(ends) <= figure.bbox.x1

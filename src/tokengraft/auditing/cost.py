@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tokengraft.errors import UsageError
+from tokengraft.errors import TokengraftError, UsageError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def read_prices(path: Path | None = None) -> PriceList:
     try:
         data: Any = yaml.safe_load(origin.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{origin}: cannot read the price file ({error})") from error
+        raise TokengraftError(f"{origin}: cannot read the price file ({error})") from error
     if (
         not isinstance(data, dict)
         or "as_of" not in data

@@ -110,31 +110,46 @@ def _apart(
     }
 
 
-def summary(premium_table: pl.DataFrame) -> pl.DataFrame:
+def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
+    """The cells that say what a language pays: a premium, no UNK, and not the pivot's own 1."""
+    return premium_table.filter(
+        pl.col("premium").is_not_null() & ~pl.col("meaningless") & (pl.col("language") != pivot)
+    )
+
+
+def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
     """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
 
-    Languages without a premium (no unit in common with the pivot) are counted apart.
+    Every figure is over the `compared` languages (see `honest`); those lost to UNK and those
+    without a premium (no unit in common with the pivot) are counted apart.
     """
     rows = []
     for (name,), cells in premium_table.group_by(["tokenizer"], maintain_order=True):
-        compared = cells.filter(pl.col("premium").is_not_null())
-        honest = compared.filter(~pl.col("meaningless"))
-        worst = honest.sort("premium", descending=True).head(1)
+        others = cells.filter(pl.col("language") != pivot)
+        compared = honest(cells, pivot)
+        lost = others.filter(pl.col("premium").is_not_null() & pl.col("meaningless"))
+        worst = compared.sort("premium", descending=True).head(1)
         rows.append(
             {
                 "tokenizer": name,
                 "label": cells["label"][0],
                 "languages": cells.height,
-                "gini": gini(honest["ratio_of_sums"].to_numpy()),
-                "median_premium": honest["premium"].median(),
+                "compared": compared.height,
+                "gini": gini(compared["ratio_of_sums"].to_numpy()),
+                "median_premium": compared["premium"].median(),
                 "worst_language": worst["language"][0] if worst.height else None,
                 "worst_premium": worst["premium"][0] if worst.height else None,
-                "above_2x": honest.filter(pl.col("premium") > 2).height,
-                "meaningless_cells": compared.height - honest.height,
-                "not_comparable": cells.height - compared.height,
+                "above_2x": compared.filter(pl.col("premium") > 2).height,
+                "meaningless_cells": lost.height,
+                "not_comparable": others.height - compared.height - lost.height,
             }
         )
-    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
+    schema = {
+        "median_premium": pl.Float64,
+        "worst_language": pl.String,
+        "worst_premium": pl.Float64,
+    }
+    return _without_nan(pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None))
 
 
 def vocabulary(tokenizers: Sequence[Found], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:

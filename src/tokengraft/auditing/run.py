@@ -35,8 +35,9 @@ from tokengraft.auditing.vocabularies import (
     note,
 )
 from tokengraft.corpus.catalog import load as load_corpus
+from tokengraft.corpus.languages import resolve
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import Unavailable, UsageError
+from tokengraft.errors import CorpusError, Unavailable, UsageError, did_you_mean
 from tokengraft.tokenizer import Found
 from tokengraft.tokenizer.catalog import find
 from tokengraft.tokenizer.entries import BUNDLED, BY_NAME
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 PIVOT = "eng_Latn"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """The result of an audit: counts, and every table derived from them."""
 
@@ -62,6 +63,7 @@ class Audit:
     characters: tuple[str, ...]
     prices: PriceList
     resamples: int = RESAMPLES
+    named: bool = False  # whether the languages were asked for one by one
 
     @cached_property
     def premiums(self) -> pl.DataFrame:
@@ -72,8 +74,8 @@ class Audit:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """One row a tokenizer: Gini, median and worst premium, UNK cells."""
-        return frames.summary(self.premiums)
+        """One row a tokenizer: Gini, median and worst premium over the languages compared."""
+        return frames.summary(self.premiums, self.pivot)
 
     @cached_property
     def vocabulary(self) -> pl.DataFrame:
@@ -105,16 +107,29 @@ class Audit:
         """One row a priced model and language: relative cost, dollars, effective context."""
         return frames.cost(self.premiums, self.prices)
 
+    def __repr__(self) -> str:
+        names = ", ".join(found.label for found in self.tokenizers)
+        return f"Audit({self.corpus!r}, pivot {self.pivot}, tokenizers: {names})"
+
     def premium(self, tokenizer: str, language: str) -> Premium:
         """One cell of `premiums` (mean of ratios) as a value with its definition.
 
+        The language may be a bare code or a name (`shn`, `Shan`) where unambiguous.
         UsageError where there is no such cell, or no unit of text that both languages have.
         """
+        try:
+            language = resolve(language, self.corpus.texts, "the audit")
+        except CorpusError as error:
+            raise UsageError(str(error)) from None
         rows = self.premiums.filter(
             (pl.col("tokenizer") == tokenizer) & (pl.col("language") == language)
         )
         if rows.is_empty():
-            raise UsageError(f"The audit has no cell {tokenizer}, {language}.")
+            names = [found.name for found in self.tokenizers]
+            raise UsageError(
+                f"The audit has no tokenizer {tokenizer!r}, only {', '.join(names)}."
+                f"{did_you_mean(tokenizer, names)}"
+            )
         row = rows.row(0, named=True)
         if row["premium"] is None:
             raise UsageError(f"{language} and {self.pivot} have no unit of text in common.")
@@ -177,20 +192,25 @@ def audit(
     store: Store | None = None,
     on_count: OnCount | None = None,
     engine: Engine | None = None,
+    skip_missing: bool = False,
 ) -> Audit:
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
-    that is known but not on this machine is skipped and listed in `skipped`. An `engine`
+    that is known but not on this machine is an error, or with `skip_missing` left out and listed
+    in `skipped`. An `engine`
     (`scaling.engine.make_engine`) counts on other processes or machines, to the same result.
     """
     price_list = read_prices(prices)
     if not isinstance(corpus, ParallelCorpus):
         corpus = load_corpus(corpus)
+    named = languages is not None
     if languages is not None:
-        corpus = corpus.select({*languages, pivot})
-    corpus.require(pivot)
-    found, skipped = find_all(tokenizers, search)
+        pivot = corpus.require(pivot)
+        corpus = corpus.select([pivot, *_listed(languages)])
+    pivot = corpus.require(pivot)
+    found, skipped = find_all(tokenizers, search, skip_missing)
+    _check_prices(price_list, found, prices)
     opened = store or Store()
     try:
         clean: Clean = {}
@@ -215,11 +235,32 @@ def audit(
         tuple(characters),
         price_list,
         resamples,
+        named,
     )
 
 
-def find_all(names: Iterable[str], search: Sequence[Path]) -> tuple[list[Found], dict[str, str]]:
-    """Locate tokenizers; those not on this machine go to the second value with the reason.
+def _listed(languages: Iterable[str]) -> list[str]:
+    return [languages] if isinstance(languages, str) else list(languages)
+
+
+def _check_prices(prices: PriceList, found: Sequence[Found], path: Path | None) -> None:
+    """A UsageError where no price of the user's own file is for a tokenizer of the audit."""
+    wanted = sorted({price.tokenizer for price in prices.models})
+    have = [one.name for one in found]
+    if path is not None and not set(wanted) & set(have):
+        raise UsageError(
+            f"{path}: its prices are for the tokenizers {', '.join(wanted) or 'of no model'}, none "
+            f"of which is audited ({', '.join(have)}). Name one of these in the price file, or "
+            f"audit those with -t."
+        )
+
+
+def find_all(
+    names: Iterable[str], search: Sequence[Path], skip_missing: bool = False
+) -> tuple[list[Found], dict[str, str]]:
+    """Locate tokenizers; one that is not on this machine is `Unavailable`.
+
+    With `skip_missing` such go to the second value with the reason, unless none is left.
 
     One given by its path is called by its last name, so that no table tells of the machine.
     """
@@ -233,10 +274,20 @@ def find_all(names: Iterable[str], search: Sequence[Path]) -> tuple[list[Found],
                 replace(here, name=_own_name(Path(name), taken)) if Path(name).exists() else here
             )
         except Unavailable as reason:
-            skipped[name] = str(reason)
-    if not found:
-        raise Unavailable("No tokenizer could be used:\n" + "\n".join(skipped.values()))
+            skipped[name] = _in_short(name, str(reason))
+    if skipped and not (found and skip_missing):
+        raise Unavailable("\n".join(skipped.values()))
     return found, skipped
+
+
+def _in_short(name: str, reason: str) -> str:
+    """The reason without what a network library had to say, and with the way out."""
+    if len(reason) < 240 and "HTTP" not in reason:
+        return reason
+    return (
+        f"{name} is not on this machine and could not be downloaded. Go online once, give a folder "
+        f"that holds it with --tokenizers, or leave it out."
+    )
 
 
 def _own_name(path: Path, taken: Collection[str]) -> str:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 import typer
-from rich.table import Table
+from rich.markup import escape
 
 from tokengraft.auditing.count import SAMPLE_LINES
 from tokengraft.auditing.run import PIVOT, Audit
 from tokengraft.auditing.run import audit as run_audit
 from tokengraft.cli import large
 from tokengraft.cli.console import counting, print_json, stdout, warn
+from tokengraft.cli.out import RULE, ForceOption, check_out, holds_audit
+from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import UsageError
-from tokengraft.reporting.choose import comparable_note
+from tokengraft.reporting.choose import comparable_note, counted, labels
 from tokengraft.tokenizer.entries import BUNDLED
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ def audit(
         ),
     ] = SAMPLE_LINES,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write tables and figures into this folder.")
+        Path | None,
+        typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
     ] = None,
+    force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
     engine: large.EngineOption = large.EngineName.local,
@@ -106,6 +110,7 @@ def audit(
 
       tokengraft audit 'web/*.jsonl.zst' --engine ray --language-column lang -t llama-3 -o web/
     """
+    check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
     if monolingual or stream:
@@ -168,8 +173,9 @@ def audit(
             on_count=on_count,
             engine=_engine(engine, workers, address),
         )
-    for reason in result.skipped.values():
-        warn(f"{reason} Going on without it.")
+    audited = {found.name for found in result.tokenizers}
+    if prices and (unused := {p.tokenizer for p in result.prices.models} - audited):
+        warn(f"{prices}: no cost for {', '.join(sorted(unused))}, which the audit does not hold.")
     written = result.save(out, figures=figures) if out else []
     if json:
         print_json(result.premiums.to_dicts())
@@ -206,32 +212,37 @@ def show(result: Audit) -> None:
         .sort("median", descending=True)
     )
     cells = {(r["language"], r["tokenizer"]): r for r in table.to_dicts()}
-    shown = Table(
+    top = worst.head(SHOWN)
+    codes = top["language"].to_list()
+    names = labels(result)
+    columns = [
+        Column(names[found.name], [_cell(cells[code, found.name]) for code in codes])
+        for found in result.tokenizers
+    ]
+    spoilt = any("†" in cell for column in columns for cell in column.cells)
+    print_table(
+        stdout,
+        [code_column("language", codes), text_column("name", top["name"].to_list())],
+        columns,
         title=f"Premium over {result.pivot} (mean of ratios), {result.corpus.name}",
-        caption="† UNK hides the cost: the premium means nothing",
+        caption="† UNK hides the cost: the premium means nothing" if spoilt else None,
     )
-    shown.add_column("language")
-    for found in result.tokenizers:
-        shown.add_column(found.label, justify="right")
-    for row in worst.head(SHOWN).to_dicts():
-        code = row["language"]
-        values = [cells[code, found.name] for found in result.tokenizers]
-        shown.add_row(f"{code} {row['name']}", *(_cell(v) for v in values))
-    stdout.print(shown)
     if worst.height > SHOWN:
-        stdout.print(f"… and {worst.height - SHOWN} more languages (--out or --json gives all).")
+        more = counted(worst.height - SHOWN, "more language")
+        stdout.print(f"… and {more} (--out or --json gives all).")
     if missing := comparable_note(result):
         stdout.print(missing, markup=False)
     for row in result.summary.to_dicts():
         lost = row["meaningless_cells"]
-        unk = f", {lost} languages lost to UNK" if lost else ""
-        if row["worst_language"] is None:
-            stdout.print(f"[bold]{row['label']}[/bold]: every language is lost to UNK")
+        unk = f", {counted(lost, 'language')} lost to UNK" if lost else ""
+        name = f"[bold]{escape(names[row['tokenizer']])}[/bold]"
+        if not row["compared"]:
+            stdout.print(f"{name}: no language but {result.pivot} to compare{unk}")
             continue
         stdout.print(
-            f"[bold]{row['label']}[/bold]: worst {row['worst_language']} {row['worst_premium']:.2f}"
-            f", median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
-            f"{row['above_2x']} of {row['languages'] - row['not_comparable']} above 2×{unk}"
+            f"{name}: worst {row['worst_language']} {row['worst_premium']:.2f}, "
+            f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
+            f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×{unk}"
         )
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.markup import escape
 
 from tokengraft.cli.console import print_json, stdout
+from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus import available, known, load
+from tokengraft.reporting.choose import counted
 from tokengraft.tokenizer.catalog import status
 from tokengraft.tokenizer.entries import ENTRIES
 
@@ -27,24 +29,31 @@ def tokenizers(
     """List the known tokenizers and where each would come from.
 
     Any hub id, local path or tiktoken encoding name works beside these.
+
+    [bold]Examples[/bold]
+
+      tokengraft tokenizers
+
+      tokengraft tokenizers --tokenizers paper-ten.tar.xz --json
     """
     rows = [asdict(entry) | {"where": status(entry, tokenizers or ())} for entry in ENTRIES]
     if json:
         print_json(rows)
         return
-    table = Table("name", "model", "maker", "released", "where", "licence", "hub id")
-    for row in rows:
-        colour = {"hub": "yellow", "cached": "green", "bundled": "green"}.get(row["where"], "cyan")
-        table.add_row(
-            f"[bold]{row['name']}[/bold]",
-            row["model"],
-            row["maker"],
-            row["released"],
-            f"[{colour}]{row['where']}[/{colour}]",
-            row["licence"],
-            row["hub_id"] or "",
-        )
-    stdout.print(table)
+    colours = {"hub": "yellow", "cached": "green", "bundled": "green"}
+    where = [f"[{colours.get(r['where'], 'cyan')}]{escape(r['where'])}[/]" for r in rows]
+    print_table(
+        stdout,
+        [code_column("name", [row["name"] for row in rows])],
+        [
+            text_column("model", [row["model"] for row in rows]),
+            text_column("maker", [row["maker"] for row in rows]),
+            code_column("released", [row["released"] for row in rows]),
+            Column("where", where, text=True, right=False),
+            text_column("licence", [row["licence"] for row in rows]),
+            text_column("hub id", [row["hub_id"] or "" for row in rows]),
+        ],
+    )
 
 
 def corpora(
@@ -53,7 +62,14 @@ def corpora(
     ] = None,
     json: JSON = False,
 ) -> None:
-    """List the known corpora, or the languages of one."""
+    """List the known corpora, or the languages of one.
+
+    [bold]Examples[/bold]
+
+      tokengraft corpora
+
+      tokengraft corpora udhr
+    """
     if name is not None:
         _show_languages(list(load(name).languages), json)
         return
@@ -61,21 +77,29 @@ def corpora(
     if json:
         print_json([asdict(info) for info in infos])
         return
-    table = Table("name", "corpus", "languages", "units", "licence", "where / how to get it")
-    for info in infos:
-        table.add_row(
-            f"[bold]{info.name}[/bold]",
-            info.title,
-            "" if info.languages is None else str(info.languages),
-            str(info.units),
-            info.licence,
-            info.where or info.how,
-        )
-    stdout.print(table)
+    counts = ["" if info.languages is None else str(info.languages) for info in infos]
+    print_table(
+        stdout,
+        [code_column("name", [info.name for info in infos])],
+        [
+            text_column("corpus", [info.title for info in infos]),
+            Column("languages", counts),
+            Column("units", [str(info.units) for info in infos]),
+            text_column("licence", [info.licence for info in infos]),
+            text_column("where / how to get it", [info.where or info.how for info in infos]),
+        ],
+    )
 
 
 def languages(json: JSON = False) -> None:
-    """List the language table: code, name, script, family, speakers."""
+    """List the language table: code, name, script, family, speakers.
+
+    [bold]Examples[/bold]
+
+      tokengraft languages
+
+      tokengraft languages --json
+    """
     _show_languages(list(known()), json)
 
 
@@ -86,16 +110,18 @@ def _show_languages(codes: list[str], json: bool) -> None:
     if json:
         print_json([asdict(entry) for entry in entries])
         return
-    table = Table("code", "name", "autonym", "script", "family", "total speakers")
-    for entry in entries:
-        speakers = "" if entry.speakers_total is None else f"{entry.speakers_total:,}"
-        table.add_row(
-            entry.code,
-            entry.name,
-            entry.autonym or "",
-            entry.script_name or entry.script or "",
-            entry.family or "",
-            speakers,
-        )
-    stdout.print(table)
-    stdout.print(f"{len(entries)} languages")
+    speakers = [e.speakers_total for e in entries]
+    print_table(
+        stdout,
+        [
+            code_column("code", [e.code for e in entries]),
+            text_column("name", [e.name for e in entries]),
+        ],
+        [
+            text_column("autonym", [e.autonym or "" for e in entries]),
+            text_column("script", [e.script_name or e.script or "" for e in entries]),
+            text_column("family", [e.family or "" for e in entries]),
+            Column("total speakers", ["" if n is None else f"{n:,}" for n in speakers]),
+        ],
+    )
+    stdout.print(counted(len(entries), "language"))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengraft.cli.console import stdout, warn
+from tokengraft.cli.out import RULE, ForceOption, check_out, holds_page
 
 
 def report(
@@ -15,7 +16,10 @@ def report(
         list[Path],
         typer.Argument(help="Folders of audits and grafts, plan.json or evaluation.json files."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")] = Path("page"),
+    out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder to write. {RULE}")] = Path(
+        "page"
+    ),
+    force: ForceOption = False,
     tokenizers: Annotated[
         list[Path] | None,
         typer.Option("--tokenizers", help="A folder or archive to look tokenizers up in as well."),
@@ -33,12 +37,11 @@ def report(
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
     """
-    from tokengraft.files import write_text
-    from tokengraft.page.build import make_page, readme
+    from tokengraft.page.build import make_page, save_page
 
+    check_out(out, holds_page, force)
     page = make_page(runs, tokenizers=tokenizers or (), corpus=corpus)
-    path = write_text(out / "index.html", page.html)
-    write_text(out / "README.md", readme(page.title))
+    path = save_page(page, out)
     for note in page.notes:
         warn(note)
     stdout.print(page.title, style="bold", markup=False)

@@ -23,9 +23,9 @@ def decode(data: bytes, where: str, line: int = 1, start: int = 0) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        hint = ""
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            hint = " It looks like UTF-16."
+        # The mark alone proves nothing, and only a file's first bytes can be one.
+        utf16 = not start and data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
+        hint = " It looks like UTF-16." if utf16 else ""
         raise CorpusError(
             f"{where}, line {_line_at(data, error.start, line)}: byte {start + error.start} "
             f"(0x{data[error.start]:02x}) is not valid UTF-8.{hint} Save the file as UTF-8."

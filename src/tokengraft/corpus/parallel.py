@@ -10,7 +10,7 @@ from tokengraft.corpus import languages
 from tokengraft.errors import CorpusError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParallelCorpus:
     """Parallel text: one list of units per language, aligned by position.
 
@@ -71,20 +71,22 @@ class ParallelCorpus:
         """The language's texts in order, without the missing ones."""
         return [text for text in self.texts[code] if text is not None]
 
-    def require(self, pivot: str) -> None:
-        """Raise a CorpusError unless there are two languages and `pivot` is one of them."""
+    def require(self, pivot: str) -> str:
+        """The full code of `pivot`; a CorpusError unless it is one of two or more languages."""
         if len(self.texts) < 2:
             have = ", ".join(self.languages) or "none"
             raise CorpusError(
                 f"{self.name} has fewer than two languages ({have}); a comparison needs the "
                 f"pivot {pivot} and at least one more."
             )
-        if pivot not in self.texts:
-            raise CorpusError(
-                f"The pivot {pivot} is not in {self.name}, which has {len(self.texts)} languages "
-                f"({', '.join(self.languages[:8])}{', …' if len(self.texts) > 8 else ''}); add "
-                f"it or choose another pivot.{languages.suggest(pivot, self.texts)}"
-            )
+        try:
+            return languages.resolve(pivot, self.texts, self.name)
+        except CorpusError as error:
+            raise CorpusError(f"The pivot {pivot}: {error} Add it or choose another.") from None
+
+    def __repr__(self) -> str:
+        about = f"{len(self.texts)} languages, {len(self.units):,} units"
+        return f"ParallelCorpus({self.name!r}: {about})"
 
 
 def choose(codes: Iterable[str] | None, among: Iterable[str], where: str) -> list[str]:

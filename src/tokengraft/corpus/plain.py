@@ -10,6 +10,7 @@ from tokengraft.corpus.languages import check_code, resolve
 from tokengraft.corpus.lines import align, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.splits import choose_splits
+from tokengraft.corpus.stream import read_text_file
 from tokengraft.errors import CorpusError
 
 #: Files that explain a folder rather than belong to its corpus.
@@ -19,7 +20,8 @@ _ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
 def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
     """The corpus of `code=path` pairs, two or more; a bare ISO code works where unambiguous.
 
-    The files are UTF-8 with one unit per line, line n being the same unit in each.
+    The files are UTF-8, plain or compressed, with one unit per line, line n being the same unit in
+    each.
     """
     files: dict[str, Path] = {}
     for pair in pairs:
@@ -36,11 +38,7 @@ def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
         )
     texts = {}
     for code, file in files.items():
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise CorpusError(f"{file} cannot be read: {error.strerror or error}.") from None
-        texts[code] = (str(file), read_lines(data, str(file)))
+        texts[code] = (str(file), read_lines(read_text_file(file), str(file)))
     source = f"own text files: {', '.join(file.name for file in files.values())}"
     return align(name, source, texts)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import lzma
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import BinaryIO
 
 from tokengraft.corpus.lines import decode
 from tokengraft.errors import CorpusError
 
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
+
 
 def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
-    """The lines of text files (plain, .gz or .xz) that hold anything, without their ends.
+    """The lines of text files (plain, .gz, .xz, .bz2 or .zst) that hold anything, without ends.
 
     Broken UTF-8, NUL bytes, a damaged archive, and files without a line are errors.
     """
@@ -30,16 +32,30 @@ def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
 
 def _lines(path: Path) -> Iterator[str]:
     start = 0
+    with _open(path) as file:
+        for number, raw in enumerate(file, 1):
+            yield decode(raw, str(path), number, start).removesuffix("\n").removesuffix("\r")
+            start += len(raw)
+
+
+def read_text_file(path: Path) -> bytes:
+    """The bytes of a file, unpacked; what cannot be read or is damaged is a CorpusError."""
+    with _open(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    suffix = path.suffix.lower()
     try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, 1):
-                yield decode(raw, str(path), number, start).removesuffix("\n").removesuffix("\r")
-                start += len(raw)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise CorpusError(f"{path}: cannot be read ({error})") from error
+        with path.open("rb") as raw:
+            if suffix in _PACKED:
+                from tokengraft.scaling.streams import decompressed
 
-
-def _open(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
+                yield decompressed(raw, suffix[1:])
+            else:
+                yield raw
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
+        raise CorpusError(f"{path} cannot be read: it is damaged ({error}).") from error

@@ -57,7 +57,7 @@ def audit_data(folder: Path) -> dict[str, Any]:
     if premiums is None or premiums.is_empty():
         raise TokengraftError(f"{folder}: the audit has no premiums")
     codes = sorted(premiums["language"].unique())
-    names = _order(premiums)
+    names = _order(premiums, manifest["pivot"])
     labels = dict(premiums.select("tokenizer", "label").unique().rows())
     grid = _Grid(premiums, names, codes)
     first = premiums.filter(pl.col("tokenizer") == premiums["tokenizer"][0])
@@ -141,10 +141,11 @@ def _short(value: float | None) -> float | None:
     return int(value) if value is not None and value == int(value) else value
 
 
-def _order(premiums: pl.DataFrame) -> list[str]:
+def _order(premiums: pl.DataFrame, pivot: str) -> list[str]:
     """Tokenizers by median honest premium, those mostly spoilt by UNK last."""
     ranked = (
-        premiums.group_by("tokenizer", maintain_order=True)
+        premiums.filter(pl.col("language") != pivot)
+        .group_by("tokenizer", maintain_order=True)
         .agg(
             (pl.col("meaningless").mean() > 0.25).alias("spoilt"),
             pl.col("premium").filter(~pl.col("meaningless")).median().alias("median"),

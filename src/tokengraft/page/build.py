@@ -12,7 +12,7 @@ import yaml
 
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import TokengraftError
-from tokengraft.files import write_text
+from tokengraft.files import adding, write_text
 from tokengraft.page.audits import audit_data, read_manifest
 from tokengraft.page.collect import collect
 from tokengraft.page.document import document
@@ -51,11 +51,15 @@ def build_page(
     this machine. `tokenizers` are further places to look tokenizers up in, `corpus` the text for
     “See the tokens” (by default the run's own where it is here, else the bundled one).
     """
-    page = make_page(runs, tokenizers=tokenizers, corpus=corpus)
-    target = Path(out)
-    path = write_text(target / "index.html", page.html)
-    write_text(target / "README.md", readme(page.title))
-    return path
+    return save_page(make_page(runs, tokenizers=tokenizers, corpus=corpus), Path(out))
+
+
+def save_page(page: Page, out: Path) -> Path:
+    """Write the page and its README.md into `out`, both or none; returns the page's path."""
+    with adding(out) as new:
+        write_text(new / "index.html", page.html)
+        write_text(new / "README.md", readme(page.title))
+    return out / "index.html"
 
 
 def make_page(

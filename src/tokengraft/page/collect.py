@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokengraft.errors import UsageError
+from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.files import read_json
 
 _DEPTH = 2  # demo/ holds demo/audit and demo/grafts/shan
 PLAN, GRAFT, EVALUATION, AUDIT = "plan.json", "tokengraft.json", "evaluation.json", "manifest.json"
@@ -29,7 +30,7 @@ def collect(given: Iterable[Path | str]) -> Runs:
     """Find every result in the given folders and files.
 
     A folder is searched two levels deep. A path that holds nothing a page can show is a
-    UsageError that says what was looked for.
+    UsageError that says what was looked for, one that is not there a TokengraftError.
     """
     found: dict[str, dict[Path, None]] = {
         kind: {} for kind in ("audits", "plans", "grafts", "evaluations")
@@ -37,6 +38,11 @@ def collect(given: Iterable[Path | str]) -> Runs:
     for place in map(Path, given):
         hits = list(_results(place))
         if not hits:
+            if surveyed := next((f for f in _folders(place, _DEPTH) if _is_survey(f)), None):
+                raise UsageError(
+                    f"{surveyed}: a survey of a large corpus (`tokengraft audit` with --stream or "
+                    "--monolingual). It has tables but no page; a page shows audits without these."
+                )
             raise UsageError(
                 f"{place}: nothing to show here. Expected a folder written by `tokengraft audit "
                 f"--out` ({AUDIT} and tables/), a {PLAN}, a graft ({GRAFT}) or an {EVALUATION}."
@@ -48,7 +54,7 @@ def collect(given: Iterable[Path | str]) -> Runs:
 
 def _results(place: Path) -> Iterator[tuple[str, Path]]:
     if not place.exists():
-        raise UsageError(f"{place}: no such file or folder")
+        raise TokengraftError(f"{place}: no such file or folder")
     if place.is_file():
         kind = {PLAN: "plans", EVALUATION: "evaluations"}.get(place.name)
         if kind is None and place.suffix == ".json":
@@ -57,7 +63,8 @@ def _results(place: Path) -> Iterator[tuple[str, Path]]:
             yield kind, place
         return
     for folder in _folders(place, _DEPTH):
-        if (folder / AUDIT).is_file() and table_path(folder, "premiums") is not None:
+        here = (folder / AUDIT).is_file() and table_path(folder, "premiums") is not None
+        if here and not _is_survey(folder):
             yield "audits", folder
         if (folder / GRAFT).is_file():
             yield "grafts", folder
@@ -66,9 +73,18 @@ def _results(place: Path) -> Iterator[tuple[str, Path]]:
                 yield kind, folder / name
 
 
+def _is_survey(folder: Path) -> bool:
+    """Whether `scaling` wrote the folder: its manifest tells of a layout, not of a corpus."""
+    try:
+        manifest = read_json(folder / AUDIT)
+    except TokengraftError:
+        return False
+    return "layout" in manifest and "corpus" not in manifest
+
+
 def _folders(place: Path, depth: int) -> Iterator[Path]:
     yield place
-    if depth:
+    if depth and place.is_dir():
         for inner in sorted(place.iterdir()):
             if inner.is_dir() and not inner.name.startswith((".", "_")):
                 yield from _folders(inner, depth - 1)

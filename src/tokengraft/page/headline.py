@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from tokengraft.reporting.choose import counted
+
 Cell = tuple[float, int, int]  # premium, tokenizer, language
 
 
@@ -46,7 +48,8 @@ def _lead(
     if len(audit["tokenizers"]) > 1 and not lost:
         text += (
             f"Even {name}, the fairest of the tokenizers measured here that can write every "
-            f"language, makes {above} of {total} languages pay more than double what {pivot} pays."
+            f"language, makes {above} of {counted(total, 'language')} pay more than double what "
+            f"{pivot} pays."
         )
     elif len(audit["tokenizers"]) > 1:
         text += (
@@ -55,7 +58,10 @@ def _lead(
             f"{pivot} pays."
         )
     else:
-        text += f"It makes {above} of {total} languages pay more than double what {pivot} pays."
+        text += (
+            f"It makes {above} of {counted(total, 'language')} pay more than double what {pivot} "
+            "pays."
+        )
     return text
 
 
@@ -77,8 +83,8 @@ def _figures(
     figures.append(
         {
             "number": f"{share:.0%}",
-            "words": f"of {len(typical)} languages pay more than double what {pivot} pays on the "
-            "typical tokenizer",
+            "words": f"of {counted(len(typical), 'language')} pay more than double what {pivot} "
+            "pays on the typical tokenizer",
         }
     )
     lost = sum(row.count("1") for row in audit["bad"])
@@ -86,8 +92,8 @@ def _figures(
         figures.append(
             {
                 "number": f"{lost:,}",
-                "words": "pairs of language and tokenizer where the text is not encoded but "
-                "thrown away (UNK)",
+                "words": f"{'pair' if lost == 1 else 'pairs'} of language and tokenizer where the "
+                "text is not encoded but thrown away (UNK)",
             }
         )
     else:
@@ -95,7 +101,8 @@ def _figures(
         figures.append(
             {
                 "number": f"{above}",
-                "words": f"of {total} languages above 2× on {audit['tokenizers'][fair]['label']}",
+                "words": f"of {counted(total, 'language')} above 2× on "
+                f"{audit['tokenizers'][fair]['label']}",
             }
         )
     return figures

@@ -8,6 +8,7 @@ from typing import Any
 
 from fontTools.unicodedata import script
 
+from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.errors import TokengraftError
 from tokengraft.files import read_json
 from tokengraft.page.audits import about
@@ -15,6 +16,7 @@ from tokengraft.page.collect import GRAFT
 from tokengraft.page.shown import digits, without_paths
 
 _TOKENS = 400
+_SHARES = ("unk_share_before", "unk_share_after")
 _ANY = ("Zyyy", "Zinh", "Zzzz")  # scripts that are none: common, inherited, unknown
 
 
@@ -32,10 +34,12 @@ def plan_data(path: Path) -> dict[str, Any]:
         "budget": plan.get("budget") or len(tokens),
         "family": plan.get("family"),
         "sha256": plan.get("tokenizer"),
+        "label": without_paths(plan.get("label")),
         "relaxed": (plan.get("cut") or {}).get("scripts") or [],
         "check": plan.get("check") or {},
         "notes": without_paths(plan.get("notes") or []),
         "pivot": plan.get("pivot"),
+        "unkLimit": UNK_LIMIT,
         "count": len(tokens),
         "tokens": [_token(token) for token in tokens[:_TOKENS]],
         "languages": [_outcome(code, outcome) for code, outcome in outcomes.items()],
@@ -66,10 +70,16 @@ def _outcome(code: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     return (
         about(code)
         | {key: digits(outcome.get(key)) for key in keys}
+        | {key: digits(outcome.get(key)) for key in _SHARES}
         | {key: outcome.get(key) for key in counts}
         | {
             "curve": [
-                [point.get("tokens"), digits(point.get("premium")), point.get("planning_tokens")]
+                [
+                    point.get("tokens"),
+                    digits(point.get("premium")),
+                    point.get("planning_tokens"),
+                    digits(point.get("unk_share")),
+                ]
                 for point in outcome.get("curve") or ()
             ]
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokengraft.files import write_json, write_text
+from tokengraft.files import adding, write_json, write_text
 from tokengraft.reporting.index import write_up
 from tokengraft.reporting.latex import latex
 from tokengraft.reporting.tables import markdown, matrix, printed, write_data
@@ -23,10 +23,16 @@ def save_audit(audit: Audit, folder: Path, figures: bool = True) -> list[Path]:
     """Write the audit under `folder` and return every path written, in a fixed order.
 
     `tables/NAME` as csv, parquet, json (all columns, full precision), md and tex (as printed),
-    `figures/NAME` as svg and png, `manifest.json` and `README.md`. Each file appears whole or not
-    at all, and the same audit always gives the same bytes.
+    `figures/NAME` as svg and png, `manifest.json` and `README.md`. All files appear or none does,
+    and the same audit always gives the same bytes.
     """
     folder = Path(folder)
+    with adding(folder) as new:
+        paths = _write(audit, new, figures)
+    return [folder / path.relative_to(new) for path in paths]
+
+
+def _write(audit: Audit, folder: Path, figures: bool) -> list[Path]:
     paths: list[Path] = []
     forms = printed(audit)
     for name, frame in audit.tables().items():

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from tokengraft.reporting.choose import (
+    all_of_few,
     check_languages,
     check_tokenizer,
     column_order,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tokengraft.auditing.run import Audit
 
 ROWS, DEAREST = 25, 5
+_KEYS = 10.5  # inches that the legend takes
 _NUMBERS = 76  # points left of the bars for two columns of numbers
 PREFERRED = ("llama-3", "o200k_base")
 # Dark to light: the part nobody can graft away stands out; the rest is what can be won.
@@ -60,11 +62,14 @@ def apart(
     shown = _tokenizers(audit, tokenizers)
     if not shown:
         return None
-    codes = (
-        one_a_script(audit, shown[0], ROWS, DEAREST)
-        if languages is None
-        else check_languages(audit, languages)
-    )
+    which = ""
+    if languages is not None:
+        codes = check_languages(audit, languages)
+    elif (every := all_of_few(audit, shown[0])) is not None:
+        codes = every
+    else:
+        codes = one_a_script(audit, shown[0], ROWS, DEAREST)
+        which = "The most spoken language of each script, and the dearest."
     missing = not_comparable(audit)
     codes = [code for code in codes if code not in missing]
     cells = {
@@ -79,14 +84,14 @@ def apart(
     subtitle = (
         f"Premium over {pivot} (tokens ÷ tokens of the same unit in {pivot}, mean over "
         f"{units(audit)}), taken apart exactly. The floor counts the pieces into which the "
-        "tokenizer’s pattern cuts text before any merge: no vocabulary can go below it. "
-        "The most spoken language of each script, and the dearest."
+        f"tokenizer’s pattern cuts text before any merge: no vocabulary can go below it. {which}"
     )
-    left, row, wide, gap = 3.3, 0.29, 3.7, 1.1
+    left, row, gap = 3.3, 0.29, 1.1
+    wide = 3.7 if len(shown) > 1 else _KEYS - left
     width = left + len(shown) * wide + (len(shown) - 1) * gap
     tall = row * len(codes)
     title = _title(audit, cells, shown, codes)
-    page = sheet(audit, max(width, 8.6), tall + 1.35, title, subtitle)
+    page = sheet(audit, max(width, _KEYS), tall + 1.35, title, subtitle)
     most = max(_total(cell) for cell in cells.values())
     for n, name in enumerate(shown):
         axes = page.axes(left + n * (wide + gap), 0.4, wide, tall)

@@ -10,7 +10,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tokengraft.reporting.choose import check_languages, credit, labels, pivot_name, readers
+from tokengraft.reporting.choose import (
+    all_of_few,
+    check_languages,
+    counted,
+    credit,
+    labels,
+    pivot_name,
+    readers,
+)
 from tokengraft.reporting.style import (
     ABOVE,
     BESIDE,
@@ -36,8 +44,9 @@ BAR = "#c8553d"
 def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
     """What content worth a dollar in the pivot language costs on each priced model.
 
-    By default the most affected of the languages with over ten million speakers. Models of one
-    tokenizer share a panel. None where no priced model's tokenizer is in the audit.
+    By default all of few languages or those asked for, else the most affected of over ten million
+    speakers. Models of one tokenizer share a panel. None where no priced model's tokenizer is in
+    the audit.
     """
     table = audit.cost.filter(
         pl.col("input_usd").is_not_null()
@@ -46,7 +55,11 @@ def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
     )
     if table.is_empty():
         return None
-    codes = _affected(audit, table) if languages is None else check_languages(audit, languages)
+    which = ""
+    if languages is None:
+        codes, which = _affected(audit, table)
+    else:
+        codes = check_languages(audit, languages)
     panels = list(dict.fromkeys(table["tokenizer"]))
     # Of models with one tokenizer the one with the largest context speaks for all.
     table = table.sort("context", descending=True, maintain_order=True)
@@ -60,23 +73,15 @@ def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
         f"What costs $1 in {pivot} costs ${top['relative_cost']:.2f} in {top['name']} "
         f"with {top['model']}"
     )
-    known = (
-        ""
-        if languages is not None
-        else (
-            f" The {len(codes)} most affected languages of over {WELL_KNOWN // 10**6} million "
-            "speakers."
-        )
-    )
     subtitle = (
         f"Price of the same content (tokens summed over the corpus ÷ tokens in {pivot}) and, in "
-        f"grey, how many {pivot} tokens’ worth of it fits into the context.{known}"
+        f"grey, how many {pivot} tokens’ worth of it fits into the context. {which}"
     )
     left, row, wide, gap = 2.1, 0.3, 2.35, 0.3
     width = left + len(panels) * wide + (len(panels) - 1) * gap
     tall = row * len(codes)
     note = f"Text: {credit(audit)}. Prices as of {audit.prices.as_of}."
-    page = sheet(audit, max(width, 8.0), tall + 0.6, title, subtitle, note)
+    page = sheet(audit, max(width, 5.6), tall + 0.6, title, subtitle, note)
     for n, name in enumerate(panels):
         axes = page.axes(left + n * (wide + gap), 0.0, wide, tall)
         rows = [cells.get((name, code)) for code in codes]
@@ -98,7 +103,8 @@ def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
     return page.figure
 
 
-def _affected(audit: Audit, table: pl.DataFrame) -> list[str]:
+def _affected(audit: Audit, table: pl.DataFrame) -> tuple[list[str], str]:
+    """Languages, dearest first, and in words which they are."""
     ranked = (
         table.group_by("language", maintain_order=True)
         .agg(pl.col("relative_cost").mean())
@@ -106,8 +112,12 @@ def _affected(audit: Audit, table: pl.DataFrame) -> list[str]:
         .to_list()
     )
     others = [code for code in ranked if code != audit.pivot]
+    if all_of_few(audit) is not None:
+        return others, ""
     famous = [code for code in others if readers(code) >= WELL_KNOWN]
-    return (famous or others)[:LANGUAGES]
+    codes = (famous or others)[:LANGUAGES]
+    spoken = f" of over {WELL_KNOWN // 10**6} million speakers" if famous else ""
+    return codes, f"The {len(codes)} most affected languages{spoken}."
 
 
 def _money(axes: Axes, rows: Sequence[dict[str, Any] | None], most: float) -> None:
@@ -155,9 +165,9 @@ def vocabulary(audit: Audit) -> Figure | None:
         "bytes are three Latin letters, but one letter of most Indic scripts or one Chinese "
         "character."
     )
-    left, row, wide = 1.75, 0.4, 7.6
+    left, row, wide = max(1.75, 0.85 + 0.075 * max(map(len, names))), 0.4, 7.6
     tall = row * len(names)
-    note = f"Vocabularies of {len(names)} tokenizers."
+    note = f"Vocabularies of {counted(len(names), 'tokenizer')}."
     page = sheet(audit, left + wide, tall + 0.42, title, subtitle, note)
     axes = page.axes(left, 0, wide, tall)
     shades = SHARE(np.linspace(0.16, 1, len(lengths)))

@@ -41,12 +41,18 @@ GROUPS = {
     "Myanmar, Khmer, Thai, Lao": ("Mymr", "Khmr", "Thai", "Laoo", "Lana", "Tavt"),
 }
 OTHER = "Other scripts"
+FEW, ASKED = 12, 40  # languages that a figure shows all of: unasked, asked for one by one
 _GROUP_OF = {script: group for group, scripts in GROUPS.items() for script in scripts}
 
 
 def script_group(script: str) -> str:
     """The group of scripts that a figure gives one colour."""
     return _GROUP_OF.get(script, OTHER)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 language`, `1,204 languages`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def pivot_name(audit: Audit) -> str:
@@ -95,8 +101,22 @@ def readers(code: str) -> int:
 
 def most_expensive(audit: Audit, count: int) -> list[str]:
     """The `count` dearest languages by median honest premium; the pivot is not among them."""
-    ranked = [code for code in by_cost(audit)["language"] if code != audit.pivot]
-    return ranked[:count]
+    return typical_costs(audit)["language"].to_list()[:count]
+
+
+def typical_costs(audit: Audit) -> pl.DataFrame:
+    """`by_cost` without the pivot, whose 1 is no finding."""
+    return by_cost(audit).filter(pl.col("language") != audit.pivot)
+
+
+def all_of_few(audit: Audit, tokenizer: str | None = None) -> list[str] | None:
+    """Every language, dearest first, where all were asked for or are few; else None.
+
+    A figure of some languages must not leave out one that the reader asked for.
+    """
+    if len(audit.corpus.languages) - 1 > (ASKED if audit.named else FEW):
+        return None
+    return by_cost(audit, tokenizer)["language"].to_list()
 
 
 def one_a_script(audit: Audit, tokenizer: str, count: int, dearest: int) -> list[str]:
@@ -164,7 +184,7 @@ def units(audit: Audit) -> str:
     """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
     n = audit.premiums.filter(pl.col("n") > 0)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
-    return f"{high:,} units" if low == high else f"{low:,} to {high:,} units"
+    return counted(high, "unit") if low == high else f"{low:,} to {high:,} units"
 
 
 def not_comparable(audit: Audit) -> list[str]:

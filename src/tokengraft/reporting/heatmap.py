@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.corpus.languages import language
 from tokengraft.reporting.choose import (
+    all_of_few,
     by_cost,
     check_languages,
     column_order,
     comparable_note,
+    counted,
     labels,
     most_expensive,
-    not_comparable,
     pivot_name,
+    typical_costs,
     units,
 )
-from tokengraft.reporting.matrices import grid, name_columns, numbers, shade
+from tokengraft.reporting.matrices import fold, grid, name_columns, numbers, shade
 from tokengraft.reporting.style import (
     FAINT,
     INK,
@@ -57,12 +59,15 @@ def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TO
     """Premiums of `languages`, or of the `top` dearest by median honest premium."""
     if languages is None:
         codes = most_expensive(audit, top)
-        chosen = f"The {len(codes)} dearest of {len(audit.corpus.languages)} languages"
-        if len(codes) == len(audit.corpus.languages) - 1 - len(not_comparable(audit)):
-            chosen = f"{len(codes)} languages"
+        every = typical_costs(audit).height
+        if all_of_few(audit) is not None:
+            codes = most_expensive(audit, every)
+        chosen = f"The {len(codes)} dearest of {counted(every, 'language')}"
+        if len(codes) == every:
+            chosen = counted(every, "language")
     else:
         codes = check_languages(audit, languages)
-        chosen = f"{len(codes)} of {len(audit.corpus.languages)} languages"
+        chosen = f"{len(codes)} of {counted(len(audit.corpus.languages), 'language')}"
     columns = _cheapest_first(audit, codes)
     values, spoilt = _cells(audit, codes, columns)
     honest = np.where(spoilt, np.nan, values)
@@ -72,22 +77,25 @@ def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TO
     pivot = pivot_name(audit)
     names = [labels(audit)[c] for c in columns]
     title = (
-        f"The same text takes up to {honest[row, column]:.0f} times the tokens in "
+        f"The same text takes up to {_times(honest[row, column])} times the tokens in "
         f"{language(codes[row]).name} that it takes in {pivot}"
     )
     subtitle = (
         f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
-        f"{units(audit)}. {chosen}, ordered by their median. {comparable_note(audit)}"
+        f"{units(audit)}. {chosen}{', ordered by their median' if len(codes) > 1 else ''}. "
+        f"{comparable_note(audit)}"
     ).strip()
-    cell, across, left = 0.285, 0.74, 2.8
-    width = left + across * len(names)
-    page = sheet(audit, max(width, 8.2), 0.95 + cell * len(codes), title, subtitle)
+    cell, left = 0.285, 2.8
+    across = 0.74 if len(names) > 3 else 1.0
+    width = max(left + across * len(names), _legend_width(bool(spoilt.any())))
+    names, head = fold(names, across)
+    page = sheet(audit, width, 0.95 + head + cell * len(codes), title, subtitle)
     axes = page.axes(left, 0.6, across * len(names), cell * len(codes))
     _draw(axes, values, spoilt, 8.5)
     name_columns(axes, names)
     axes.set_yticks([])
     row_labels(axes, codes)
-    _legend(page, left, bool(spoilt.any()))
+    _legend(page, bool(spoilt.any()))
     return page.figure
 
 
@@ -104,16 +112,22 @@ def premiums_all(audit: Audit) -> Figure | None:
     one = left + across * len(columns)
     tall = cell * max(map(len, panels))
     pivot = pivot_name(audit)
-    count = len(audit.corpus.languages) - len(not_comparable(audit))
-    dear = by_cost(audit).filter(pl.col("typical") > 2).height
-    title = f"{dear} of {count} languages typically cost more than twice what {pivot} costs"
+    others = typical_costs(audit)
+    dear = others.filter(pl.col("typical") > 2).height
+    title = (
+        f"{dear} of {counted(others.height, 'language')} typically cost more than twice what "
+        f"{pivot} costs"
+    )
     subtitle = (
         f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
         f"{units(audit)}. Languages by script, dearest script first by median. "
         f"{comparable_note(audit)}"
     ).strip()
     width = len(panels) * one + (len(panels) - 1) * gap
-    page = sheet(audit, max(width, 8.2), tall + 1.3, title, subtitle)
+    longest = max(len(labels(audit)[c]) for c in columns)
+    head = max(0.7, 0.1 + 0.042 * longest)  # the names stand slanted
+    wide = max(width, _legend_width(bool(audit.premiums["meaningless"].any())))
+    page = sheet(audit, wide, tall + 0.6 + head, title, subtitle)
     spoiled = False
     for place, panel in enumerate(panels):
         codes = [code for code, heading in panel if not heading]
@@ -132,7 +146,7 @@ def premiums_all(audit: Audit) -> Figure | None:
         for tick in axes.get_xticklabels():
             tick.set_horizontalalignment("left")
             tick.set_rotation_mode("anchor")
-    _legend(page, left, spoiled)
+    _legend(page, spoiled)
     return page.figure
 
 
@@ -186,6 +200,10 @@ def _draw(
     bare(axes)
 
 
+def _times(value: float) -> str:
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
 def _form(value: float) -> str:
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
@@ -198,8 +216,14 @@ def _hatched(corners: Sequence[tuple[float, float]]) -> PathPatch:
     return PathPatch(whole, facecolor=UNK_FACE, edgecolor=UNK_EDGE, hatch="/////", linewidth=0)
 
 
-def _legend(page: Sheet, left: float, spoilt: bool) -> None:
+def _legend_width(spoilt: bool) -> float:
+    """Inches that the legend takes; a sheet this wide has room for its titles too."""
+    return 6.4 if spoilt else 5.2
+
+
+def _legend(page: Sheet, spoilt: bool) -> None:
     """A colour scale from ½ to 20, and what hatching means, under the cells."""
+    left = min(2.8, page.body - _legend_width(spoilt) + 0.15)
     scale = page.axes(left, 0.2, 2.4, 0.13)
     edges = np.linspace(math.log(0.5), math.log(20), 81)
     shades = PREMIUM(NORM(np.exp((edges[:-1] + edges[1:]) / 2)))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.corpus.languages import language_name
-from tokengraft.reporting.choose import comparable_note, credit, labels, pivot_name
+from tokengraft.reporting.choose import comparable_note, counted, credit, labels, pivot_name
 from tokengraft.reporting.tables import markdown, printed, unk_note
 
 if TYPE_CHECKING:
     from tokengraft.auditing.run import Audit
 
+ENOUGH = 5  # languages for an inequality to say something
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded",
@@ -60,11 +61,13 @@ COLUMNS = {
     "missing_characters": "the part of the premium due to characters split into several tokens",
     "floor_lines": "units on which the floor was measured",
     "languages": "languages audited",
-    "gini": "Gini coefficient of the languages’ costs (ratio of sums): 0 equal, 1 unequal",
-    "median_premium": "median premium over languages, meaningless cells left out",
-    "worst_language": "language with the highest premium, meaningless cells left out",
+    "compared": "languages that the figures are over: all but {pivot}, those that UNK makes "
+    "meaningless and those without a unit in common",
+    "gini": "Gini coefficient of the compared languages’ costs (ratio of sums): 0 equal, 1 unequal",
+    "median_premium": "median premium over the compared languages",
+    "worst_language": "the compared language with the highest premium",
     "worst_premium": "its premium",
-    "above_2x": "languages that pay more than twice what {pivot} pays",
+    "above_2x": "compared languages that pay more than twice what {pivot} pays",
     "meaningless_cells": "languages whose premium UNK makes meaningless",
     "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
@@ -94,9 +97,10 @@ def write_up(audit: Audit, folder: Path, paths: Sequence[Path]) -> str:
     lines = [
         f"# Audit: {credit(audit)}",
         "",
-        f"{len(audit.tokenizers)} tokenizers, {len(audit.corpus.languages)} languages, "
-        f"{len(audit.corpus.units):,} units of parallel text. A *premium* of 2 means that the same "
-        f"content takes twice the tokens it takes in {pivot}.",
+        f"{counted(len(audit.tokenizers), 'tokenizer')}, "
+        f"{counted(len(audit.corpus.languages), 'language')}, "
+        f"{counted(len(audit.corpus.units), 'unit')} of parallel text. A *premium* of 2 means "
+        f"that the same content takes twice the tokens it takes in {pivot}.",
         "",
         "## Findings",
         "",
@@ -133,29 +137,30 @@ def findings(audit: Audit) -> list[str]:
     names = labels(audit)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
     found = []
-    if rows:
+    if not rows:
+        found.append(f"No language but {pivot_name(audit)} has a premium that means something.")
+    else:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
         found.append(
             f"The highest premium is {worst['worst_premium']:.1f}×: "
             f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
         )
     # A tokenizer that throws a language away looks fair, since that language is not counted.
-    honest = [row for row in rows if row["meaningless_cells"] == 0 and row["gini"] is not None]
-    if len(honest) > 1:
-        best = min(honest, key=lambda row: float(row["gini"]))
-        last = max(honest, key=lambda row: float(row["gini"]))
+    honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
+    ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
+    if ranked and (low := f"{ranked[0]['gini']:.2f}") != (high := f"{ranked[-1]['gini']:.2f}"):
         found.append(
-            f"Among tokenizers that encode every language, {names[best['tokenizer']]} is the most "
-            f"even (Gini {best['gini']:.2f}) and {names[last['tokenizer']]} the least "
-            f"(Gini {last['gini']:.2f})."
+            f"Among tokenizers that encode every language, {names[ranked[0]['tokenizer']]} is the "
+            f"most even (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least (Gini {high})."
         )
     found += _floor(audit, names)
     spoilt = audit.premiums.filter(pl.col("meaningless"))
     if spoilt.height:
         count = spoilt.group_by("tokenizer").len().sort(["len", "tokenizer"], descending=True)
         each = ", ".join(f"{names[name]} {number}" for name, number in count.rows())
+        verb = "is" if spoilt.height == 1 else "are"
         found.append(
-            f"{spoilt.height} of {audit.premiums.height} cells are meaningless because of UNK "
+            f"{spoilt.height} of {audit.premiums.height} cells {verb} meaningless because of UNK "
             f"({each}). {unk_note()}"
         )
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,8 +87,9 @@ def coverage(audit: Audit) -> Figure | None:
         "byte by byte or become UNK."
     )
     cell = 0.27
-    width, height = 1.9 + 0.78 * len(names), 0.35 + cell * len(rows)
-    page = sheet(audit, max(width, 7.6), height, title, subtitle)
+    names, head = fold(names, 0.78)
+    width, height = 1.9 + 0.78 * len(names), 0.35 + head + cell * len(rows)
+    page = sheet(audit, max(width, 5.2), height, title, subtitle)
     axes = page.axes(1.9, 0, 0.78 * len(names), cell * len(rows))
     draw_cells(axes, values, SHARE, Normalize(0, 1), _percent, 8)
     name_columns(axes, names)
@@ -152,6 +154,17 @@ def grid(axes: Axes, rows: int, columns: int, width: float = 1.0) -> None:
     axes.set_ylim(rows - 0.5, -0.5)
 
 
+def fold(names: Sequence[str], across: float, size: float = 8.5) -> tuple[list[str], float]:
+    """Names folded to columns `across` inches wide, and the inches above for further lines."""
+    room = max(6, int(across * 72 / (size * 0.66)))
+    fits = [TextPath((0, 0), name, size).get_extents().width < across * 72 - 3 for name in names]
+    folded = [
+        [name] if fit else textwrap.wrap(name, room) for name, fit in zip(names, fits, strict=True)
+    ]
+    lines = max(map(len, folded), default=1)
+    return ["\n".join(parts) for parts in folded], 0.14 * (lines - 1)
+
+
 def name_columns(axes: Axes, names: list[str], size: float = 8.5) -> None:
     """Column names above the cells."""
     axes.xaxis.tick_top()
@@ -160,16 +173,19 @@ def name_columns(axes: Axes, names: list[str], size: float = 8.5) -> None:
 
 def _square(audit: Audit, title: str, subtitle: str, names: list[str], values: Values) -> Figure:
     count = len(names)
-    side = 0.62
-    across = max(side, 0.74) * count
+    side, one = 0.62, 0.74
+    across = one * count
+    left = max(1.0, 0.075 * max(map(len, names)) - 0.15)
+    above, head = fold(names, one)
     note = f"Vocabularies of {count} tokenizers."
-    page = sheet(audit, max(1.0 + across, 7.0), 0.35 + side * 0.8 * count, title, subtitle, note)
-    axes = page.axes(1.0, 0, across, side * 0.8 * count)
+    tall = side * 0.8 * count
+    page = sheet(audit, max(left + across, 5.2), 0.35 + head + tall, title, subtitle, note)
+    axes = page.axes(left, 0, across, tall)
     shown = values.copy()
     np.fill_diagonal(shown, np.nan)
     draw_cells(axes, shown, SHARE, Normalize(0, 1), _percent, 9)
     numbers(axes, [(n, n, "–", FAINT) for n in range(count)], 9)
-    name_columns(axes, names)
+    name_columns(axes, above)
     axes.set_yticks(range(count), names, fontsize=8.5, color=INK)
     return page.figure
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.corpus.languages import language
-from tokengraft.files import write_text
+from tokengraft.files import adding, write_text
+from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.reporting.tables import write_data
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def outcomes(plan: Plan) -> pl.DataFrame:
             "planning_tokens_after": outcome.planning_after,
             "unk_before": outcome.unknown_before,
             "unk_after": outcome.unknown_after,
+            "unk_share_before": outcome.unk_share_before,
+            "unk_share_after": outcome.unk_share_after,
         }
         for code, outcome in plan.languages.items()
     ]
@@ -48,6 +51,7 @@ def curves(plan: Plan) -> pl.DataFrame:
             "tokens": point.tokens,
             "premium": point.premium,
             "planning_tokens": point.planning_tokens,
+            "unk_share": point.unk_share,
         }
         for code, outcome in plan.languages.items()
         for point in outcome.curve
@@ -57,24 +61,37 @@ def curves(plan: Plan) -> pl.DataFrame:
         "tokens": pl.Int64,
         "premium": pl.Float64,
         "planning_tokens": pl.Int64,
+        "unk_share": pl.Float64,
     }
     return pl.DataFrame(rows, schema=schema)
 
 
-def save_plan(planned: Planned, folder: Path, figure: bool = True) -> list[Path]:
-    """Write the plan under `folder` and return every path written."""
-    plan = planned.plan
-    paths = [plan.write(folder / "plan.json")]
-    paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
-    paths += write_data(curves(plan), folder / "tables" / "curve")
-    paths.append(write_text(folder / "README.md", write_up(planned)))
-    if figure:
-        drawn = draw({plan.objective: planned})
-        if drawn is not None:
-            from tokengraft.reporting.style import save_figure
+def save_plan(
+    planned: Planned,
+    folder: Path,
+    figure: bool = True,
+    others: Mapping[str, Planned] | None = None,
+) -> list[Path]:
+    """Write the plan under `folder`, all files or none, and return every path written.
 
-            paths += save_figure(drawn, folder / "figures" / "curve")
-    return paths
+    `others` are plans by objective to draw side by side (figures/objectives).
+    """
+    plan = planned.plan
+    with adding(folder) as new:
+        paths = [plan.write(new / "plan.json")]
+        paths += write_data(outcomes(plan), new / "tables" / "outcomes")
+        paths += write_data(curves(plan), new / "tables" / "curve")
+        paths.append(write_text(new / "README.md", write_up(planned)))
+        drawings: dict[str, Mapping[str, Planned]] = {
+            "curve": {plan.objective: planned},
+            "objectives": others or {},
+        }
+        for name, plans in drawings.items():
+            if figure and plans and (drawn := draw(plans)) is not None:
+                from tokengraft.reporting.style import save_figure
+
+                paths += save_figure(drawn, new / "figures" / name)
+    return [folder / path.relative_to(new) for path in paths]
 
 
 def write_up(planned: Planned) -> str:
@@ -87,34 +104,49 @@ def write_up(planned: Planned) -> str:
         f"{planned.chosen_on}; premiums (mean of per-sentence ratios over {plan.pivot}) measured "
         f"on {planned.tested_on}.",
         "",
-        "| language | premium before | after | floor before | after | tokens of its text | after |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| language | premium before | after | floor before | after | tokens of its text | after | "
+        "lost to UNK before | after |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
+    shares = []
     for code, outcome in plan.languages.items():
         lines.append(
-            f"| {code} {language(code).name} | {_number(outcome.premium_before)} | "
-            f"{_number(outcome.premium_after)} | {_number(outcome.floor_before)} | "
+            f"| {code} {language(code).name} | "
+            f"{_number(outcome.premium_before, outcome.unk_share_before)} | "
+            f"{_number(outcome.premium_after, outcome.unk_share_after)} | "
+            f"{_number(outcome.floor_before)} | "
             f"{_number(outcome.floor_after)} | {outcome.planning_before:,} | "
-            f"{outcome.planning_after:,} |"
+            f"{outcome.planning_after:,} | {_share(outcome.unk_share_before)} | "
+            f"{_share(outcome.unk_share_after)} |"
         )
+        shares += [outcome.unk_share_before, outcome.unk_share_after]
+    if any(map(spoilt, shares)):
+        lines += ["", CAPTION]
     if plan.cut.scripts:
         lines += [
             "",
             f"Word boundaries are relaxed for {', '.join(plan.cut.scripts)}: marks stay with their "
             "letters. Other scripts are cut as before.",
         ]
+    mended = f" {plan.check.repairs} tokens were spent to keep it so." if plan.check.pieces else ""
+    said = plan.checked
+    if plan.mode != "paper":
+        said = f"Checked with the real encoder: {said[0].lower()}{said[1:]}"
     lines += [
         "",
-        f"Checked with the real encoder: {plan.check.longer} of {plan.check.pieces:,} pieces of "
-        f"text got longer; {plan.check.repairs} tokens were spent to keep it so.",
+        f"{said}{mended}",
         *(f"\n{note}" for note in plan.notes),
         "",
     ]
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _number(value: float | None, lost: float | None = None) -> str:
+    return "" if value is None else f"{value:.2f}{'†' if spoilt(lost) else ''}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 def draw(plans: Mapping[str, Planned]) -> Figure | None:
@@ -138,6 +170,12 @@ def draw(plans: Mapping[str, Planned]) -> Figure | None:
             f"{len(first.plan.tokens):,} tokens take {language(worst[0]).name} from "
             f"{before:.1f} to {after:.1f} times {language(first.plan.pivot or '').name}"
         )
+        lost = [o for o in first.plan.languages.values() if spoilt(o.unk_share_before)]
+        if lost:
+            title = (
+                f"{len(first.plan.tokens):,} tokens bring back text that was lost to UNK; before "
+                "them the premium is not honest"
+            )
         subtitle = (
             f"Premium of {first.found.label} (tokens ÷ tokens of the same sentence in "
             f"{language(first.plan.pivot or '').name}, mean over sentences) against the number of "
@@ -166,8 +204,11 @@ def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: fl
 
     bare(axes)
     axes.set_yscale("log")
-    axes.set_ylim(0.9, top)
-    ticks = [t for t in (1, 1.5, 2, 3, 5, 7, 10, 15, 20) if t <= top]
+    lowest = min((premium for points in panel.values() for _, premium in points), default=1.0)
+    axes.set_ylim(min(0.9, lowest * 0.9), top)
+    ticks = [
+        t for t in (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20) if axes.get_ylim()[0] <= t <= top
+    ]
     axes.set_yticks(ticks, [f"{t:g}×" for t in ticks])
     axes.minorticks_off()
     axes.grid(axis="y", color=LINE, linewidth=0.7)
@@ -182,10 +223,10 @@ def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: fl
     axes.set_xlabel("new tokens", fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     height = axes.get_window_extent().height
-    lowest = -1e9
+    below = -1e9
     for premium, _, code, colour in sorted(ends):
         y = axes.transAxes.inverted().transform(axes.transData.transform((0, premium)))[1]
-        y = max(y, lowest + 13 / height * (axes.get_figure(root=True).dpi / 72))  # type: ignore[union-attr]
-        lowest = y
+        y = max(y, below + 13 / height * (axes.get_figure(root=True).dpi / 72))  # type: ignore[union-attr]
+        below = y
         text = f"{language(code).name} {premium:.2f}"
         write(axes, text, (1, y), (6, -3), "axes fraction", color=colour, fontsize=8.5)

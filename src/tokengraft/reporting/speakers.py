@@ -44,6 +44,7 @@ MARKS = {
     "Myanmar, Khmer, Thai, Lao": ("#7b3294", "X"),
     OTHER: ("#1c2126", "h"),
 }
+ENOUGH = 5  # languages on either side of a claim about the typical one
 LABELLED = 80  # label every language up to this many, the notable ones beyond
 _FRACTION = 0.6  # of the languages that each point of a trend line looks at
 Floats = NDArray[np.float64]
@@ -57,10 +58,14 @@ def speakers(audit: Audit, tokenizer: str | None = None) -> Figure | None:
     points, who = _points(audit, tokenizer)
     if points.height < 5:
         return None
-    latin = points.filter(pl.col("script") == "Latn")["cost"].median()
-    rest = points.filter(pl.col("script") != "Latn")["cost"].median()
+    others = points.filter(pl.col("language") != audit.pivot)
+    sides = [
+        others.filter((pl.col("script") == "Latn") == latin)["cost"] for latin in (True, False)
+    ]
+    latin, rest = (side.median() for side in sides)
     pivot = pivot_name(audit)
-    if isinstance(latin, float) and isinstance(rest, float) and rest > latin:
+    enough = min(map(len, sides)) >= ENOUGH
+    if enough and isinstance(latin, float) and isinstance(rest, float) and rest > latin:
         title = (
             f"Outside the Latin script the typical language pays {rest:.1f} times {pivot}, "
             f"within it {latin:.1f} times"

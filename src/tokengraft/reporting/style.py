@@ -118,6 +118,11 @@ class Sheet:
     height: float
     below: float  # height of the credit under the body
 
+    @property
+    def body(self) -> float:
+        """Width of the body in inches."""
+        return self.width - 2 * _MARGIN
+
     def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
         """Axes at a place of the body, all in inches from its lower left corner."""
         box = (

@@ -206,14 +206,16 @@ def _summary(audit: Audit) -> Printed:
                 _number(row["worst_premium"], "{:.2f}"),
                 _number(row["median_premium"], "{:.2f}"),
                 _number(row["gini"], "{:.3f}"),
-                Cell(f"{row['above_2x']:,}"),
+                Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
                 Cell(f"{row['meaningless_cells']:,}"),
-                Cell(f"{row['languages']:,}"),
             ]
         )
     header = ["Tokenizer", "Worst language", "Its premium", "Median premium", "Gini"]
-    header += ["Above 2×", "Meaningless", "Languages"]
-    caption = "Each tokenizer at a glance; cells that UNK makes meaningless are left out"
+    header += ["Above 2×", "Lost to UNK"]
+    caption = (
+        f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} that UNK "
+        "does not make meaningless"
+    )
     missing = comparable_note(audit)
     return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
 

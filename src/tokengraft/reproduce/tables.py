@@ -22,8 +22,9 @@ def premiums(
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
-        corpus, PAPER, languages, search=search, sample_lines=1, resamples=0, on_count=on_count
-    )
+        corpus, PAPER, languages, search=search, sample_lines=1, resamples=0, on_count=on_count,
+        skip_missing=True,
+    )  # fmt: skip
     values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
     hashes = {
         "corpus": {code: result.corpus.digest(code) for code in result.corpus.languages},
@@ -36,7 +37,7 @@ def premiums(
 def vocabularies(search: Sequence[Path]) -> tuple[Verdict, list[str]]:
     """The vocabulary breakdown, and remarks on inputs that are missing or not the recorded ones."""
     claim = read_claim("vocabulary")
-    found, skipped = find_all(PAPER, search)
+    found, skipped = find_all(PAPER, search, skip_missing=True)
     store = Store()
     try:
         breakdowns, _, _ = compare(found, store)

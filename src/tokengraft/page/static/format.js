@@ -1,6 +1,7 @@
 // Numbers as a reader likes them.
 
 const count = (n) => Math.round(n).toLocaleString("en-US");
+const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const times = (v) => `${plain(v)}×`;
 const percent = (share) => {
   const p = 100 * share;

@@ -76,7 +76,7 @@ function languageName(code) {
 }
 
 function drawEvaluation(evaluation) {
-  let measure = evaluation.measures[0];
+  let measure = evaluation.measures.includes("kl") ? "kl" : evaluation.measures[0];
   const plot = el("div", { class: "plot" });
   const words = el("p", { class: "status" });
   const paint = fitted(plot, (width) => {

@@ -8,7 +8,7 @@ function drawHero(host) {
     el(
       "p",
       { class: "kicker" },
-      `${a.tokenizers.length} tokenizers · ${count(a.languages.length)} languages · ${a.title}`,
+      `${counted(a.tokenizers.length, "tokenizer")} · ${counted(a.languages.length, "language")} · ${a.title}`,
     ),
     el("h1", {}, lead.title),
     el("p", { class: "lead" }, lead.lead),
@@ -33,7 +33,7 @@ function sameSentence(same) {
       "li",
       { class: n === most ? "most" : null },
       el("div", { class: "same-label" }, name, own),
-      el("div", { class: "same-count" }, el("strong", {}, count(n)), " tokens"),
+      el("div", { class: "same-count" }, el("strong", {}, count(n)), n === 1 ? " token" : " tokens"),
       el("div", { class: "same-dots", "aria-hidden": "true" }, Array.from({ length: n }, () => el("i"))),
     );
   });

@@ -15,6 +15,13 @@ function planValue(language, budget) {
   return tokens === null || !language.planning_before ? null : tokens / language.planning_before;
 }
 
+// Whether so much of the test text is UNK at a budget that the premium there is not honest.
+function planLost(plan, language, budget, last) {
+  const [before, after] = [language.unk_share_before, language.unk_share_after];
+  const share = language.curve.length ? atBudget(language.curve, budget, 3) : last ? after : before;
+  return share !== null && share !== undefined && share > plan.unkLimit;
+}
+
 function paintPlan(host, plan, budget, width) {
   const height = Math.max(300, Math.min(440, width * 0.45));
   const [left, right, top, bottom] = [46, width < 500 ? 76 : 120, 16, 44];
@@ -63,9 +70,9 @@ function planTable(plan, budget) {
       "li",
       {},
       el("strong", {}, l.name),
-      el("span", { class: "from" }, before === null ? "–" : times(before)),
+      el("span", { class: "from" }, before === null ? "–" : `${times(before)}${planLost(plan, l, 0, false) ? "†" : ""}`),
       el("span", { "aria-hidden": "true" }, "→"),
-      el("span", { class: `to ${now === null ? "none" : premiumClass(now)}` }, now === null ? "–" : times(now)),
+      el("span", { class: `to ${now === null ? "none" : premiumClass(now)}` }, now === null ? "–" : `${times(now)}${planLost(plan, l, budget, true) ? "†" : ""}`),
     );
   });
 }
@@ -108,15 +115,21 @@ function drawPlan(plan, number) {
   return el(
     "article",
     { class: "plan" },
-    el("h3", {}, `${plan.name}: ${count(plan.count)} tokens for ${listed(plan.languages.map((l) => l.name))}`),
+    el("h3", {}, `${plan.name}: ${counted(plan.count, "token")} for ${listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
     el("div", { class: "slider" }, el("label", { for: `budget-${number}` }, "How many tokens to add"), slider, shown),
     list,
+    plan.languages.some((l) => planLost(plan, l, 0, false) || planLost(plan, l, end, true))
+      ? el("p", { class: "status" }, `† More than ${percent(plan.unkLimit)} of the characters of the test text are UNK: they were lost, not encoded, so this is no honest premium.`)
+      : "",
     plot,
     el("h4", {}, "The first tokens it adds"),
     tokens,
     el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${plan.relaxed.length ? `; words of ${listed(plan.relaxed)} are no longer cut at vowel signs` : ""}. ${plan.notes.join(" ")}`),
   );
 }
+
+// Added merges never lengthen a text while words are cut as before; UNK turned into text may.
+const onlyShortens = (plan) => Boolean(plan.check.pieces) && !plan.check.longer && !plan.relaxed.length;
 
 sections.push({
   id: "plan",
@@ -125,7 +138,7 @@ sections.push({
   draw(host) {
     draw(
       host,
-      heading("plan", "What new tokens would buy", "Tokens added at the end of a vocabulary can only shorten text. Move the slider: from how many new tokens to what premium."),
+      heading("plan", "What new tokens would buy", (page.plans.every(onlyShortens) ? "Tokens added at the end of a vocabulary can only shorten text. " : "") + "Move the slider: from how many new tokens to what premium."),
       page.plans.map(drawPlan),
     );
   },

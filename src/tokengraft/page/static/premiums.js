@@ -136,7 +136,7 @@ class PremiumTable {
     this.table.querySelector('td[tabindex="0"]')?.setAttribute("tabindex", "-1");
     this.body.querySelector("td.c-cell")?.setAttribute("tabindex", "0");
     this.status.textContent = shown.length
-      ? `${count(shown.length)} of ${count(this.rows.length)} languages`
+      ? `${count(shown.length)} of ${counted(this.rows.length, "language")}`
       : "No language passes these filters.";
   }
 

@@ -29,8 +29,8 @@ function auditProvenance(a) {
       }),
       Object.keys(m.skipped ?? {}).length ? [el("dt", {}, "Left out"), el("dd", {}, Object.keys(m.skipped).join(", "))] : null,
     ),
-    hashes(`SHA-256 of ${tokenizers.length} tokenizers`, tokenizers),
-    hashes(`SHA-256 of the text in ${Object.keys(m.corpus.languages).length} languages`, Object.entries(m.corpus.languages).map(([code, hash]) => [code, languages()[placeOf(code)]?.name, hash])),
+    hashes(`SHA-256 of ${counted(tokenizers.length, "tokenizer")}`, tokenizers),
+    hashes(`SHA-256 of the text in ${counted(Object.keys(m.corpus.languages).length, "language")}`, Object.entries(m.corpus.languages).map(([code, hash]) => [code, languages()[placeOf(code)]?.name, hash])),
     el("h3", {}, "Every table of the run"),
     el("p", { class: "downloads" }, a.downloads.map(downloadButton)),
   ];

@@ -36,7 +36,7 @@ function paintScatter(host, t, width) {
     host,
     shape(
       "svg",
-      { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": `Premium on ${audit().tokenizers[t].label} against number of speakers, ${points.length} languages; arrow keys move from language to language` },
+      { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": `Premium on ${audit().tokenizers[t].label} against number of speakers, ${counted(points.length, "language")}; arrow keys move from language to language` },
       axis, dots, scatterLabels(points, x, y, width - right),
     ),
   );
@@ -69,16 +69,22 @@ function scatterLabels(points, x, y, end) {
   return shape("g", { "aria-hidden": "true" }, labels);
 }
 
-// What the points say: whether the script or the number of speakers parts them more.
+// What the points say: whether the script or the number of speakers parts them more. The pivot's own
+// 1 says nothing, and a handful of languages on either side neither.
+const ENOUGH = 5;
+
 function fork(t) {
-  const points = scatterPoints(t);
-  const middle = (pass) => median(points.filter(pass).map((p) => p.y));
+  const points = scatterPoints(t).filter((p) => p.n !== audit().pivot);
+  const middle = (pass) => {
+    const values = points.filter(pass).map((p) => p.y);
+    return values.length < ENOUGH ? null : median(values);
+  };
   const latin = (p) => p.entry.script === "Latn";
   const big = (p) => p.x >= 1e7;
   const [inside, outside] = [middle(latin), middle((p) => !latin(p))];
   const [many, few] = [middle(big), middle((p) => !big(p))];
   const name = audit().tokenizers[t].label;
-  const shown = `Each point is one of the ${count(points.length)} languages whose number of speakers is known.`;
+  const shown = `Each point is a language whose number of speakers is known: ${count(points.length)} besides ${pivot().name}.`;
   if ([inside, outside, many, few].includes(null)) {
     return { title: "Premium and number of speakers", words: shown };
   }

@@ -65,7 +65,7 @@ sections.push({
       ? el("button", { type: "button", on: { click: () => {
           grid.append(...panels.slice(PANELS).map((p) => paintPanel(p, high)));
           more.remove();
-        } } }, `Show ${rest} more scripts`)
+        } } }, `Show ${counted(rest, "more script")}`)
       : null;
     draw(
       host,

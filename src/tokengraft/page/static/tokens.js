@@ -130,7 +130,7 @@ function paintTokens(host, store, code, unit) {
 function tokenRows(rows) {
   const rest = rows.slice(ROWS);
   if (rest.length < 2) return rows;
-  const more = el("button", { type: "button", class: "more", on: { click: () => more.replaceWith(...rest) } }, `Show ${rest.length} more tokenizers`);
+  const more = el("button", { type: "button", class: "more", on: { click: () => more.replaceWith(...rest) } }, `Show ${counted(rest.length, "more tokenizer")}`);
   return [...rows.slice(0, ROWS), more];
 }
 

@@ -1,0 +1,81 @@
+"""Tables at any width: numbers, codes and every word of a title are there, whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tokengraft.auditing.run import audit
+from tokengraft.cli.app import app
+from tokengraft.cli.console import stdout
+from tokengraft.cli.wide import Column, code_column, print_table, text_column
+from tokengraft.corpus.languages import known
+
+
+def shown(width: int, keys: list[Column], values: list[Column]) -> str:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        print_table(console, keys, values, title="t", caption="c")
+    return capture.get()
+
+
+@given(
+    st.integers(40, 160),
+    st.lists(
+        st.tuples(st.text("ab -", min_size=1, max_size=25), st.integers(1, 999_999)),
+        min_size=1,
+        max_size=12,
+    ),
+)
+def test_every_number_and_code_is_shown_whole(width: int, values: list[tuple[str, int]]) -> None:
+    columns = [Column(title, [f"{n:,}", f"[red]{n}.5†[/red]"]) for title, n in values]
+    keys = [
+        code_column("language", ["shn_Mymr", "zho_Hans"]),
+        text_column("name", ["Shan", "x" * 60]),
+    ]
+    text = shown(width, keys, columns)
+    assert "…" not in text and all(len(line) <= width for line in text.split("\n"))
+    cells = re.split(r"[│\s]+", text)
+    for _, n in values:
+        assert f"{n:,}" in cells and f"{n}.5†" in cells
+    assert "shn_Mymr" in cells and "zho_Hans" in cells
+
+
+def test_text_folds_and_titles_keep_their_words() -> None:
+    values = [Column("premium before", ["1.25"]), text_column("where", ["a long way to say it"])]
+    text = shown(44, [code_column("code", ["shn_Mymr"])], values)
+    assert all(word in text for word in ("premium", "before", "1.25", "long", "shn_Mymr"))
+
+
+@pytest.fixture(params=[60, 80])
+def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdout, "width", request.param)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_languages_shows_every_code_and_number() -> None:
+    text = CliRunner().invoke(app, ["languages"]).stdout
+    cells = set(re.split(r"[│\s]+", text))
+    assert set(known()) <= cells
+    assert {f"{e.speakers_total:,}" for e in known().values() if e.speakers_total} <= cells
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_audit_shows_every_premium_and_says_what_it_is_over() -> None:
+    """The dagger is explained only where there is one."""
+    some = ["audit", "-l", "shn", "-t"]
+    tokenizers = ["gpt2", "llama-3", "olmo-2"]
+    named = [word for name in tokenizers for word in ("-t", name)]
+    text = CliRunner().invoke(app, [*some, "t5", *named]).stdout
+    found = audit("udhr", tokenizers, ["shn"], resamples=0)
+    assert "…" not in text and "†" in text and "means nothing" in " ".join(text.split())
+    for value in found.premiums["premium"]:
+        assert f"{value:.2f}" in text
+    assert "0 of 1" not in text and "1 of 1 language above" in " ".join(text.split())
+    assert "T5: no language but eng_Latn to compare, 1 language lost" in " ".join(text.split())
+    assert "†" not in CliRunner().invoke(app, [*some, "gpt2"]).stdout
