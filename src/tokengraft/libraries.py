@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengraft.errors import MissingExtra, UsageError
+from tokengraft.errors import MissingExtra, ModelError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,31 @@ def quiet(warnings: bool = True) -> Iterator[Any]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
+    """The model in `folder`, for reading only: safetensors, no remote code, nothing downloaded.
+
+    Headers are held against file lengths first. ModelError where it cannot be loaded.
+    """
+    from tokengraft.grafting.weights import read_checkpoint
+
+    try:
+        read_checkpoint(folder)
+        with quiet() as transformers:
+            kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+            model = kind.from_pretrained(
+                str(folder),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                **dtype_option(dtype),
+            )
+    except ModelError as error:
+        raise ModelError(f"{folder.name}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder.name}: cannot be loaded ({error})") from error
+    return model.eval().requires_grad_(False)
 
 
 def pick_devices(names: str) -> list[torch.device]:

@@ -1,7 +1,9 @@
-"""How the command line ends when a GPU has no more memory."""
+"""How the command line ends: full cards and disks, damaged models, Ctrl-C."""
 
 from __future__ import annotations
 
+import errno
+import shutil
 import sys
 
 import pytest
@@ -11,6 +13,8 @@ transformers = pytest.importorskip("transformers")
 
 from tokengraft.cli import main  # noqa: E402
 from tokengraft.corpus import udhr  # noqa: E402
+from tokengraft.deriving import derive_rows  # noqa: E402
+from tokengraft.errors import ModelError  # noqa: E402
 from tokengraft.grafting.resolve import resolve  # noqa: E402
 from tokengraft.grafting.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning import plan_tokens  # noqa: E402
@@ -79,6 +83,82 @@ def test_a_card_says_how_much_could_be_had():
 
     assert "5.0 of its 81.0 GiB" in main._full_card(Card, FULL)
     assert "5.0 of its 80.0 GiB" in main._full_card(Card, "CUDA out of memory")
+
+
+@pytest.fixture
+def truncated(tmp_path):
+    folder = shutil.copytree(resolve("rootstock").path, tmp_path / "base")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1_000_000])
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["graft", "evaluate", "evaluate the graft"])
+def test_truncated_weights_are_one_message(truncated, monkeypatch, capfd, tmp_path, plan, verb):
+    out = tmp_path / "out"
+    arguments = {
+        "graft": ("graft", truncated, plan, "-o", out),
+        "evaluate": ("evaluate", truncated, "rootstock", "-l", "shn", "-o", out),
+        "evaluate the graft": ("evaluate", "rootstock", truncated, "-l", "shn", "-o", out),
+    }[verb]
+    with pytest.raises(SystemExit) as end:
+        call(monkeypatch, *arguments)
+    assert end.value.code == 1
+    said = capfd.readouterr().err
+    size = (resolve("rootstock").path / "model.safetensors").stat().st_size
+    assert f"base: model.safetensors is truncated: 1,000,000 bytes for {size:,}" in said
+    assert not out.exists()
+
+
+def test_truncated_weights_are_a_model_error(truncated):
+    with pytest.raises(ModelError, match="truncated"):
+        derive_rows(truncated, [[1, 2]], "mean")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["audit"], "What was counted is kept"),
+        (["graft", "rootstock", "plan", "-o", "g"], "Nothing was written"),
+        (["graft", "rootstock", "plan", "--work", "w", "-o", "g"], "kept in --work"),
+        (["report", "audit"], ""),
+    ],
+)
+def test_an_interrupt_says_what_is_kept(monkeypatch, capfd, arguments, kept):
+    def interrupted():
+        raise SystemExit(130)  # as typer ends on Ctrl-C
+
+    monkeypatch.setattr("tokengraft.cli.app.app", interrupted)
+    with pytest.raises(SystemExit) as end:
+        call(monkeypatch, *arguments)
+    assert end.value.code == 130
+    said = capfd.readouterr().err
+    assert said.startswith("Interrupted.")
+    assert kept in said
+    assert ("go on" in said) == ("kept" in said)
+
+
+def test_what_the_system_refuses_is_told_without_false_promises(monkeypatch, capfd):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device", "out/grid.csv")
+
+    monkeypatch.setattr("tokengraft.cli.app.app", full)
+    for verb, promise in (("graft", "Nothing half-written"), ("reproduce", "may be missing")):
+        with pytest.raises(SystemExit) as end:
+            call(monkeypatch, verb)
+        said = capfd.readouterr().err
+        assert end.value.code == 1
+        assert "out/grid.csv: No space left on device" in said
+        assert promise in said
+
+
+def test_the_base_itself_is_called_no_graft(monkeypatch, capfd):
+    with pytest.raises(SystemExit) as end:
+        call(monkeypatch, "verify", resolve("rootstock").path, "--base", "rootstock")
+    assert end.value.code == 3
+    said = capfd.readouterr().out
+    assert "there is no new token" in said
+    assert "IndexError" not in said
 
 
 def test_other_errors_of_a_model_keep_their_traceback(fails, monkeypatch, tmp_path, plan):

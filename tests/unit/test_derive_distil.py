@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -23,6 +24,7 @@ from tokengraft.deriving import (  # noqa: E402
     Recipe,
     checkpoint,
     derive_rows,
+    distil,
     part_states,
 )
 from tokengraft.deriving.adam import RowAdam  # noqa: E402
@@ -201,6 +203,51 @@ def test_resumed_run_gives_the_same_rows(setting, tmp_path, share):
     assert [c.step for c in again.curve] == [8, 16, 24]
 
 
+@pytest.mark.parametrize("where", ["gradient", "judge"])
+@pytest.mark.parametrize("call", [2, 3])
+def test_an_interrupt_at_any_moment_is_gone_on_from(setting, tmp_path, monkeypatch, where, call):
+    """Ctrl-C in the middle of a step or of a check; before the first check too."""
+    reader, lots, start, parts = setting
+    whole = Distiller(reader, lots, start, RECIPE, parts).run()
+    real = getattr(distil, where)
+    calls = []
+
+    def interrupted(*given):
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(distil, where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Distiller(reader, lots, start, RECIPE, parts, tmp_path).run()
+    done = {"gradient": call - 1, "judge": RECIPE.check_every * (call - 1)}[where]
+    resumed = Distiller(reader, lots, start, RECIPE, parts, tmp_path)
+    steps = []
+    step = resumed._step
+
+    def counted(composed, out, begun):
+        steps.append(out.steps)
+        step(composed, out, begun)
+
+    monkeypatch.setattr(resumed, "_step", counted)
+    again = resumed.run()
+    assert steps == list(range(done, RECIPE.steps))
+    assert np.allclose(again.rows, whole.rows, atol=1e-6)
+    assert [c.step for c in again.curve] == [c.step for c in whole.curve] == [8, 16, 24]
+
+
+def test_paths_may_be_strings(folder, parts, lines, tmp_path):
+    made = derive_rows(
+        str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), recipe=RECIPE, steps=8,
+        work=str(tmp_path / "work"), cache=str(tmp_path / "cache"), start="knn",
+    )  # fmt: skip
+    assert list((tmp_path / "work").glob("*/distil.safetensors"))
+    assert list((tmp_path / "cache").glob("states-*.npy"))
+    assert len(repr(made)) < 200 and "5 rows of 16 by distil" in repr(made)
+
+
 def fine_tuned(folder, path):
     """The same rows, other blocks: what a merged LoRA leaves."""
     model = transformers.LlamaForCausalLM.from_pretrained(folder)
@@ -357,7 +404,7 @@ def test_every_method_by_name(folder, parts, lines, method):
 def test_errors_say_what_to_do(folder, parts, lines):
     with pytest.raises(UsageError, match=r"Did you mean.*distil"):
         derive_rows(folder, parts, "distill")
-    with pytest.raises(UsageError, match="text and the new tokenizer"):
+    with pytest.raises(UsageError, match="--text FILE"):
         derive_rows(folder, parts, "distil")
     with pytest.raises(UsageError, match="parts"):
         derive_rows(folder, [[9999]], "mean")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tokengraft.evaluating.reading import NewRows, read  # noqa: E402
 from tokengraft.evaluating.segment import Segmenter  # noqa: E402
 from tokengraft.evaluating.shared import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.subject import open_subject  # noqa: E402
+from tokengraft.grafting.resolve import resolve  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 from tokengraft.tokenizer.insert_convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402
@@ -190,8 +192,7 @@ def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
-        str(cell): rows
-        for cell, rows in grid(Backbone(base.model), parts, layers=[0], anchors=256)
+        str(cell): rows for cell, rows in grid(Backbone(base.model), parts, layers=[0], anchors=256)
     }
     table = base.embedding.weight.detach().numpy()
     mean = np.stack([table[list(one)].mean(0) for one in parts])
@@ -239,6 +240,32 @@ def test_rows_in_place_equal_a_grafted_folder(base, grafted):
     by_folder = read(grafted, case.new, at)
     assert torch.equal(by_rows.states, by_folder.states)
     assert (by_rows.pooled == by_folder.pooled).all()
+
+
+def test_text_of_single_bytes_has_no_ceiling(folders):
+    """Nothing of it can be cut: a ceiling would be the same reading twice, a perfect score."""
+    tamil = ["அவன் வந்தான்", "எல்லா மக்களும்", "உரிமை உண்டு", "சமமான", "மனிதர்"]
+    texts = corpus(tam_Taml=tamil, amh_Ethi=AMHARIC)
+    found = evaluate(folders / "base", folders / "graft", texts, ["tam_Taml", "amh_Ethi"],
+                     resamples=20)  # fmt: skip
+    for metric in ("kl", "top1", "aligned_cosine", "continuation_bpb", "continuation_excess"):
+        score = found.score("tam_Taml", metric)
+        assert score.ceiling is None and score.floor is not None, metric
+    assert found.score("amh_Ethi", "kl").ceiling > 0
+    assert [note for note in found.notes if "no ceiling for tam_Taml:" in note]
+    assert found.to_json()["notes"] == list(found.notes)
+    assert len(repr(found)) < 200
+    from tokengraft.cli.evaluate import _cell
+
+    row = found.scores.filter(language="tam_Taml", metric="kl").row(0, named=True)
+    assert _cell(row).endswith("→ n/a][/dim]")
+
+
+def test_a_copy_is_read_as_the_embedded_model_is(tmp_path):
+    place = resolve("rootstock").path
+    copy = shutil.copytree(place, tmp_path / "copy")
+    by_name, by_path = (open_subject(one) for one in ("rootstock", copy))
+    assert by_name.window == by_path.window == 512
 
 
 def test_floors_and_ceiling(base, grafted):

@@ -81,6 +81,25 @@ def test_a_graft_is_replaced_and_anything_else_left_alone(base: Path, tmp_path: 
         do(base, base)
 
 
+def test_force_replaces_any_other_folder_but_the_base(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "notes.txt").write_text("no longer wanted")
+    do(base, tmp_path / "old", verified=False, force=True)
+    assert (tmp_path / "old" / "tokengraft.json").is_file()
+    assert not (tmp_path / "old" / "notes.txt").exists()
+    with pytest.raises(UsageError, match="is or holds the base"):
+        do(base, base, force=True)
+
+
+def test_paths_may_be_strings(base: Path, tmp_path: Path) -> None:
+    plan().write(tmp_path / "plan" / "plan.json")
+    done = graft(
+        str(base), str(tmp_path / "plan"), str(tmp_path / "out"), rows=new_rows(), check=LINES
+    )
+    assert (done.folder / "tokengraft.json").is_file()
+    assert run.verify_model(str(tmp_path / "out"), str(base), LINES).passed
+
+
 def nothing_left(folder: Path) -> bool:
     return not list(folder.iterdir())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tokengraft.cli.main import app
+from tokengraft.cli.app import app
 from tokengraft.corpus import load
 from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.tokenizer import load as load_tokenizer
@@ -38,7 +38,7 @@ def test_counts_by_language_column(web: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     printed = audit(web / "*.jsonl", "--language-column", "lang", "-o", out, state=tmp_path)
     assert "not parallel, so no premium" in " ".join(printed.split())
-    assert "shn_Mymr Shan" in printed
+    assert "shn_Mymr │ Shan" in printed
     assert "60 lines in 2 shards" in printed
     written = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
     assert written == [

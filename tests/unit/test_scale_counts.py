@@ -287,13 +287,33 @@ def test_words_are_those_of_one_pass(tmp_path: Path) -> None:
     found = []
     for size, workers in ((700, 2), (1 << 20, 1)):
         state = tmp_path / str(size)
-        counted, total = count_words(sources, shard_bytes=size, workers=workers, state=state)
+        counted = count_words(sources, shard_bytes=size, workers=workers, state=state)
         for code, (_, one_pass) in texts.items():
             assert counted[code].chunks == one_pass.chunks
             assert counted[code].sample == one_pass.sample
         found.append([list(text.chunks) for text in counted.values()])
-    assert total.bad == 0
+    assert counted.total.bad == 0
     assert found[0] == found[1]  # the order too, on which a plan's ties depend
+
+
+def test_counted_words_are_what_a_plan_takes(tmp_path: Path) -> None:
+    """The calls of docs/scale.md; paths may be strings, and printing shows no text."""
+    lines = load("udhr").lines("shn_Mymr")
+    (tmp_path / "shn").mkdir()
+    (tmp_path / "shn" / "a.txt").write_text("\n".join(lines[:40]))
+    words = tg.count_words({"shn": str(tmp_path / "shn")}, state=str(tmp_path / "state"))
+    assert list(words) == ["shn_Mymr"]
+    planned = tg.plan("gpt2", ["shn_Mymr"], text=words, budget=5)
+    files = {"shn_Mymr": [tmp_path / "shn" / "a.txt"]}
+    assert planned.plan == tg.plan("gpt2", ["shn_Mymr"], text=files, budget=5).plan
+    found = tg.survey(
+        str(tmp_path / "shn"), "gpt2", layout=Layout(language="shn_Mymr"), workers=1,
+        state=str(tmp_path / "state"),
+    )  # fmt: skip
+    assert found.table["tokens"].sum() > 0
+    assert len(repr(words)) < 100
+    assert len(repr(found)) < 200
+    assert len(repr(found.tokenizers)) < 400
 
 
 def test_words_of_an_empty_text_are_an_error(tmp_path: Path) -> None:

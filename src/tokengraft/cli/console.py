@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -22,7 +23,8 @@ from tokengraft.auditing.count import OnCount
 
 # Piped output is for files and CI logs: wide enough that no table is cut.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-stderr = Console(stderr=True, highlight=False)
+# A log is read line by line: a message stays on one.
+stderr = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def print_json(value: Any) -> None:
@@ -36,18 +38,28 @@ def warn(message: str) -> None:
     stderr.print(message, markup=False)
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr that is gone when it ends; none at all where stderr is no terminal."""
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what is being done while it is; nothing where stderr is no terminal."""
+    with stderr.status(what) if stderr.is_terminal else nullcontext():
+        yield
+
+
 @contextmanager
 def counting() -> Iterator[OnCount]:
     """A progress bar over the lines being counted; it appears only when something is."""
-    progress = Progress(
+    progress = progress_bar(
         TextColumn("Counting [bold]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("lines"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=stderr,
-        transient=True,
     )
     task = progress.add_task("", total=None, visible=False)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tokengraft.cli.console import print_json, stderr, stdout
+from tokengraft.cli.console import print_json, progress_bar, stdout, warn
+from tokengraft.cli.out import RULE, ForceOption, check_out, holds_file
+from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus.stream import stream_lines
 from tokengraft.evaluating.grid import OnCell
 from tokengraft.evaluating.run import MOST_POSITIONS, Evaluation, OnProgress
@@ -73,8 +75,10 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     seed: Annotated[int, typer.Option(help="For every random choice.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write tables and figures into this folder.")
+        Path | None,
+        typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
     ] = None,
+    force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say how much of a model survived a graft: each figure with floor, ceiling and interval.
@@ -87,6 +91,7 @@ def evaluate(
 
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """
+    check_out(out, holds_file("evaluation.json"), force)
     with measuring() as progress:
         result = run_evaluate(
             base, graft, corpus, language or None, lines,
@@ -94,6 +99,8 @@ def evaluate(
             prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
             most_positions=positions, resamples=resamples, seed=seed, progress=progress,
         )  # fmt: skip
+    for note in result.notes:
+        warn(note)
     written = result.save(out) if out else []
     if json:
         print_json(result.to_json())
@@ -134,18 +141,25 @@ def fidelity(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Tables go here; finished cells to its .work.")
+        Path,
+        typer.Option("--out", "-o", help=f"Tables go here; finished cells to its .work. {RULE}"),
     ] = Path("fidelity"),
+    force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
 ) -> None:
     """The paper's 40 strategies × 12 languages, by its metric and by those that rank rightly.
 
     An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
     paper's figures come out; for any other model they stand beside ours for comparison.
+
+    [bold]Example[/bold]
+
+      tokengraft reproduce fidelity --model rootstock --corpus flores200.tar.xz -l shn -o fidelity/
     """
     from tokengraft.corpus import load
     from tokengraft.reproduce import fidelity as reproducing
 
+    check_out(out, _holds_grid, force)
     with celling() as on_cell:
         found = reproducing.run(
             model, load(corpus), languages=languages or None, lines=lines,
@@ -178,30 +192,27 @@ def show(result: Evaluation) -> None:
     found = {(r["language"], r["metric"]): r for r in result.scores.to_dicts()}
     measured = {metric for _, metric in found}
     columns = [metric for metric in _SHOWN if metric in measured]
-    table = Table(
+    sizes = result.sizes.to_dicts()
+    codes = [row["language"] for row in sizes]
+    tokens = [f"{row['tokens_before']:,} → {row['tokens_after']:,}" for row in sizes]
+    print_table(
+        stdout,
+        [code_column("language", codes)],
+        [
+            Column("tokens", tokens),
+            *(Column(_SHOWN[m], [_cell(found.get((code, m))) for code in codes]) for m in columns),
+        ],
         title=f"{result.graft} against {result.base}, {result.corpus}",
         caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
         "token reaches",
     )
-    table.add_column("language")
-    table.add_column("tokens", justify="right")
-    for metric in columns:
-        table.add_column(_SHOWN[metric], justify="right")
-    for row in result.sizes.to_dicts():
-        code = row["language"]
-        table.add_row(
-            code, f"{row['tokens_before']:,} → {row['tokens_after']:,}",
-            *(_cell(found.get((code, metric))) for metric in columns),
-        )  # fmt: skip
-    stdout.print(table)
     for name in ("generation", "tasks"):
-        found_rows = result.tables().get(name)
-        if found_rows is not None:
-            rows = found_rows.to_dicts()
-            shown = Table(*rows[0], title=name)
-            for one in rows:
-                shown.add_row(*(_plain(value) for value in one.values()))
-            stdout.print(shown)
+        frame = result.tables().get(name)
+        if frame is not None:
+            first, *others = frame.columns
+            plain = {column: [_plain(value) for value in frame[column]] for column in frame.columns}
+            values = [text_column(column, plain[column]) for column in others]
+            print_table(stdout, [code_column(first, plain[first])], values, title=name)
 
 
 def read_texts(folder: Path) -> dict[str, list[str]]:
@@ -212,10 +223,9 @@ def read_texts(folder: Path) -> dict[str, list[str]]:
 @contextmanager
 def celling() -> Iterator[OnCell]:
     """A progress line over the cells of a grid."""
-    bar = Progress(
-        TextColumn("{task.completed} cells, now [bold]{task.description}"), TimeElapsedColumn(),
-        console=stderr, transient=True,
-    )  # fmt: skip
+    bar = progress_bar(
+        TextColumn("{task.completed} cells, now [bold]{task.description}"), TimeElapsedColumn()
+    )
     task = bar.add_task("", total=None)
 
     def report(what: str, done: int, total: int) -> None:
@@ -228,9 +238,9 @@ def celling() -> Iterator[OnCell]:
 @contextmanager
 def measuring() -> Iterator[OnProgress]:
     """A progress bar over the lines being read."""
-    bar = Progress(
+    bar = progress_bar(
         TextColumn("Reading [bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("lines"), TimeElapsedColumn(), console=stderr, transient=True,
+        TextColumn("lines"), TimeElapsedColumn(),
     )  # fmt: skip
     task = bar.add_task("", total=None, visible=False)
 
@@ -243,6 +253,10 @@ def measuring() -> Iterator[OnProgress]:
         yield report
 
 
+def _holds_grid(folder: Path) -> bool:
+    return (folder / ".work").is_dir() or (folder / "fidelity.json").is_file()
+
+
 def _lines(paths: list[Path] | None) -> list[str] | None:
     return list(stream_lines(paths)) if paths else None
 
@@ -250,8 +264,10 @@ def _lines(paths: list[Path] | None) -> list[str] | None:
 def _cell(row: dict[str, Any] | None) -> str:
     if row is None:
         return ""
-    ends = [f"{row[key]:.3g}" for key in ("floor", "ceiling") if row[key] is not None]
-    return f"{row['value']:.3f}" + (f" [dim]\\[{' → '.join(ends)}][/dim]" if len(ends) == 2 else "")
+    if row["floor"] is None:
+        return f"{row['value']:.3f}"
+    top = "n/a" if row["ceiling"] is None else f"{row['ceiling']:.3g}"
+    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g} → {top}][/dim]"
 
 
 def _plain(value: Any) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tokengraft.cli.console import print_json, stderr, stdout, warn
+from tokengraft.cli.console import print_json, progress_bar, stdout, warn, working
+from tokengraft.cli.out import WHOLE_RULE, ReplaceOption, check_out, holds_file
 from tokengraft.corpus.stream import stream_lines
 
 ModelArgument = Annotated[
@@ -32,13 +33,12 @@ class Policy(str, enum.Enum):
 
 @contextmanager
 def _deriving() -> Iterator[Callable[[str, float, float], None]]:
-    columns = (
+    progress = progress_bar(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
     )
-    progress = Progress(*columns, console=stderr, transient=True)
     task = progress.add_task("", total=None, visible=False)
 
     def on_progress(stage: str, done: float, total: float) -> None:
@@ -51,7 +51,10 @@ def _deriving() -> Iterator[Callable[[str, float, float], None]]:
 def graft(
     model: ModelArgument,
     plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder for the model.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help=f"Folder for the model. {WHOLE_RULE}"),
+    ],
     method: Annotated[
         str,
         typer.Option(
@@ -81,6 +84,7 @@ def graft(
         typer.Option(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
@@ -95,8 +99,10 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
     from tokengraft.grafting.run import graft as run_graft
+    from tokengraft.grafting.side_files import MANIFEST
     from tokengraft.planning.run import read_plan
 
+    check_out(out, holds_file(MANIFEST), force, whole=True)
     options: dict[str, Any] = {"layer": layer, "k": k, "device": device}
     options |= {"max_minutes": minutes, "steps": steps, "work": work}
     with _deriving() as on_progress:
@@ -110,6 +116,7 @@ def graft(
             policy=policy.value,
             bias=bias,
             seed=seed,
+            force=force,
             command=["tokengraft", *sys.argv[1:]],
         )
     for note in result.rows.notes:
@@ -144,10 +151,16 @@ def verify(
     """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
 
     Exits 3 where one of the invariants does not hold.
+
+    [bold]Examples[/bold]
+
+      tokengraft verify grafted/ --base rootstock
+
+      tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --text shan.txt --json
     """
     from tokengraft.grafting.run import verify_model
 
-    with stderr.status("Verifying"):
+    with working("Verifying"):
         report = verify_model(folder, base, list(stream_lines(text)) if text else None)
     if json:
         print_json([asdict(check) for check in report.checks])

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tokengraft.cli.console import print_json, stderr, stdout, warn
+from tokengraft.cli.console import print_json, progress_bar, stdout, warn
+from tokengraft.cli.wide import Column, code_column, print_table, text_column
+from tokengraft.reporting.choose import counted
 
 if TYPE_CHECKING:
     from tokengraft.scaling.run import Survey
@@ -105,15 +106,13 @@ StateOption = Annotated[
 @contextmanager
 def metering() -> Iterator[OnMeter]:
     """A progress bar over all workers: rows, bytes and tokens a second, time left."""
-    progress = Progress(
+    progress = progress_bar(
         TextColumn("Counting"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[figures]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=stderr,
-        transient=True,
     )
     task = progress.add_task("", total=None, visible=False, figures="")
 
@@ -132,8 +131,6 @@ def metering() -> Iterator[OnMeter]:
 
 def finish(result: Survey, out: Path | None, json: bool) -> None:
     """Say what was left out, write the files, print the table."""
-    for reason in result.skipped.values():
-        warn(f"{reason} Going on without it.")
     tell_left_out(result.total)
     written = result.save(out) if out else []
     if json:
@@ -151,8 +148,8 @@ def tell_left_out(total: Total) -> None:
     if total.bad:
         first = total.bad_rows[0]
         warn(
-            f"{total.bad:,} bad rows are left out, the first in {first.file}, line {first.line}: "
-            f"{first.reason}. --out lists them."
+            f"{counted(total.bad, 'bad row')} left out, the first in {first.file}, line "
+            f"{first.line}: {first.reason}. --out lists them."
         )
 
 
@@ -172,23 +169,28 @@ def show(result: Survey) -> None:
         .sort("median", "language", descending=[True, False], nulls_last=True)
     )
     cells = {(row["language"], row["tokenizer"]): row for row in table.to_dicts()}
-    shown = Table(title=title, caption="† UNK hides the cost: the figure means nothing")
-    shown.add_column("language")
-    shown.add_column("rows", justify="right")
-    for packed in result.tokenizers:
-        shown.add_column(packed.label, justify="right")
-    for row in order.head(SHOWN).to_dicts():
-        values = [cells[row["language"], packed.name] for packed in result.tokenizers]
-        name = row["name"] if row["name"] != row["language"] else ""
-        shown.add_row(
-            f"{row['language']} {name}", f"{row['rows']:,}", *(_cell(v, figure) for v in values)
-        )
-    stdout.print(shown)
+    top = order.head(SHOWN)
+    codes = top["language"].to_list()
+    names = [name if name != code else "" for code, name in top.select("language", "name").rows()]
+    columns = [
+        Column(packed.label, [_cell(cells[code, packed.name], figure) for code in codes])
+        for packed in result.tokenizers
+    ]
+    spoilt = any("†" in cell for column in columns for cell in column.cells)
+    print_table(
+        stdout,
+        [code_column("language", codes), text_column("name", names)],
+        [Column("rows", [f"{rows:,}" for rows in top["rows"]]), *columns],
+        title=title,
+        caption="† UNK hides the cost: the figure means nothing" if spoilt else None,
+    )
     if order.height > SHOWN:
-        stdout.print(f"… and {order.height - SHOWN} more languages (--out or --json gives all).")
+        more = counted(order.height - SHOWN, "more language")
+        stdout.print(f"… and {more} (--out or --json gives all).")
     total = result.total
     resumed = f", {total.resumed} of them from an earlier run" if total.resumed else ""
-    stdout.print(f"{total.lines:,} lines in {len(total.shards):,} shards{resumed}")
+    lines, shards = counted(total.lines, "line"), counted(len(total.shards), "shard")
+    stdout.print(f"{lines} in {shards}{resumed}")
 
 
 def _cell(row: dict[str, Any], figure: str) -> str:

@@ -1,65 +1,88 @@
-"""The `tokengraft` command and how it ends: 0 ok, 1 error, 2 usage, 130 interrupted."""
+"""How the `tokengraft` command ends: 0 ok, 1 error, 2 usage, 3 unsound graft, 130 interrupted.
+
+Only `run` imports the rest, so that Ctrl-C ends it quietly from the first moment on.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
-
-from tokengraft.cli import audit, evaluate, graft, lists, plan, playground, report, reproduce
-from tokengraft.cli.console import stderr
-from tokengraft.errors import TokengraftError
-
-_CLEAN = "Nothing half-written was left."
-
-app = typer.Typer(
-    name="tokengraft",
-    help="Fair tokenization for the world's languages.\n\n"
-    "Start with [bold]tokengraft audit[/bold]: it needs nothing but this package.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("audit")(audit.audit)
-app.command("plan")(plan.plan)
-app.command("insert")(plan.insert)
-app.command("graft")(graft.graft)
-app.command("verify")(graft.verify)
-app.command("evaluate")(evaluate.evaluate)
-app.command("report")(report.report)
-app.command("playground")(playground.playground)
-app.command("tokenizers")(lists.tokenizers)
-app.command("corpora")(lists.corpora)
-app.command("languages")(lists.languages)
-reproduce.app.command("fidelity")(evaluate.fidelity)
-app.add_typer(reproduce.app, name="reproduce")
+_WHOLE = ("audit", "plan", "insert", "graft", "evaluate", "report")  # all files appear, or none
+_KEPT = {
+    "audit": "What was counted is kept: run the command again to go on.",
+    "plan": "Text that was counted is kept; the choice of tokens begins anew.",
+    "reproduce": "What was counted or measured is kept: run the command again to go on.",
+}
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"tokengraft {version('tokengraft')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    del version
+def run() -> None:
+    """Run the command line; every expected failure ends in one message and a non-zero exit."""
+    try:
+        from tokengraft.cli.app import app
+        from tokengraft.errors import TokengraftError
+    except KeyboardInterrupt:
+        sys.exit(130)
+    try:
+        app()
+    except TokengraftError as error:
+        _end(str(error), error.exit_code)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        _end(_system(error))
+    except RuntimeError as error:
+        # Only what has imported torch can run out of a GPU's memory.
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.cuda.OutOfMemoryError):
+            raise
+        _end(_full_card(torch, str(error)))
+    except SystemExit as end:
+        if end.code == 130:
+            # On a terminal ^C stands in the line already.
+            start = "\n" if sys.stderr.isatty() else ""
+            _say(f"{start}Interrupted. {_kept(sys.argv[1:])}".rstrip())
+        raise
 
 
 def _end(message: str, code: int = 1) -> NoReturn:
-    stderr.print("[bold red]Error:[/bold red]", end=" ")
-    stderr.print(message, markup=False, highlight=False)
+    _say(message, "Error:")
     sys.exit(code)
+
+
+def _say(message: str, mark: str = "") -> None:
+    from tokengraft.cli.console import stderr
+
+    if mark:
+        stderr.print(f"[bold red]{mark}[/bold red]", end=" ")
+    stderr.print(message, markup=False, highlight=False)
+
+
+def _verb(arguments: list[str]) -> str:
+    return next((one for one in arguments if not one.startswith("-")), "")
+
+
+def _kept(arguments: list[str]) -> str:
+    """What an interrupted command leaves behind."""
+    verb = _verb(arguments)
+    if verb != "graft":
+        return _KEPT.get(verb, "")
+    if any(one == "--work" or one.startswith("--work=") for one in arguments):
+        return "What was trained is kept in --work: run the same command again to go on."
+    return "Nothing was written; with --work FOLDER a second run goes on from the first."
+
+
+def _system(error: OSError) -> str:
+    """What the system refused, and what is left of the result."""
+    said = error.strerror or str(error)
+    told = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        told += " Make room, or name another place with --out."
+    if _verb(sys.argv[1:]) in _WHOLE:
+        return f"{told} Nothing half-written was left."
+    return f"{told} Every file that was written is whole, but some may be missing."
 
 
 def _full_card(torch: Any, message: str) -> str:
@@ -74,30 +97,8 @@ def _full_card(torch: Any, message: str) -> str:
         had = ""
     return (
         f"The memory of GPU cuda:{device} does not do for this{had}. Free the card, name another "
-        f"one with --device cuda:1, or take --device cpu. {_CLEAN}"
+        "one with --device cuda:1, or take --device cpu. No result was written."
     )
-
-
-def run() -> None:
-    """Run the command line; every expected failure ends in one message and a non-zero exit."""
-    try:
-        app()
-    except TokengraftError as error:
-        _end(str(error), error.exit_code)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
-        _end(f"{error}. {_CLEAN}")
-    except RuntimeError as error:
-        # Only what has imported torch can run out of a GPU's memory.
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(error, torch.cuda.OutOfMemoryError):
-            raise
-        _end(_full_card(torch, str(error)))
-    except SystemExit as end:
-        if end.code == 130:
-            stderr.print("\nInterrupted. What was counted is kept: run the command again to go on.")
-        raise
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from rich.table import Table
 
 from tokengraft.cli import large
 from tokengraft.cli.audit import open_corpus
-from tokengraft.cli.console import print_json, stderr, stdout, warn
+from tokengraft.cli.console import print_json, stdout, warn, working
+from tokengraft.cli.out import RULE, ForceOption, check_out, holds_file
 from tokengraft.corpus import resolve
 from tokengraft.errors import UsageError
 
 if TYPE_CHECKING:
-    from tokengraft.planning.text import Text
+    from tokengraft.scaling.words import Words
 
 SearchOption = Annotated[
     list[Path] | None,
@@ -65,7 +66,15 @@ def plan(
             "of the test corpus is used.",
         ),
     ] = None,
-    budget: Annotated[int, typer.Option(min=1, help="At most this many new tokens in all.")] = 2000,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="2000",
+            help="At most this many new tokens in all; not with --mode paper, which adds every "
+            "character that the vocabulary lacks.",
+        ),
+    ] = None,
     mode: Annotated[
         Mode,
         typer.Option(
@@ -100,8 +109,10 @@ def plan(
     ] = "eng_Latn",
     tokenizers: SearchOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write plan.json, tables and the curve here.")
+        Path | None,
+        typer.Option("--out", "-o", help=f"Write plan.json, tables and the curve here. {RULE}"),
     ] = None,
+    force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     engine: large.EngineOption = large.EngineName.local,
@@ -128,15 +139,17 @@ def plan(
       tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' --engine ray -o plan/
     """
     from tokengraft.planning.run import plan as run_plan
+    from tokengraft.planning.unknown import CAPTION, spoilt
     from tokengraft.scaling.words import count_words
 
+    check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus([test], split)
     codes = [resolve(code) for code in language]
     sources = _sources(text, codes) if text else None
-    texts: dict[str, Text] | None = None
+    texts: Words | None = None
     if sources and mode is not Mode.paper:
         with large.metering() as on_meter:
-            texts, total = count_words(
+            texts = count_words(
                 sources,
                 text_column=text_column or "text",
                 format_=format_.value if format_ else None,
@@ -147,11 +160,11 @@ def plan(
                 state=state,
                 on_meter=on_meter,
             )
-        large.tell_left_out(total)
+        large.tell_left_out(texts.total)
     wanted = list(Objective) if compare else [objective]
     plans = {}
     for goal in wanted:
-        with stderr.status(f"Choosing tokens for {', '.join(codes)} ({goal.value})"):
+        with working(f"Choosing tokens for {', '.join(codes)} ({goal.value})"):
             plans[goal.value] = run_plan(
                 tokenizer,
                 codes,
@@ -168,32 +181,39 @@ def plan(
     chosen = plans[objective.value]
     for note in chosen.plan.notes:
         warn(note)
-    written = chosen.save(out, figure=figures) if out else []
-    if out and compare and figures:
-        from tokengraft.reporting.plan import draw
-        from tokengraft.reporting.style import save_figure
-
-        if (drawn := draw(plans)) is not None:
-            written += save_figure(drawn, out / "figures" / "objectives")
+    others = plans if compare else None
+    written = chosen.save(out, figure=figures, others=others) if out else []
     if json:
         print_json(chosen.plan.to_json())
         return
     table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {chosen.found.label}")
-    for title in ("language", "objective", "premium before", "after", "floor before", "after"):
+    shares = [
+        share
+        for planned in plans.values()
+        for outcome in planned.plan.languages.values()
+        for share in (outcome.unk_share_before, outcome.unk_share_after)
+    ]
+    lost = any(shares)
+    titles = ["language", "objective", "premium before", "after", "floor before", "after"]
+    for title in [*titles, "lost to UNK before", "after"] if lost else titles:
         table.add_column(title, justify="left" if title in ("language", "objective") else "right")
     for name, planned in plans.items():
         for code, outcome in planned.plan.languages.items():
+            both = (outcome.unk_share_before, outcome.unk_share_after)
             numbers = (
-                outcome.premium_before,
-                outcome.premium_after,
-                outcome.floor_before,
-                outcome.floor_after,
+                (outcome.premium_before, spoilt(both[0])),
+                (outcome.premium_after, spoilt(both[1])),
+                (outcome.floor_before, False),
+                (outcome.floor_after, False),
             )
-            table.add_row(code, name, *("" if n is None else f"{n:.2f}" for n in numbers))
+            cells = ["" if n is None else f"{n:.2f}{'†' if bad else ''}" for n, bad in numbers]
+            cells += ["" if s is None else f"{s:.1%}" for s in both] if lost else []
+            table.add_row(code, name, *cells)
     stdout.print(table)
+    if any(map(spoilt, shares)):
+        stdout.print(CAPTION)
     stdout.print(
-        f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}. "
-        f"{chosen.plan.check.longer} of {chosen.plan.check.pieces:,} pieces of text got longer."
+        f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}. {chosen.plan.checked}"
     )
     if out:
         stdout.print(f"{len(written)} files written to {out}")
@@ -224,8 +244,20 @@ def _names(sources: dict[str, list[Path | str]]) -> str:
 def insert(
     tokenizer: Annotated[str, typer.Argument(help="The tokenizer the plan was made for.")],
     plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder for the tokenizer.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The folder for the tokenizer. Must be missing, empty or an "
+            "earlier result of this command; --force replaces any other.",
+        ),
+    ],
     tokenizers: SearchOption = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace --out whatever it is, with all that it holds."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Put a plan's tokens into the tokenizer: a folder that AutoTokenizer loads.
@@ -236,9 +268,10 @@ def insert(
 
       tokengraft insert llama-3 plan/ -o llama-3-shan/
     """
-    from tokengraft.planning.run import insert_plan, read_plan
+    from tokengraft.planning.run import INSERTED, insert_plan, read_plan
 
-    insert_plan(tokenizer, plan, out, tokenizers or ())
+    check_out(out, holds_file(INSERTED), force, whole=True)
+    insert_plan(tokenizer, plan, out, tokenizers or (), force)
     count = len(read_plan(plan).tokens)
     if json:
         print_json({"folder": str(out), "new_tokens": count})

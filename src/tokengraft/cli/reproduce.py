@@ -15,7 +15,9 @@ from tokengraft.reproduce import tables
 from tokengraft.reproduce.claim import Cell, Verdict
 
 app = typer.Typer(
-    help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not.",
+    help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
+    "\n\n[bold]Examples[/bold]\n\n  tokengraft reproduce premiums --corpus flores200.tar.xz"
+    "\n\n  tokengraft reproduce vocabulary --tokenizers m2m100/",
     no_args_is_help=True,
 )
 Tokenizers = Annotated[
@@ -31,7 +33,12 @@ def premiums(
     tokenizers: Tokenizers = None,
     json: JSON = False,
 ) -> None:
-    """Premiums of ten tokenizers on fourteen languages (FLORES-200 dev + devtest)."""
+    """Premiums of ten tokenizers on fourteen languages (FLORES-200 dev + devtest).
+
+    [bold]Example[/bold]
+
+      tokengraft reproduce premiums --corpus flores200.tar.xz --tokenizers m2m100/
+    """
     with counting() as on_count:
         verdict, remarks = tables.premiums(load(corpus), tokenizers or (), on_count)
     _finish(verdict, remarks, json)
@@ -39,7 +46,12 @@ def premiums(
 
 @app.command("vocabulary")
 def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
-    """Breakdown of ten vocabularies: sizes, Unicode blocks, characters and tokens by length."""
+    """Breakdown of ten vocabularies: sizes, Unicode blocks, characters and tokens by length.
+
+    [bold]Example[/bold]
+
+      tokengraft reproduce vocabulary --tokenizers m2m100/
+    """
     verdict, remarks = tables.vocabularies(tokenizers or ())
     _finish(verdict, remarks, json)
 
@@ -49,7 +61,12 @@ def new_token_share(
     corpus: Annotated[Path, typer.Option(help="FLORES-200: its archive or folder.")],
     json: JSON = False,
 ) -> None:
-    """Share of the paper's new tokens in Llama 3's encodings, and lengths before and after."""
+    """Share of the paper's new tokens in Llama 3's encodings, and lengths before and after.
+
+    [bold]Example[/bold]
+
+      tokengraft reproduce new-token-share --corpus flores200.tar.xz
+    """
     from tokengraft.reproduce.shares import new_token_share as compute
 
     _finish(compute(corpus), [], json)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import ModelError
 from tokengraft.files import sha256_file
-from tokengraft.libraries import dtype_option, pick_devices, quiet, require_torch
+from tokengraft.libraries import load_frozen, pick_devices, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _PIECE = 64 << 20  # bytes of a weight that are brought to the CPU together, to be hashed
 
 
-def model_hash(folder: Path) -> str:
+def model_hash(folder: Path | str) -> str:
     """sha256 over config and weights: what hidden states depend on."""
+    folder = Path(folder)
     files = sorted([folder / "config.json", *folder.glob("*.safetensors")])
     digest = hashlib.sha256()
     for file in files:
@@ -66,24 +67,11 @@ class Backbone:
         float32 on a CPU, where half types are slow or inexact.
         """
         torch = require_torch()
-        folder = Path(folder)
-        if not any(folder.glob("*.safetensors")):
-            raise ModelError(f"{folder}: no safetensors weights here; pickled weights are not read")
         where, *others = pick_devices(device)
         if dtype == "auto":
             dtype = "auto" if where.type == "cuda" else "float32"
         kind: Any = dtype if dtype == "auto" else getattr(torch, dtype)
-        try:
-            with quiet() as transformers:
-                model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                    str(folder),
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    **dtype_option(kind),
-                )
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"{folder}: cannot be loaded ({error})") from error
+        model = load_frozen(Path(folder), kind)
         found = cls(model.to(where))
         found.team = (found, *(cls(copy.deepcopy(model).to(other)) for other in others))
         return found

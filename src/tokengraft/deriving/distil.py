@@ -57,14 +57,15 @@ class Distiller:
         start: Rows,
         recipe: Recipe,
         parts: Sequence[Sequence[int]] | None = None,
-        work: Path | None = None,
+        work: Path | str | None = None,
     ) -> None:
         self.reader, self.lots, self.recipe = reader, lots, recipe
         self.device = reader.backbone.device
         self.key, self.folder = "", None
+        self._whole = True  # whether rows, moments and outcome belong to one and the same step
         if work is not None:
             self.key = checkpoint.key(reader, lots, start, recipe, parts)
-            self.folder = work / self.key[:16]
+            self.folder = Path(work) / self.key[:16]
         self.teacher = Teacher(reader, lots.train, self.folder)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.backbone.weight[: reader.first_new]
@@ -98,23 +99,34 @@ class Distiller:
         begun -= out.seconds
         self._use(out.reading)
         out.unseen = len(out.rows) - len(self._seen(self.lots.train))
-        while out.stopped == "steps" and out.steps < self.recipe.steps:
-            done = self._done(out.steps, time.monotonic() - begun)
-            self._step(composed, self._batch(out.steps, out.passages), done, out.steps)
-            out.steps += 1
-            out.seconds = time.monotonic() - begun
-            over = self._done(out.steps, out.seconds) >= 1
-            if out.steps % self.recipe.check_every and not over:
-                continue
-            self._check(composed, out, over)
-            self._save(composed, out)
-            if progress is not None:
-                progress(out.curve[-1])
+        try:
+            while out.stopped == "steps":
+                if self._due(out):
+                    self._check(composed, out)
+                    self._save(composed, out)
+                    if progress is not None:
+                        progress(out.curve[-1])
+                elif out.steps < self.recipe.steps:
+                    self._step(composed, out, begun)
+                else:
+                    break
+        except KeyboardInterrupt:
+            if self._whole:
+                self._save(composed, out)
+            raise
         return out
 
-    def _check(self, composed: Composed, out: Outcome, over: bool) -> None:
+    def _due(self, out: Outcome) -> bool:
+        """Whether the rows as they are have to be judged: a function of the outcome alone."""
+        if not out.steps or (out.curve and out.curve[-1].step == out.steps):
+            return False
+        return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
+
+    def _check(self, composed: Composed, out: Outcome) -> None:
         rows = composed.rows()
         score = judge(self.reader, self.judge, rows)
+        over = self._done(out.steps, out.seconds) >= 1
+        self._whole = False
         out.curve.append(Check(out.steps, out.seconds, score))
         if score.kl < out.score.kl:
             out.score, out.rows = score, _array(rows)
@@ -122,13 +134,20 @@ class Distiller:
             out.stopped = "max_minutes"
         elif self.recipe.patience and _stale(out) >= self.recipe.patience:
             out.stopped = "held-out score no longer better"
+        self._whole = True
 
-    def _step(self, composed: Composed, numbers: Ints, done: float, step: int) -> None:
-        recipe = self.recipe
+    def _step(self, composed: Composed, out: Outcome, begun: float) -> None:
+        recipe, step = self.recipe, out.steps
+        done = self._done(step, time.monotonic() - begun)
+        numbers = self._batch(step, out.passages)
         grad = gradient(self.reader, self.teacher, numbers, composed.rows(), recipe)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
         rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
-        composed.step(grad, self._seen([self.lots.train[n] for n in numbers]), rate)
+        seen = self._seen([self.lots.train[n] for n in numbers])
+        self._whole = False
+        composed.step(grad, seen, rate)
+        out.steps, out.seconds = step + 1, time.monotonic() - begun
+        self._whole = True
 
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that lies behind, by steps or by time, whichever is further."""

@@ -46,7 +46,7 @@ def grid(
     parts: Sequence[Sequence[int]],
     layers: Sequence[Layer] | None = None,
     anchors: int | None = None,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     key: str = "",
     device: str = "cpu",
     progress: Progress | None = None,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Derived:
     """Rows for new tokens and how they came about.
 
@@ -49,6 +49,11 @@ class Derived:
     held_out: HeldOut | None = None
     start: HeldOut | None = None
     curve: tuple[Check, ...] = ()
+
+    def __repr__(self) -> str:
+        judged = "" if self.held_out is None else f", held-out KL {self.held_out.kl:.3f}"
+        count, width = self.rows.shape
+        return f"Derived({count} rows of {width} by {self.method}{judged})"
 
 
 @dataclass
@@ -91,8 +96,7 @@ class _Case:
         from tokengraft.deriving.reading import Reader
         from tokengraft.deriving.text import read_lots
 
-        if self.new is None or self.text is None:
-            raise UsageError("this method needs text and the new tokenizer")
+        assert self.new is not None and self.text is not None
         aligner = Aligner(self.old, self.new)
         lots = read_lots(self.text, aligner, self.first_new, self.characters)
         return Reader(self.backbone, self.first_new, prefix_ids(self.old)), lots
@@ -117,8 +121,8 @@ def derive_rows(
     device: str = "auto",
     dtype: str = "auto",
     backbone: Backbone | None = None,
-    cache: Path | None = None,
-    work: Path | None = None,
+    cache: Path | str | None = None,
+    work: Path | str | None = None,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Derived:
     """Rows for new tokens, given each one's old ids (`parts`), in the order of their new ids.
@@ -144,6 +148,11 @@ def derive_rows(
         )
         notes.append(f"method {method}: {why}")
     chosen = named(method)
+    if chosen.needs == "text" and (text is None or tokenizer is None):
+        raise UsageError(
+            f"method {chosen.name} learns from text: give some with --text FILE (in Python: `text` "
+            "and the extended `tokenizer`), or take --method auto"
+        )
     backbone = backbone or Backbone.load(folder, device, dtype)
     _check(parts, backbone)
     given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
@@ -153,7 +162,7 @@ def derive_rows(
         _tokenizer(tokenizer_old if tokenizer_old is not None else folder),
         None if tokenizer is None else _tokenizer(tokenizer),
         None if text is None else list(text),
-        layer, k, cache, work, recipe, changes, characters, progress, notes,
+        layer, k, _path(cache), _path(work), recipe, changes, characters, progress, notes,
     )  # fmt: skip
     if chosen.name == "distil":
         rows = _distil(case, start)
@@ -169,6 +178,10 @@ def derive_rows(
     params.update(case.result.pop("params", {}))
     seconds = time.monotonic() - begun
     return Derived(rows, chosen.name, params, seconds, tuple(notes), **case.result)
+
+
+def _path(given: Path | str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _tokenizer(given: AnyTokenizer) -> Tokenizer:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokengraft.files import sha256, write_json
 
-VERSION = 1  # of what a cell holds; a change makes every old cell unknown
+VERSION = 2  # of what a cell holds; a change makes every old cell unknown
 
 
 @dataclass(frozen=True)

@@ -111,10 +111,9 @@ class Continuation:
             cut = Segmenter(self.subject.tokenizer, seed=self.seed)
             against["unrelated"] = self._bits(self.subject, others, self.head)
             against["mean_row"] = self.measure(new=mean_rows(self.subject, self.case))
-            against["ceiling"] = self._bits(
-                self.subject, [cut(ids, 0 if len(ids) < 2 else None)[0] for ids in self.halves.old],
-                self.head,
-            )  # fmt: skip
+            prompts = [cut(ids, 0 if len(ids) < 2 else None)[0] for ids in self.halves.old]
+            if cut.enough(self.halves.old, prompts):
+                against["ceiling"] = self._bits(self.subject, prompts, self.head)
         seed = self.seed
         plain = {name: float(v.sum() / size.sum()) for name, v in against.items()}
         excess = {name: float((v - base).sum() / base.sum()) for name, v in against.items()}

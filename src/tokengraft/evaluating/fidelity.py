@@ -157,10 +157,15 @@ class BaseReading:
         return {name: sums.value for name, sums in self.compare(view).items()}
 
     def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
-        """The base against itself under another segmentation by the old vocabulary."""
+        """The base against itself under another segmentation by the old vocabulary.
+
+        Empty where too few tokens could be cut for that (`Segmenter.enough`).
+        """
         cut = Segmenter(self.subject.tokenizer, seed=self.seed)
         room = self.subject.window - len(self.subject.prefix) - len(self.subject.suffix)
         others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]
+        if not cut.enough([pair.old for pair in self.case.pairs], [ids for ids, _ in others]):
+            return {}
         at = [ends[pair.old_at] for (_, ends), pair in zip(others, self.case.pairs, strict=True)]
         reading = read(
             self.subject, [ids for ids, _ in others], at, tokens=self.tokens, progress=progress

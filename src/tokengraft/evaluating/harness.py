@@ -22,7 +22,7 @@ def run_tasks(
     graft: str | Path,
     tasks: Sequence[str],
     *,
-    include: Path | None = None,
+    include: Path | str | None = None,
     limit: int | None = None,
     shots: int | None = None,
     batch: int | str = 8,

@@ -16,7 +16,7 @@ from tokengraft.evaluating.case import Case, prepare
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.score import RESAMPLES, Score, rows
 from tokengraft.evaluating.subject import Subject, open_subject
-from tokengraft.files import write_json, write_text, writing
+from tokengraft.files import adding, write_json, write_text
 
 #: language, what is being done, lines done of it, lines in all
 OnProgress: TypeAlias = Callable[[str, str, int, int], None]
@@ -28,11 +28,12 @@ _SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Everything measured. Tables are polars; each figure has its floor, ceiling, n and interval.
 
-    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for.
+    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for;
+    `notes`: what could not be measured, and why.
     """
 
     base: str
@@ -45,7 +46,12 @@ class Evaluation:
     generation: pl.DataFrame | None = None
     samples: pl.DataFrame | None = None
     tasks: pl.DataFrame | None = None
-    _scores: Mapping[tuple[str, str], Score] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    _scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        codes = ", ".join(self.sizes["language"])
+        return f"Evaluation({self.graft} against {self.base}, {self.corpus}: {codes}; see .summary)"
 
     def score(self, language: str, metric: str) -> Score:
         """One figure; UsageError where it was not measured."""
@@ -77,27 +83,25 @@ class Evaluation:
         """Plain values."""
         return {
             "base": self.base, "graft": self.graft, "kind": self.kind, "corpus": self.corpus,
-            "settings": dict(self.settings),
+            "settings": dict(self.settings), "notes": list(self.notes),
             **{name: t.to_dicts() for name, t in self.tables().items() if name != "summary"},
         }  # fmt: skip
 
     def save(self, out: str | Path, figures: bool = True) -> list[Path]:
-        """Write every table (CSV), `evaluation.json` and figures; returns what was written."""
-        folder = Path(out)
-        written = [write_json(folder / "evaluation.json", self.to_json())]
-        for name, table in self.tables().items():
-            written.append(write_text(folder / f"{name}.csv", table.write_csv()))
-        if figures:
-            from tokengraft.evaluating.figure import draw
+        """Write every table (CSV), `evaluation.json` and figures, all or none; returns them."""
+        with adding(Path(out)) as new:
+            written = [write_json(new / "evaluation.json", self.to_json())]
+            for name, table in self.tables().items():
+                written.append(write_text(new / f"{name}.csv", table.write_csv()))
+            for suffix in ("svg", "png") if figures else ():
+                from tokengraft.evaluating.figure import draw
 
-            for suffix in ("svg", "png"):
-                with writing(folder / f"fidelity.{suffix}") as temporary:
-                    draw(self.scores, self.graft).savefig(
-                        temporary, format=suffix, dpi=160, bbox_inches="tight",
-                        metadata={"Date": None} if suffix == "svg" else {"Software": None},
-                    )  # fmt: skip
-                written.append(folder / f"fidelity.{suffix}")
-        return written
+                written.append(new / f"fidelity.{suffix}")
+                draw(self.scores, self.graft).savefig(
+                    written[-1], format=suffix, dpi=160, bbox_inches="tight",
+                    metadata={"Date": None} if suffix == "svg" else {"Software": None},
+                )  # fmt: skip
+        return [Path(out) / path.name for path in written]
 
 
 def evaluate(
@@ -117,7 +121,7 @@ def evaluate(
     shared: bool | None = None,
     prompts: int = 0,
     tasks: Sequence[str] = (),
-    tasks_include: Path | None = None,
+    tasks_include: Path | str | None = None,
     tasks_limit: int | None = None,
     most_positions: int = MOST_POSITIONS,
     resamples: int = RESAMPLES,
@@ -180,7 +184,7 @@ def evaluate(
     return Evaluation(
         old.name, new.name, old.kind, found.name, settings,
         pl.DataFrame(flat, schema=_SCHEMA, orient="row"), pl.DataFrame(tables["sizes"]),
-        **optional, _scores=measured,
+        **optional, notes=_notes(measured) if against else (), _scores=measured,
     )  # fmt: skip
 
 
@@ -259,6 +263,18 @@ class _Job:
             self.progress(self.case.language, what, done, len(self.case.pairs))
 
         return report
+
+
+def _notes(measured: Mapping[tuple[str, str], Score]) -> tuple[str, ...]:
+    codes = dict.fromkeys(
+        c for (c, name), s in measured.items() if name == "aligned_cosine" and s.ceiling is None
+    )
+    if not codes:
+        return ()
+    return (
+        f"no ceiling for {', '.join(codes)}: the old vocabulary spells the text in single bytes or "
+        "the like, so it cannot be cut in another way",
+    )
 
 
 def _languages(languages: Iterable[str] | None, graft: Subject) -> list[str]:

@@ -56,6 +56,15 @@ class Segmenter:
             ends[place] = len(found) - 1
         return np.asarray(found, np.int64), ends
 
+    def enough(self, before: Sequence[Ints], after: Sequence[Ints]) -> bool:
+        """Whether a tenth of the tokens that should have been cut were.
+
+        Tokens of one byte cannot be cut. Where a text is all but made of them, it stays as it was,
+        and the model against itself says nothing about another segmentation.
+        """
+        tokens = sum(map(len, before))
+        return sum(map(len, after)) - tokens >= max(1, self.share / 10 * tokens)
+
     def _cuts(self, number: int) -> tuple[tuple[int, int], ...]:
         token = self._names.get(number, "")
         start = len(self._mark) if self._mark and token.startswith(self._mark) else 0

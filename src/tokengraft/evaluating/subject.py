@@ -17,7 +17,7 @@ import numpy as np
 from tokengraft.deriving.specials import surroundings
 from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.grafting.resolve import resolve
-from tokengraft.libraries import dtype_option, pick_device, quiet, require_torch
+from tokengraft.libraries import load_frozen, pick_device, require_torch
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.adapters import Tokenizer
 
@@ -96,8 +96,8 @@ def open_subject(
 ) -> Subject:
     """Load a model by name, folder or hub id; one that is loaded already is given back.
 
-    `window` is the most tokens read of one line (default: what the model says, at most 4096;
-    512 for rootstock, which was trained on that). Raises UsageError for encoder-decoder models.
+    `window` is the most tokens read of one line (default: what config and tokenizer_config say, at
+    most 4096). Raises UsageError for encoder-decoder models, ModelError for damaged weights.
     """
     if isinstance(model, Subject):
         return model
@@ -109,24 +109,13 @@ def open_subject(
         raise UsageError(f"{name} runs code of its own, which is never loaded here")
     if config.get("is_encoder_decoder"):
         raise UsageError(f"{name} is an encoder-decoder; served are causal models and encoders")
-    if not any(folder.glob("*.safetensors")):
-        raise TokengraftError(f"{name}: no safetensors weights; pickled weights are not read")
     kind = kind_of(config)
     where = pick_device(device)
-    with quiet() as transformers:
-        loader = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
-        loaded = loader.from_pretrained(
-            str(folder),
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            **dtype_option(_dtype(torch, dtype, where)),
-        )
-    loaded.eval().requires_grad_(False)
+    loaded = load_frozen(folder, _dtype(torch, dtype, where), kind == "causal")
     tokenizer = load_tokenizer(folder)
     prefix, suffix = surroundings(tokenizer)
     manifest = _json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
-    limit = window or _window(folder, name, loaded.config, manifest)
+    limit = window or _window(folder, loaded.config)
     return Subject(name, folder, kind, loaded.to(where), tokenizer, prefix, suffix, limit, manifest)
 
 
@@ -144,9 +133,7 @@ def with_specials(subject: Subject, ids: Sequence[int] | Any) -> Any:
     )
 
 
-def _window(folder: Path, name: str, config: Any, manifest: dict[str, Any]) -> int:
-    if "rootstock" in (name, manifest.get("base")):
-        return 512
+def _window(folder: Path, config: Any) -> int:
     limits = [_MOST_WINDOW, getattr(_text(config), "max_position_embeddings", None)]
     settings = folder / "tokenizer_config.json"
     if settings.is_file():

@@ -57,8 +57,8 @@ class Grafted:
 
 def graft(
     model: str | Path,
-    plan: Plan | Path,
-    out: Path,
+    plan: Plan | Path | str,
+    out: Path | str,
     *,
     rows: Rows | NDArray[np.float32] | None = None,
     method: str = "auto",
@@ -72,24 +72,25 @@ def graft(
     seed: int = 0,
     command: Sequence[str] = (),
     verified: bool = True,
+    force: bool = False,
 ) -> Grafted:
     """Graft the plan's tokens into `model` and write the verified folder `out`.
 
     `rows` are the new tokens' input rows; without them they are derived by `method`, from
     `text` where it is given. `check` are lines to verify on besides `text` (default: the
     bundled UDHR); `bias` belongs to winner-takes-all. An existing graft at `out` is replaced, any
-    other folder is refused. Raises GraftError (exit code 3) where verification fails; then, as on
-    any other failure, `out` is as it was.
+    other folder that holds something is refused, or replaced too with `force`. Raises GraftError
+    (exit code 3) where verification fails; then, as on any other failure, `out` is as it was.
     """
     chosen = policies.check_policy(policy)
     if bias and chosen != "winner-takes-all":
         raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen}")
     base = resolve(model)
     out = Path(out)
-    _check_target(out, base.path)
-    steps = plan if isinstance(plan, Plan) else read_plan(plan)
+    _check_target(out, base.path, force)
+    steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     old = base_tokenizer(base.path)
-    new = insert(old, steps)
+    new = insert(old, steps, base.name)
     made = rows if isinstance(rows, Rows) else None
     if made is None:
         if rows is None:
@@ -127,7 +128,9 @@ def graft(
     return Grafted(out, written, made, report)
 
 
-def verify_model(folder: Path, model: str | Path, texts: Iterable[str] | None = None) -> Report:
+def verify_model(
+    folder: Path | str, model: str | Path, texts: Iterable[str] | None = None
+) -> Report:
     """`verify` with the base by name."""
     return verify(Path(folder), resolve(model).path, texts)
 
@@ -203,9 +206,11 @@ def _removable(
     return policies.removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
 
 
-def _check_target(out: Path, base: Path) -> None:
+def _check_target(out: Path, base: Path, force: bool) -> None:
     target, source = out.resolve(), base.resolve()
     if target == source or source in target.parents or target in source.parents:
         raise UsageError(f"{out} is or holds the base model; write to another folder")
-    if out.exists() and not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file, a folder is needed: choose another")
+    if not force and out.exists() and not (out / MANIFEST).is_file() and any(out.iterdir()):
         raise UsageError(f"{out} exists and is no grafted model: it is left alone, choose another")

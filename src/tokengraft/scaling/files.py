@@ -57,7 +57,9 @@ class File:
             )
 
 
-def find_files(sources: Iterable[str | Path], format_: Format | None = None) -> list[File]:
+def find_files(
+    sources: str | Path | Iterable[str | Path], format_: Format | None = None
+) -> list[File]:
     """Every file meant by `sources` (paths, folders, globs, URLs), each once, sorted by name.
 
     The format follows from the suffix unless given. A source that matches nothing is a
@@ -69,7 +71,7 @@ def find_files(sources: Iterable[str | Path], format_: Format | None = None) -> 
             f"No format {format_!r}: write {', '.join(known)}.{did_you_mean(format_, known)}"
         )
     urls: dict[str, None] = {}
-    for source in sources:
+    for source in [sources] if isinstance(sources, str | Path) else sources:
         found = _expand(str(source))
         if not found:
             raise CorpusError(f"{source}: no such file, and no file matches it as a pattern.")

@@ -14,7 +14,7 @@ import polars as pl
 from tokengraft.auditing.run import PIVOT, find_all
 from tokengraft.corpus.languages import resolve, well_formed
 from tokengraft.errors import CorpusError, UsageError
-from tokengraft.files import write_json
+from tokengraft.files import adding, write_json
 from tokengraft.scaling import tables
 from tokengraft.scaling.engine import make_engine
 from tokengraft.scaling.files import File, Format, find_files
@@ -26,7 +26,7 @@ from tokengraft.scaling.travel import Packed
 from tokengraft.tokenizer.entries import BUNDLED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Survey:
     """The result: exact sums, the table derived from them, and all that was left out."""
 
@@ -36,6 +36,10 @@ class Survey:
     skipped: dict[str, str]  # tokenizer name → why it could not be used
     total: Total
     engine: str
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self.tokenizers)
+        return f"Survey({self.total.lines:,} lines, tokenizers {names}; see .table)"
 
     @property
     def parallel(self) -> bool:
@@ -72,36 +76,37 @@ class Survey:
         }
 
     def save(self, folder: Path | str) -> list[Path]:
-        """Write the table, the shards, the bad rows (CSV, Parquet, JSON) and the manifest."""
+        """Write table, shards, bad rows (CSV, Parquet, JSON) and manifest: all or none."""
         from tokengraft.reporting.tables import write_data
 
-        folder = Path(folder)
         name = "premiums" if self.parallel else "counts"
-        paths = write_data(self.table, folder / "tables" / name)
-        paths += write_data(pl.DataFrame(self.total.shards), folder / "tables" / "shards")
         bad = pl.DataFrame(
             [asdict(row) for row in self.total.bad_rows],
             schema={"file": pl.String, "line": pl.Int64, "reason": pl.String},
         )
-        paths += write_data(bad, folder / "tables" / "bad_rows")
-        return [*paths, write_json(folder / "manifest.json", self.manifest())]
+        with adding(Path(folder)) as new:
+            paths = write_data(self.table, new / "tables" / name)
+            paths += write_data(pl.DataFrame(self.total.shards), new / "tables" / "shards")
+            paths += write_data(bad, new / "tables" / "bad_rows")
+            paths.append(write_json(new / "manifest.json", self.manifest()))
+        return [Path(folder) / path.relative_to(new) for path in paths]
 
 
 def survey(
-    sources: Iterable[str | Path],
-    tokenizers: Iterable[str] = BUNDLED,
+    sources: str | Path | Iterable[str | Path],
+    tokenizers: str | Iterable[str] = BUNDLED,
     *,
     layout: Layout | None = None,
     parallel: bool = False,
     pivot: str = PIVOT,
     format_: Format | None = None,
-    search: Sequence[Path] = (),
+    search: Sequence[Path | str] = (),
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     skip_bad: bool = False,
-    state: Path | None = None,
+    state: Path | str | None = None,
     on_meter: OnMeter | None = None,
 ) -> Survey:
     """Count a corpus of any size, streamed in shards.
@@ -113,15 +118,18 @@ def survey(
     """
     chosen = make_engine(engine, workers, address)
     layout = layout or Layout()
+    sources = [sources] if isinstance(sources, str | Path) else list(sources)
+    names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
     if shard_bytes < 1:
         raise UsageError("--shard-bytes must be at least 1.")
     if parallel:
+        pivot = resolve(pivot)
         layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
     else:
         files = find_files(sources, format_)
         layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
         shards = cut(files, shard_bytes)
-    found, skipped = find_all(tokenizers, search)
+    found, skipped = find_all(names, [Path(place) for place in search])
     packed = tuple(Packed.of(one) for one in found)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)

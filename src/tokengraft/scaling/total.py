@@ -31,7 +31,7 @@ class BadRow:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Total:
     """The sum of all shards, and all that was left out of it."""
 
@@ -43,6 +43,10 @@ class Total:
     broken: dict[str, str]  # file → why none of its rows is counted
     shards: tuple[dict[str, str | int], ...]  # the manifest: what was counted, with hashes
     resumed: int  # shards whose outcome was already there
+
+    def __repr__(self) -> str:
+        left = f", {self.bad:,} bad rows, {len(self.broken)} broken files"
+        return f"Total({self.lines:,} lines in {len(self.shards):,} shards{left})"
 
 
 @dataclass
@@ -75,7 +79,7 @@ def count_all(
     engine: Engine,
     *,
     skip_bad: bool = False,
-    state: Path | None = None,
+    state: Path | str | None = None,
     on_meter: OnMeter | None = None,
 ) -> Total:
     """Count every shard that the state lacks, then add up all of them.
@@ -84,7 +88,7 @@ def count_all(
     what was counted until then stays in the state.
     """
     keys = _keys(work, shards)
-    store = Store(state, STATE)
+    store = Store(None if state is None else Path(state), STATE)
     try:
         todo = [n for n, key in enumerate(keys) if store.get(key) is None]
         sizes = [shards[n].size for n in todo]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,10 @@ class Packed:
     fingerprint: str
     where: str
     kind: str | None
-    files: dict[str, bytes]
-    encoding: dict[str, Any] | None = None  # of one that tiktoken itself provides
+    files: dict[str, bytes] = field(repr=False)
+    encoding: dict[str, Any] | None = field(
+        default=None, repr=False
+    )  # of one that tiktoken itself provides
 
     @classmethod
     def of(cls, found: Found) -> Packed:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from tokengraft.corpus.languages import resolve
 from tokengraft.errors import CorpusError
 from tokengraft.files import sha256
 from tokengraft.planning import text as planning_text
@@ -27,6 +28,18 @@ from tokengraft.scaling.total import OnMeter, Total, count_all
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes
 _BEGINNING = 1000  # lines from which a text's sample is taken
+
+
+class Words(dict[str, Text]):
+    """Each language's text, as `plan` takes it; `total` says what was counted and left out."""
+
+    def __init__(self, texts: Mapping[str, Text], total: Total) -> None:
+        super().__init__(texts)
+        self.total = total
+
+    def __repr__(self) -> str:
+        told = (f"{code}: {len(text.chunks):,} distinct chunks" for code, text in self.items())
+        return f"Words({', '.join(told)})"
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class WordCounter:
 
 
 def count_words(
-    texts: Mapping[str, Sequence[str | Path]],
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
     *,
     text_column: str = "text",
     format_: Format | None = None,
@@ -88,10 +101,10 @@ def count_words(
     address: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     skip_bad: bool = False,
-    state: Path | None = None,
+    state: Path | str | None = None,
     on_meter: OnMeter | None = None,
-) -> tuple[dict[str, Text], Total]:
-    """Each language's text from its files (paths, folders, globs, URLs), and what was left out.
+) -> Words:
+    """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
 
     Chunks come in sorted order, so every engine and every cut gives equal texts down to the order
     of their chunks. Memory grows with the number of distinct chunks, not with the size of the text.
@@ -99,7 +112,7 @@ def count_words(
     layout = Layout(text_column=text_column)
     by_code = {
         code: cut(find_files(sources, format_), shard_bytes, code)
-        for code, sources in texts.items()
+        for code, sources in ((resolve(given), sources) for given, sources in texts.items())
     }
     shards = [shard for found in by_code.values() for shard in found]
     small = sum(shard.size for shard in shards) < 2 * shard_bytes
@@ -109,7 +122,7 @@ def count_words(
     total = count_all(
         WordWork(layout), shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter
     )
-    empty = [code for code in texts if not total.payload.get(code)]
+    empty = [code for code in by_code if not total.payload.get(code)]
     if empty:
         raise CorpusError(f"{empty[0]}: no line of text to choose tokens on in its files.")
     result = {}
@@ -118,7 +131,7 @@ def count_words(
         beginning = islice(_rows(kept, layout), _BEGINNING)
         chunks = Counter(dict(sorted(total.payload[code].items())))
         result[code] = Text(chunks, planning_text.read(beginning).sample)
-    return result, total
+    return Words(result, total)
 
 
 def _rows(shards: Sequence[Shard], layout: Layout) -> Iterator[str]:

@@ -1,0 +1,49 @@
+"""The commands under their names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokengraft.cli import audit, evaluate, graft, lists, plan, playground, report, reproduce
+
+app = typer.Typer(
+    name="tokengraft",
+    help="Fair tokenization for the world's languages.\n\n"
+    "Start with [bold]tokengraft audit[/bold]: it needs nothing but this package.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("audit")(audit.audit)
+app.command("plan")(plan.plan)
+app.command("insert")(plan.insert)
+app.command("graft")(graft.graft)
+app.command("verify")(graft.verify)
+app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("playground")(playground.playground)
+app.command("tokenizers")(lists.tokenizers)
+app.command("corpora")(lists.corpora)
+app.command("languages")(lists.languages)
+reproduce.app.command("fidelity")(evaluate.fidelity)
+app.add_typer(reproduce.app, name="reproduce")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tokengraft {version('tokengraft')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
