@@ -13,6 +13,7 @@ from tokengraft.auditing.run import audit
 from tokengraft.auditing.store import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.page import build_page
+from tokengraft.planning.run import plan as make_plan
 
 Open = Callable[..., Page]
 ROWS = ".heat tbody tr"
@@ -256,6 +257,19 @@ def test_an_evaluation_opens_on_kl_and_a_plan_names_its_tokenizer(
     label = page.locator("#graft article svg").get_attribute("aria-label") or ""
     assert "0.125" in label
     expect(page.locator("#plan h3")).to_contain_text("tokens for Shan and Amharic in Llama 3")
+
+
+def test_a_premium_over_lost_text_is_marked(open_page: Open, tmp_path: Path) -> None:
+    make_plan("bert-multilingual", "shn", budget=200).save(tmp_path, figure=False)
+    page = open_page(build_page([tmp_path], tmp_path / "site").as_uri())
+    expect(page.locator("#plan .before-after .from")).to_contain_text("†")
+    expect(page.locator("#plan .before-after .to")).not_to_contain_text("†")
+    expect(page.locator("#plan")).to_contain_text("no honest premium")
+    expect(page.locator("#plan")).not_to_contain_text("can only shorten")
+    make_plan("gpt2", "amh", budget=10, boundaries="keep").save(tmp_path / "kept", figure=False)
+    page = open_page(build_page([tmp_path / "kept"], tmp_path / "other").as_uri())
+    expect(page.locator("#plan")).to_contain_text("can only shorten")
+    expect(page.locator("#plan")).not_to_contain_text("†")
 
 
 def test_generation_costs(open_page: Open, address: str) -> None:

@@ -14,8 +14,9 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import load
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.planning.run import insert_plan, plan, read_plan
-from tokengraft.planning.types import insert
+from tokengraft.planning.types import Plan, insert
 from tokengraft.reproduce.shares import new_token_share
+from tokengraft.scaling.words import count_words
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import find
 
@@ -104,10 +105,30 @@ def test_command_line(tmp_path):
     inserted = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new", "--json")
     assert json.loads(inserted.stdout)["new_tokens"] > 20
     again = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new")
-    assert again.returncode == 2 and "exists already" in again.stderr
+    assert again.returncode == 0, again.stderr
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    mine = ("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "mine")
+    refused = tokengraft(*mine)
+    assert refused.returncode == 2 and "--force" in refused.stderr
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+    assert tokengraft(*mine, "--force").returncode == 0
+    assert not (tmp_path / "mine" / "notes.txt").exists()
     wrong = tokengraft("insert", "cl100k_base", tmp_path / "plan", "-o", tmp_path / "other")
     assert wrong.returncode == 1 and "plan again" in wrong.stderr
+    assert "for the tokenizer GPT-2/3 (" in wrong.stderr and "not GPT-3.5/4 (" in wrong.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_a_plan_of_no_token_is_an_error_that_says_why(tmp_path):
+    ran = tokengraft("plan", "rootstock", "-l", "swh", "--budget", 50, "-o", tmp_path / "plan")
+    assert ran.returncode == 1
+    assert "no token to plan" in ran.stderr and "letter outside ASCII" in ran.stderr
+    assert not (tmp_path / "plan").exists()
+    both = plan("rootstock", ["swh", "shn"], budget=50).plan
+    assert both.tokens
+    assert [note for note in both.notes if note.startswith("swh_Latn: no new token helps")]
+    assert not [note for note in both.notes if note.startswith("shn_Mymr")]
 
 
 def test_text_in_any_form_gives_the_same_plan(tmp_path):
@@ -127,7 +148,7 @@ def test_text_in_any_form_gives_the_same_plan(tmp_path):
     ran = tokengraft("plan", "gpt2", "-l", "amh", *rows)
     assert ran.returncode == 1 and "line 2" in ran.stderr and "--skip-bad" in ran.stderr
     ran = tokengraft("plan", "gpt2", "-l", "amh", *rows, "--skip-bad")
-    assert ran.returncode == 0 and "1 bad rows are left out" in ran.stderr
+    assert ran.returncode == 0 and "1 bad row left out" in ran.stderr
     ran = tokengraft("plan", "gpt2", "-l", "amh", "--text", tmp_path / "nowhere.txt")
     assert ran.returncode == 1 and "no such file" in ran.stderr
 
@@ -138,6 +159,8 @@ def test_paper_mode_warns_how_much_longer(tmp_path):
     assert "longer" in ran.stderr
     outcome = json.loads(ran.stdout)["languages"]["hin_Deva"]
     assert outcome["planning_after"] > 1.5 * outcome["planning_before"]
+    planned = Plan.from_json(json.loads(ran.stdout))
+    assert "pieces of text got longer" not in planned.checked
 
 
 @pytest.mark.parametrize(
@@ -147,12 +170,48 @@ def test_paper_mode_warns_how_much_longer(tmp_path):
         (["plan", "gpt2", "-l", "shn", "-l", "tam", "--text", "a.txt"], "CODE=a.txt"),
         (["plan", "gpt2", "-l", "shn", "--text", "tam_Taml=a.txt"], "is not planned for"),
         (["plan", "gpt2", "-l", "shn", "--mode", "magic"], "magic"),
+        (["plan", "gpt2", "-l", "shn", "--mode", "paper", "--budget", "20"], "takes no budget"),
     ],
 )
 def test_usage_mistakes(arguments, message):
     ran = tokengraft(*arguments)
     assert ran.returncode == 2, ran.stderr
     assert message in " ".join(ran.stderr.split())
+
+
+def test_lost_text_is_flagged_not_compared(tmp_path):
+    """BERT loses nearly all Shan to UNK: what looks cheap before is no premium."""
+    ran = tokengraft("plan", "bert-multilingual", "-l", "shn", "--budget", 200, "-o", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    outcome = read_plan(tmp_path).languages["shn_Mymr"]
+    assert outcome.unk_share_before > 0.9 and outcome.unk_share_after == 0
+    assert outcome.premium_before < 1 < outcome.premium_after
+    told = (tmp_path / "README.md").read_text(encoding="utf-8")
+    for text in (ran.stdout, told):
+        assert f"{outcome.premium_before:.2f}†" in text
+        assert f"{outcome.premium_after:.2f}†" not in text
+        assert "No honest premium" in text and "0 of 0" not in text
+    assert "the premium before is not honest" in ran.stderr
+    assert "28 tokens instead of 200: no further character" in ran.stderr
+    table = (tmp_path / "tables" / "outcomes.csv").read_text(encoding="utf-8")
+    assert "unk_share_before" in table
+
+
+def test_text_of_the_python_call(tmp_path):
+    """A code, a path, a list of paths, short keys and counted words all mean the same."""
+    file = tmp_path / "shan.txt"
+    file.write_text("\n".join(load("udhr").lines("shn_Mymr")), encoding="utf-8")
+    options = {"budget": 30, "boundaries": "keep"}
+    first = plan("gpt2", "shn", str(file), **options)
+    assert first.plan.tokens and first.chosen_on == "shan.txt"
+    counted = count_words({"shn": file})
+    for text in (file, [file], {"shn": [str(file)]}, {"shn_Mymr": file}, counted):
+        assert plan("gpt2", ["shn"], text, **options).plan == first.plan
+    for languages, text in ((["shn", "tam"], file), ("shn", {"shn": 7}), ("shn", [7]), ("shn", [])):
+        with pytest.raises(UsageError, match=r"text=\{'shn_Mymr': \[FILE"):
+            plan("gpt2", languages, text, **options)
+    with pytest.raises(UsageError, match="given twice"):
+        plan("gpt2", "shn", {"shn": file, "shn_Mymr": file}, **options)
 
 
 def test_bad_text_and_plans_are_clear_errors(tmp_path):

@@ -222,6 +222,39 @@ def test_pieces_keep_old_ids_and_turn_unknown_into_text(name: str) -> None:
     assert ids(Tokenizer.from_str(new.to_str()), line) == ids(new, line)
 
 
+@pytest.mark.parametrize("mode", ["merges", "paper"])
+@pytest.mark.parametrize("name", ["bert-multilingual", "t5"])
+def test_shares_of_lost_text_are_exact(name: str, mode: str) -> None:
+    """Against the places that are UNK, counted one by one."""
+    test = {code: udhr()[code][:20] for code in ("shn_Mymr", PIVOT)}
+    budget = 60 if mode == "merges" else None
+    texts = {"shn_Mymr": udhr()["shn_Mymr"][20:]}
+    plan = plan_tokens(base(name), texts, budget=budget, mode=mode, test=test)
+    outcome = plan.languages["shn_Mymr"]
+    lines = test["shn_Mymr"]
+    every = sum(not c.isspace() for line in lines for c in line)
+    tokenizers = (load(base(name)), load(insert(base(name), plan)))
+    told = (outcome.unk_share_before, outcome.unk_share_after)
+    for tokenizer, share in zip(tokenizers, told, strict=True):
+        places = [(line, lost(tokenizer, line, unknown_of(name))) for line in lines]
+        gone = sum(not line[place].isspace() for line, found in places for place in found)
+        assert share == pytest.approx(gone / every)
+    assert told[0] > 0.5 > told[1]
+    assert [note for note in plan.notes if "not honest" in note and "before" in note]
+    assert outcome.unknown_before > outcome.unknown_after
+    if mode == "merges":
+        assert [outcome.curve[0].unk_share, outcome.curve[-1].unk_share] == list(told)
+
+
+def test_unigram_spends_its_budget_or_says_why() -> None:
+    texts = {"hin_Deva": udhr()["hin_Deva"]}
+    full = plan_tokens(base("t5"), texts, budget=200)
+    assert len(full.tokens) == 200 and not [note for note in full.notes if "instead of" in note]
+    most = plan_tokens(base("t5"), texts, budget=10_000)
+    told = [note for note in most.notes if "fewer than 2 times" in note]
+    assert told and told[0].startswith(f"{len(most.tokens):,} tokens instead of 10,000")
+
+
 @pytest.mark.parametrize("name", ["bert-multilingual", "t5"])
 def test_pieces_are_of_the_planned_script(name: str) -> None:
     strange = "हिन्दी — … 😀 ⟨x⟩ “a” 𝒳 ၵ"
@@ -388,7 +421,7 @@ def test_the_curve_begins_with_the_old_tokenizer() -> None:
 
 def test_paper_mode_adds_every_absent_character_and_warns() -> None:
     lines = udhr()["hin_Deva"]
-    plan = plan_tokens(base("llama-3"), {"hin_Deva": lines}, budget=1, mode="paper")
+    plan = plan_tokens(base("llama-3"), {"hin_Deva": lines}, mode="paper")
     assert [t.token for t in plan.tokens] == absent_characters(base("llama-3"), lines)
     assert plan.languages["hin_Deva"].planning_after > plan.languages["hin_Deva"].planning_before
     assert "longer" in plan.notes[0]

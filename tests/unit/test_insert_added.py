@@ -36,9 +36,10 @@ def shan() -> list[str]:
 
 def with_added(tokenizer: dict, *contents: str, **flags: bool) -> dict:
     start = first_free_id(tokenizer)
+    there = {token["content"] for token in tokenizer["added_tokens"]}
     rows = [
         {"id": start + n, "content": content, **FLAGS, "special": False, **flags}
-        for n, content in enumerate(contents)
+        for n, content in enumerate(c for c in contents if c not in there)
     ]
     return {**tokenizer, "added_tokens": [*tokenizer["added_tokens"], *rows]}
 

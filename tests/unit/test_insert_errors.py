@@ -1,11 +1,12 @@
 """What insert refuses, and that it leaves the given tokenizer alone."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
 from tokengraft.errors import TokengraftError, TokenizerError, UsageError
-from tokengraft.planning import Plan, insert, plan_tokens
+from tokengraft.planning import Plan, Point, insert, plan_tokens
 from tokengraft.tokenizer.insert import Additions, family, first_free_id
 from tokengraft.tokenizer.insert import insert as put
 
@@ -78,14 +79,42 @@ def test_plans_know_their_tokenizer() -> None:
     assert plan.tokens and insert(tokenizer, plan)
     with pytest.raises(TokenizerError, match="plan again"):
         insert(tiny(["a b"]), plan)
+    with pytest.raises(TokenizerError, match=rf"tokenizer {plan.tokenizer[:12]}…, not "):
+        insert(tiny(["a b"]), plan)  # a plan of an earlier version has no name
+    with pytest.raises(TokenizerError, match=r"tokenizer Tiny \(.{12}…\), not Other \("):
+        insert(tiny(["a b"]), replace(plan, label="Tiny"), "Other")
     with pytest.raises(TokengraftError, match="schema"):
         Plan.from_json({"schema": 99})
     with pytest.raises(TokengraftError, match="no plan"):
         Plan.from_json({"schema": 1})
 
 
+def test_plans_of_earlier_versions_load() -> None:
+    """Written before plans had a name and shares of UNK; such a plan also keeps its bytes."""
+    test = {"hin_Deva": ["क ख"], "eng_Latn": ["ab"]}
+    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=2, test=test)
+    old = plan.to_json()
+    assert "label" not in old and "unk_share_before" not in old["languages"]["hin_Deva"]
+    assert Plan.from_json(old) == plan
+    outcome = replace(
+        plan.languages["hin_Deva"], unk_share_before=0.5, unk_share_after=0.0,
+        curve=(Point(0, 5, 1.0, 0.5),),
+    )  # fmt: skip
+    new = replace(plan, label="Tiny", languages={"hin_Deva": outcome})
+    assert Plan.from_json(new.to_json()) == new
+
+
+def test_a_plan_that_leaves_budget_says_why() -> None:
+    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=1000)
+    assert [note for note in plan.notes if note.startswith(f"{len(plan.tokens)} tokens instead")]
+    full = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=1)
+    assert not [note for note in full.notes if "instead of" in note]
+
+
 def test_wrong_calls() -> None:
     tokenizer = tiny([["a", "b"]])
+    with pytest.raises(UsageError, match="takes no budget"):
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=20, mode="paper")
     with pytest.raises(UsageError, match="budget"):
         plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=0)
     with pytest.raises(UsageError, match="no language"):

@@ -50,7 +50,7 @@ def test_a_plan_depends_on_counts_alone() -> None:
     counted = plan_tokens(base, {"amh_Ethi": Text(dict(chunks), read(LINES).sample)}, budget=30)
     assert whole == streamed == counted
     with pytest.raises(UsageError, match="whole lines"):
-        plan_tokens(base, {"amh_Ethi": read(LINES)}, budget=30, mode="paper")
+        plan_tokens(base, {"amh_Ethi": read(LINES)}, mode="paper")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
-from tokengraft.planning.job import Job, Request
+from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.prove import prove
@@ -23,12 +23,14 @@ from tokengraft.planning.types import Boundaries, Check, Mode, Objective, Outcom
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import family, fingerprint, insert
 
+BUDGET = 2000
+
 
 def plan_tokens(
     tokenizer: dict[str, Any],
     texts: Mapping[str, Iterable[str] | Text],
     *,
-    budget: int,
+    budget: int | None = None,
     mode: Mode = "merges",
     boundaries: Boundaries = "auto",
     objective: Objective = "total",
@@ -39,6 +41,8 @@ def plan_tokens(
     border_penalty: float = 0.05,
 ) -> Plan:
     """A plan of at most `budget` new tokens for the languages of `texts` (code to lines).
+
+    Without a budget it is `BUDGET`; mode paper adds every absent character and refuses one.
 
     Lines are taken one by one and not kept, so a text may be longer than memory; a `Text` is one
     that was counted before. Mode paper keeps them all.
@@ -53,6 +57,12 @@ def plan_tokens(
     objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
     notes say so).
     """
+    if mode == "paper" and budget is not None:
+        raise UsageError(
+            "mode paper adds every character the vocabulary lacks, so it takes no budget "
+            "(--budget): leave it out, or use mode characters"
+        )
+    budget = BUDGET if budget is None else budget
     if budget < 1:
         raise UsageError(f"the budget must be at least one token, not {budget}")
     if not texts:
@@ -89,7 +99,20 @@ def _used(plan: Plan) -> Plan:
         raise TokengraftError(
             f"there is no token to plan: {why}. Give more text, or plan for other languages."
         )
-    return replace(plan, notes=(*plan.notes, *idle))
+    return replace(plan, notes=(*plan.notes, *idle, *_why_no_more(plan)))
+
+
+def _why_no_more(plan: Plan) -> list[str]:
+    """A note where the budget is not spent."""
+    if len(plan.tokens) >= plan.budget:
+        return []
+    why = (
+        f"every further piece in a planned script occurs fewer than {LEAST} times in its text, or "
+        "would not be used in it; more text gives more tokens"
+    )
+    if plan.family == "wordpiece" or plan.mode == "characters":
+        why = "no further character of a planned script in the text lacks a token"
+    return [f"{len(plan.tokens):,} tokens instead of {plan.budget:,}: {why}"]
 
 
 def _why_none(plan: Plan, code: str) -> str:

@@ -26,6 +26,7 @@ from tokengraft.tokenizer.vocabulary import byte_alphabet
 
 _CHUNKS = 5_000  # pieces of planning text encoded whole, beside all its words
 _ATTEMPTS = 4
+LEAST = 2  # a piece that occurs less often is not worth a token
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Job:
         factors = factors_for(
             request.objective, request.languages, self.old_totals, self.premiums, request.speakers
         )
-        self._least = (1 if request.mode == "characters" else 2) * int(factors.min())
+        self._least = (1 if request.mode == "characters" else LEAST) * int(factors.min())
         weights = weights_for(request.objective, self.counts, factors)
         penalty = request.border_penalty
         return Learner(words, self.counts, weights, symbols, penalty, self._least)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.types import Cut, NewToken, Outcome, Plan
+from tokengraft.planning.unknown import lost_characters, unknown_of, unknown_share, warnings
 from tokengraft.planning.words import Encoder, lengths, load
 from tokengraft.tokenizer.boundaries import split_pattern, splitter_of
 from tokengraft.tokenizer.insert import (
@@ -59,17 +60,27 @@ def plan_literals(
         )  # fmt: skip
     added = Additions(tokens=tuple((t.id, t.token) for t in tokens), literal=True)
     extended = load(insert(tokenizer, added))
+    unknown = unknown_of(tokenizer)
     outcomes, notes = {}, []
     for code, lines in texts.items():
         before = int(lengths(base, lines).sum())
         after = int(lengths(extended, lines).sum())
         premiums: list[float | None] = [None, None]
+        shares: list[float | None] = [None, None]
         if code in test:
             premiums = [
                 mean_ratio(lengths(one, test[code]), lengths(one, test[pivot]))
                 for one in (base, extended)
             ]
-        outcomes[code] = Outcome(before, after, premiums[0], premiums[1])
+            if unknown >= 0:
+                shares = [unknown_share(one, unknown, test[code]) for one in (base, extended)]
+        lost = [lost_characters(one, unknown, lines) for one in (base, extended)]
+        outcome = Outcome(
+            before, after, premiums[0], premiums[1], unknown_before=lost[0], unknown_after=lost[1],
+            unk_share_before=shares[0], unk_share_after=shares[1],
+        )  # fmt: skip
+        outcomes[code] = outcome
+        notes += warnings(code, outcome)
         if after > before:
             notes.append(
                 f"{code}: paper mode makes the text {after / before - 1:.0%} longer "

@@ -29,6 +29,7 @@ from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.territory import territory
 from tokengraft.planning.text import Text
 from tokengraft.planning.types import Cut, Mode, NewToken, Outcome, Plan, Point
+from tokengraft.planning.unknown import unknown_of, unknown_share, warnings
 from tokengraft.planning.words import Cutter, Encoded, Encoder, Ints, Pool, lengths, load
 from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.insert import (
@@ -69,13 +70,12 @@ def plan_pieces(
     lowest = _floor_score(tokenizer)
     chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, budget)
     if kind == "unigram" and mode == "merges" and len(chosen) < budget:
-        longer = _longer_pieces(settled, belongs, chosen, words, counts, budget)
-        chosen = _emitted(settled, chosen + longer, words, budget)
+        chosen = _fill(settled, belongs, chosen, words, counts, budget)
     extended = _with(settled, chosen)
     new_ids = _encode(extended, words)
     start = first_free_id(tokenizer)
     prove_emitted(load(extended), range(start, start + len(chosen)), new_ids, pool.origins)
-    unknown = _unknown(tokenizer)
+    unknown = unknown_of(tokenizer)
     before, after = (counts.T @ _lost(one, words, unknown) for one in (tokenizer, extended))
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
@@ -90,24 +90,20 @@ def plan_pieces(
             premium_before=curve[0].premium if curve else None,
             premium_after=curve[-1].premium if curve else None,
             unknown_before=int(before[column]), unknown_after=int(after[column]), curve=curve,
+            unk_share_before=curve[0].unk_share if curve else None,
+            unk_share_after=curve[-1].unk_share if curve else None,
         )  # fmt: skip
     emitted = np.zeros(start + len(chosen), np.int64)
     np.add.at(emitted, new_ids.ids, np.repeat(times, new_ids.sizes))
     notes = [NOTE]
     if kind == "wordpiece" and mode == "merges":
         notes.append("WordPiece: characters only, a longer piece could turn a whole word into UNK")
+    notes += [note for code, outcome in outcomes.items() for note in warnings(code, outcome)]
     return Plan(
         tokenizer=fingerprint(tokenizer), family=kind, mode=mode, objective="total",
         budget=budget, cut=Cut(), tokens=_tokens(tokenizer, chosen, emitted), merges=(),
         languages=outcomes, pivot=pivot if test else None, notes=tuple(notes),
     )  # fmt: skip
-
-
-def _unknown(tokenizer: dict[str, Any]) -> int:
-    model = tokenizer["model"]
-    if family(tokenizer) == "unigram":
-        return int(model["unk_id"])
-    return int(model["vocab"][model["unk_token"]])
 
 
 def _floor_score(tokenizer: dict[str, Any]) -> float:
@@ -123,7 +119,7 @@ def _missing(
     Only those of a planned script: text in other scripts keeps its UNKs and so its ids.
     """
     known = vocabulary(tokenizer)
-    lost = {_unknown(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
+    lost = {unknown_of(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
     wordpiece = family(tokenizer) == "wordpiece"
     found: Counter[str] = Counter()
     for word, ids, count in zip(words, _encode(tokenizer, words), times.tolist(), strict=True):
@@ -166,6 +162,24 @@ def _encode(tokenizer: dict[str, Any], words: Sequence[Word]) -> Encoded:
     return Encoder(load(tokenizer)).ids(words)
 
 
+def _fill(
+    tokenizer: dict[str, Any],
+    belongs: Callable[[bytes], bool],
+    characters: Sequence[tuple[str, float]],
+    words: Sequence[Word],
+    counts: Ints,
+    budget: int,
+) -> list[tuple[str, float]]:
+    """The characters and longer pieces, more of which are learned while some are never emitted."""
+    reach = budget
+    while True:
+        longer = _longer_pieces(tokenizer, belongs, characters, words, counts, reach)
+        found = _emitted(tokenizer, [*characters, *longer], words, budget)
+        if len(found) == budget or len(characters) + len(longer) < reach:
+            return found
+        reach *= 2
+
+
 def _longer_pieces(
     tokenizer: dict[str, Any],
     belongs: Callable[[bytes], bool],
@@ -176,7 +190,7 @@ def _longer_pieces(
 ) -> list[tuple[str, float]]:
     extended = _with(tokenizer, chosen)
     symbols = symbols_of(extended, merges=False)
-    unknown = symbols.names[_unknown(tokenizer)]
+    unknown = symbols.names.get(unknown_of(tokenizer))
     added = added_ids(tokenizer)
     symbols.refuses = lambda left, right: (
         unknown in (left, right)
@@ -238,7 +252,8 @@ def _curves(
         totals = counts.T @ Encoder(extended).ids(words).sizes
         for code, column in codes.items():
             premium = mean_ratio(lengths(extended, test[code]), unit)
-            found[code].append(Point(size, int(totals[column]), premium))
+            share = unknown_share(extended, unknown_of(tokenizer), test[code])
+            found[code].append(Point(size, int(totals[column]), premium, share))
     return {code: tuple(points) for code, points in found.items()}
 
 

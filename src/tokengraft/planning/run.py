@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import resolve
@@ -22,7 +23,8 @@ from tokengraft.tokenizer.as_json import as_json, side_files
 from tokengraft.tokenizer.catalog import Found, find
 from tokengraft.tokenizer.classes import PLAIN, tokenizer_config
 
-BUDGET = 2000
+INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
+Given: TypeAlias = "str | Path | Sequence[Path | str] | Text"  # the text of one language
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,11 @@ class Planned:
 
 def plan(
     tokenizer: str | Path,
-    languages: Iterable[str],
-    text: Mapping[str, Sequence[Path | str] | Text] | None = None,
+    languages: str | Iterable[str],
+    text: Mapping[str, Given] | Given | None = None,
     *,
     chosen_on: str | None = None,
-    budget: int = BUDGET,
+    budget: int | None = None,
     mode: Mode = "merges",
     boundaries: Boundaries = "auto",
     objective: Objective = "total",
@@ -65,17 +67,19 @@ def plan(
 ) -> Planned:
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
-    `text` gives for each language the files to choose on (plain, .gz or .xz), or text that was
-    counted before (`scaling.words.count_words`), whose origin `chosen_on` names. Premiums are
+    Without a budget it is 2000; mode paper adds every absent character and refuses one.
+    `text` gives for each language the file or files to choose on (plain, .gz or .xz), or text that
+    was counted before (`scaling.words.count_words`), whose origin `chosen_on` names; with one
+    language its files or counted text will do. Premiums are
     measured on `test`, a parallel corpus, so use text that is not in it. Without `text` the odd
     units of `test` are chosen on and the even ones tested on. Lines of the bundled UDHR in every
     language of the planned scripts are checked too: none of them may get longer.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(pivot)
-    codes = list(dict.fromkeys(resolve(code) for code in languages))
+    codes = list(dict.fromkeys(resolve(code) for code in _several(languages)))
     if not codes:
-        raise UsageError("no language to plan for: name at least one with --language")
+        raise UsageError("no language to plan for: name at least one (--language)")
     found = find(str(tokenizer), search)
     parsed = as_json(found)
     if text is None:
@@ -84,14 +88,10 @@ def plan(
         chosen_on = f"{corpus.name}, every other unit"
         tested_on = f"{corpus.name}, the other units"
     else:
-        missing = [code for code in codes if not text.get(code)]
-        if missing:
-            raise UsageError(
-                f"no text for {', '.join(missing)}: give it as --text {missing[0]}=FILE"
-            )
-        lines = {code: _read(text[code]) for code in codes}
+        texts = _by_language(text, codes)
+        lines = {code: _read(texts[code]) for code in codes}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
-        named = {Path(p).name for t in text.values() if not isinstance(t, Text) for p in t}
+        named = {Path(p).name for t in texts.values() if not isinstance(t, Text) for p in t}
         chosen_on = chosen_on or ", ".join(sorted(named)) or "counted text"
         tested_on = corpus.name
     result = plan_tokens(
@@ -106,17 +106,27 @@ def plan(
         speakers=_speakers(codes) if objective == "speakers" else None,
         check=list(_same_script(codes)),
     )
-    return Planned(result, found, chosen_on, tested_on)
+    return Planned(replace(result, label=found.label), found, chosen_on, tested_on)
 
 
 def insert_plan(
-    tokenizer: str | Path, plan_file: Path, out: Path, search: Sequence[Path] = ()
+    tokenizer: str | Path,
+    plan_file: Path,
+    out: Path,
+    search: Sequence[Path] = (),
+    force: bool = False,
 ) -> Path:
-    """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads."""
+    """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads.
+
+    `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
+    replaced with all that it holds.
+    """
     found = find(str(tokenizer), search)
-    extended = insert(as_json(found), read_plan(plan_file))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already: name a new folder")
+    chosen = read_plan(plan_file)
+    extended = insert(as_json(found), chosen, found.label)
+    own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
+    if out.exists() and not own:
+        raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")
     with writing_folder(out) as folder:
         beside = side_files(found)
         for name, data in beside.items():
@@ -124,6 +134,7 @@ def insert_plan(
         said = json.loads(beside.get("tokenizer_config.json", b"{}"))
         plain = {**tokenizer_config(said, {}, extended), "tokenizer_class": PLAIN}
         write_json(folder / "tokenizer_config.json", plain)
+        write_json(folder / INSERTED, {"tokenizer": found.label, "new_tokens": len(chosen.tokens)})
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     return out
@@ -140,6 +151,37 @@ def read_plan(path: Path) -> Plan:
     return Plan.from_json(read_json(path, what="plan"))
 
 
+def _several(languages: str | Iterable[str]) -> list[str]:
+    return [languages] if isinstance(languages, str) else list(languages)
+
+
+def _by_language(
+    text: Mapping[str, Given] | Given, codes: Sequence[str]
+) -> dict[str, list[Path | str] | Text]:
+    """The text of each planned language, whatever way it was given."""
+    form = f"text={{{codes[0]!r}: [FILE, …], …}} (--text {codes[0]}=FILE)"
+    if not isinstance(text, Mapping):
+        if len(codes) > 1:
+            raise UsageError(f"several languages are planned for, so say whose text it is: {form}")
+        text = {codes[0]: text}
+    found: dict[str, list[Path | str] | Text] = {}
+    for key, given in text.items():
+        code = resolve(key)
+        if code in found:
+            raise UsageError(f"the text of {code} is given twice: put all its files into one list")
+        if isinstance(given, Text):
+            found[code] = given
+            continue
+        paths = [given] if isinstance(given, str | Path) else given
+        if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):
+            raise UsageError(f"the text of {code} must be files or counted text: {form}")
+        found[code] = list(paths)
+    missing = [code for code in codes if not found.get(code)]
+    if missing:
+        raise UsageError(f"no text for {', '.join(missing)}: give it as {form}")
+    return found
+
+
 def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:
     return given if isinstance(given, Text) else stream_lines([Path(path) for path in given])
 
@@ -147,7 +189,7 @@ def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:
 def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:
     if code not in corpus.texts:
         raise CorpusError(
-            f"{corpus.name} has no {code}, so there is no text to choose on: give --text"
+            f"{corpus.name} has no {code}, so there is no text to choose on: give text (--text)"
         )
     return [text for text in corpus.texts[code][offset::2] if text is not None]
 
@@ -178,6 +220,7 @@ def _speakers(codes: Iterable[str]) -> dict[str, float]:
     unknown = [code for code, number in found.items() if number is None]
     if unknown:
         raise UsageError(
-            f"no number of speakers is known for {', '.join(unknown)}: use another --objective"
+            f"no number of speakers is known for {', '.join(unknown)}: use another objective "
+            "(--objective)"
         )
     return {code: float(number) for code, number in found.items() if number is not None}

@@ -44,6 +44,7 @@ class Point:
     tokens: int
     planning_tokens: int
     premium: float | None  # mean of per-sentence ratios on the test corpus
+    unk_share: float | None = None  # of the test text; see `Outcome`
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Outcome:
 
     Planning numbers are over the text the tokens were chosen on; premiums over the parallel test
     corpus, None where none was given. `floor` is the premium that no vocabulary can beat under
-    the boundaries used, `unknown` the UNK tokens of the planning text.
+    the boundaries used. `unk_share` is the share of the test text's characters that are UNK, None
+    for families that have no UNK: where it is high, the premium measures what was thrown away.
     """
 
     planning_before: int
@@ -63,6 +65,8 @@ class Outcome:
     floor_after: float | None = None
     unknown_before: int = 0  # characters of the planning text that are UNK
     unknown_after: int = 0
+    unk_share_before: float | None = None
+    unk_share_after: float | None = None
     curve: tuple[Point, ...] = ()
 
 
@@ -100,6 +104,16 @@ class Plan:
     pivot: str | None = None
     check: Check = Check()
     notes: tuple[str, ...] = ()
+    label: str | None = None  # the name of the tokenizer it is for
+
+    @property
+    def checked(self) -> str:
+        """A sentence on what was checked with the real encoder before the plan was given."""
+        if self.check.pieces:
+            return f"{self.check.longer} of {self.check.pieces:,} pieces of text got longer."
+        if self.mode == "paper":
+            return "Mode paper does not check whether text gets longer."
+        return "Every new token is used in the text, and no more of its characters are UNK."
 
     @property
     def additions(self) -> Additions:
@@ -114,8 +128,14 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, in a fixed order."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """Plain values, in a fixed order; what was not measured or named is left out."""
+        data = asdict(self)
+        for outcome in data["languages"].values():
+            _drop_none(outcome, "unk_share_before", "unk_share_after")
+            for point in outcome["curve"]:
+                _drop_none(point, "unk_share")
+        _drop_none(data, "label")
+        return {"schema": SCHEMA, **data}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
@@ -138,6 +158,7 @@ class Plan:
                 pivot=data["pivot"],
                 check=Check(**data["check"]),
                 notes=tuple(data["notes"]),
+                label=data.get("label"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TokengraftError(f"this is no plan: {error!r}") from error
@@ -147,15 +168,30 @@ class Plan:
         return write_json(path, self.to_json())
 
 
+def _drop_none(data: dict[str, Any], *keys: str) -> None:
+    for key in keys:
+        if data[key] is None:
+            del data[key]
+
+
 def _outcome(data: Mapping[str, Any]) -> Outcome:
     return Outcome(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
 
 
-def insert(tokenizer: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The tokenizer with the plan's tokens; TokenizerError where the plan is for another one."""
+def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
+    """The tokenizer with the plan's tokens; TokenizerError where the plan is for another one.
+
+    `label` names the tokenizer in that message.
+    """
     got = inserting.fingerprint(tokenizer)
     if got != plan.tokenizer:
         raise TokenizerError(
-            f"this plan is for the tokenizer {plan.tokenizer[:12]}…, not {got[:12]}…: plan again"
+            f"this plan is for the tokenizer {_named(plan.label, plan.tokenizer)}, not "
+            f"{_named(label, got)}: plan again"
         )
     return inserting.insert(tokenizer, plan.additions)
+
+
+def _named(label: str | None, fingerprint: str) -> str:
+    short = f"{fingerprint[:12]}…"
+    return f"{label} ({short})" if label else short

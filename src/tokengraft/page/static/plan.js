@@ -120,7 +120,7 @@ function drawPlan(plan, number) {
     list,
     plan.languages.some((l) => planLost(plan, l, 0, false) || planLost(plan, l, end, true))
       ? el("p", { class: "status" }, `† More than ${percent(plan.unkLimit)} of the characters of the test text are UNK: they were lost, not encoded, so this is no honest premium.`)
-      : "",
+      : null,
     plot,
     el("h4", {}, "The first tokens it adds"),
     tokens,
