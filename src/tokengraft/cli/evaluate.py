@@ -209,10 +209,11 @@ def show(result: Evaluation) -> None:
     for name in ("generation", "tasks"):
         frame = result.tables().get(name)
         if frame is not None:
-            first, *others = frame.columns
-            plain = {column: [_plain(value) for value in frame[column]] for column in frame.columns}
-            values = [text_column(column, plain[column]) for column in others]
-            print_table(stdout, [code_column(first, plain[first])], values, title=name)
+            # What a row is about (a language and a model, a task and a metric) comes first.
+            plain = [(c, [_plain(value) for value in frame[c]]) for c in frame.columns]
+            keys = [code_column(*column) for column in plain[:2]]
+            values = [text_column(*column) for column in plain[2:]]
+            print_table(stdout, keys, values, title=name)
 
 
 def read_texts(folder: Path) -> dict[str, list[str]]:
@@ -271,4 +272,6 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def _plain(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
