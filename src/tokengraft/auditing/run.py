@@ -35,7 +35,7 @@ from tokengraft.auditing.vocabularies import (
     note,
 )
 from tokengraft.corpus.catalog import load as load_corpus
-from tokengraft.corpus.languages import resolve
+from tokengraft.corpus.languages import listed, resolve
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import CorpusError, Unavailable, UsageError, did_you_mean
 from tokengraft.tokenizer import Found
@@ -207,7 +207,7 @@ def audit(
     named = languages is not None
     if languages is not None:
         pivot = corpus.require(pivot)
-        corpus = corpus.select([pivot, *_listed(languages)])
+        corpus = corpus.select([pivot, *listed(languages)])
     pivot = corpus.require(pivot)
     found, skipped = find_all(tokenizers, search, skip_missing)
     _check_prices(price_list, found, prices)
@@ -237,10 +237,6 @@ def audit(
         resamples,
         named,
     )
-
-
-def _listed(languages: Iterable[str]) -> list[str]:
-    return [languages] if isinstance(languages, str) else list(languages)
 
 
 def _check_prices(prices: PriceList, found: Sequence[Found], path: Path | None) -> None:

@@ -11,7 +11,7 @@ import csv
 import difflib
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from types import MappingProxyType
@@ -130,6 +130,11 @@ def _meant(said: str, choices: Collection[str]) -> list[str]:
     by_name = [row.code for row in rows if row.name.casefold() == said.casefold()]
     by_autonym = [row.code for row in rows if said and row.autonym == said]
     return sorted(by_region or by_tag or by_name or by_autonym)
+
+
+def listed(codes: str | Iterable[str]) -> list[str]:
+    """Codes as a list; a single one may stand for itself."""
+    return [codes] if isinstance(codes, str) else list(codes)
 
 
 def check_code(code: str, where: str) -> str:

@@ -12,7 +12,7 @@ from tokengraft.files import write_json
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting import tokenizer_files
 from tokengraft.grafting.layout import text_config
-from tokengraft.grafting.weights import read_json
+from tokengraft.grafting.weights import read_if_there, read_json
 from tokengraft.tokenizer import classes
 
 CONFIG = "config.json"
@@ -102,8 +102,7 @@ def _tokenizer(
     base: Mapping[str, Any],
     tokenizer: dict[str, Any],
 ) -> None:
-    path = model_dir / tokenizer_files.CONFIG
-    old = read_json(path) if path.is_file() else {}
+    old = read_if_there(model_dir / tokenizer_files.CONFIG)
     text = json.dumps(classes.with_start(tokenizer, old), ensure_ascii=False, indent=1)
     # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
     (folder / tokenizer_files.TOKENIZER).write_text(text, encoding="utf-8", newline="\n")

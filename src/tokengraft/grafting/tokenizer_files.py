@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import ModelError, TokenizerError
-from tokengraft.grafting.weights import read_json
+from tokengraft.grafting.weights import read_if_there, read_json
 from tokengraft.tokenizer.classes import completed
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 
@@ -27,8 +27,7 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
             parsed = from_sentencepiece((folder / "tokenizer.model").read_bytes())
         except RuntimeError as error:
             raise TokenizerError(f"tokenizer.model cannot be read: {error}") from None
-        config = folder / CONFIG
-        return completed(parsed, read_json(config) if config.is_file() else {})
+        return completed(parsed, read_if_there(folder / CONFIG))
     raise ModelError(
         f"{folder.name} holds no {TOKENIZER}: save the fast tokenizer with "
         "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)`"

@@ -23,7 +23,7 @@ from tokengraft.grafting.layout import Layout, find_layout, refuse_code
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.grafting.tokenizer_files import TOKENIZER, base_tokenizer
-from tokengraft.grafting.weights import Checkpoint, read_checkpoint, read_json
+from tokengraft.grafting.weights import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.tokenizer.insert import first_free_id
 
 #: Languages of many scripts that every check includes, planned for or not.
@@ -217,7 +217,7 @@ class _Verification:
     def _loads(self) -> tuple[bool, str]:
         whole = verify_load.fits_memory(self.checkpoint.size)
         for name in (side_files.CONFIG, TOKENIZER_CONFIG):
-            refuse_code(verify_files.read_if_there(self.folder / name), name)
+            refuse_code(read_if_there(self.folder / name), name)
         tokenizer = self.tokenizer
         if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
             return False, found
@@ -233,7 +233,7 @@ class _Verification:
         """What generation bars is what the policy says, as far as that is known."""
         manifest = read_manifest(self.folder)
         own, said = (
-            set(verify_files.read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())
+            set(read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())
             for d in (self.base, self.folder)
         )
         least = {*own, *range(self.layout.rows, self.new.start)}

@@ -9,7 +9,7 @@ from typing import Any
 from tokengraft.files import sha256_file
 from tokengraft.grafting import policy, side_files, tokenizer_files
 from tokengraft.grafting.layout import Layout, is_tied, text_config
-from tokengraft.grafting.weights import INDEX, read_json
+from tokengraft.grafting.weights import INDEX, read_if_there, read_json
 from tokengraft.tokenizer import classes
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
@@ -20,7 +20,7 @@ _WRITTEN = {
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
 _BARRING = {"suppress_tokens", "renormalize_logits", "_from_model_config"}
-_CLASSES = ("PreTrainedTokenizerFast", "LlamaTokenizerFast")
+_CLASSES = (classes.PLAIN, "LlamaTokenizerFast")
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
@@ -154,8 +154,3 @@ def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]
         return False, f"{wrong[0]} is not the file that was written"
     edited = f", {side_files.CARD} edited since" if changed else ""
     return True, f"{len(hashes) - len(changed)} files as written{edited}"
-
-
-def read_if_there(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is no such file."""
-    return read_json(path) if path.is_file() else {}

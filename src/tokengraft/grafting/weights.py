@@ -282,5 +282,10 @@ def read_json(path: Path) -> dict[str, Any]:
     return files.read_json(path, ModelError)
 
 
+def read_if_there(path: Path) -> dict[str, Any]:
+    """As `read_json`; empty where there is no such file."""
+    return read_json(path) if path.is_file() else {}
+
+
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 SERVED = ("BF16", *_FLOATS)

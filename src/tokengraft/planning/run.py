@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import resolve
-from tokengraft.corpus.languages import language
+from tokengraft.corpus.languages import language, listed
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.stream import stream_lines
 from tokengraft.errors import CorpusError, TokengraftError, UsageError
@@ -77,7 +77,7 @@ def plan(
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(pivot)
-    codes = list(dict.fromkeys(resolve(code) for code in _several(languages)))
+    codes = list(dict.fromkeys(resolve(code) for code in listed(languages)))
     if not codes:
         raise UsageError("no language to plan for: name at least one (--language)")
     found = find(str(tokenizer), search)
@@ -149,10 +149,6 @@ def read_plan(path: Path) -> Plan:
             "`tokengraft plan --out` wrote."
         )
     return Plan.from_json(read_json(path, what="plan"))
-
-
-def _several(languages: str | Iterable[str]) -> list[str]:
-    return [languages] if isinstance(languages, str) else list(languages)
 
 
 def _by_language(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokengraft.errors import ModelError
-from tokengraft.tokenizer.insert import vocabulary
+from tokengraft.tokenizer.insert import added_ids, vocabulary
 from tokengraft.tokenizer.insert_convert import FLAGS
 
 #: The class that takes `tokenizer.json` as it is.
@@ -157,5 +157,5 @@ def _class(config: Mapping[str, Any]) -> str:
 
 
 def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
-    added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or ()}
-    return {**vocabulary(dict(tokenizer)), **added}
+    parsed = dict(tokenizer)
+    return {**vocabulary(parsed), **added_ids(parsed)}
