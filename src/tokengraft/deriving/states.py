@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -133,21 +135,48 @@ def _fill(
     batch: int,
     progress: Progress | None,
 ) -> None:
+    """Every state into its array: a batch is written there while the next one is computed."""
     torch = require_torch()
 
-    def read(member: Backbone, ids: Ints) -> None:
+    def read(member: Backbone, ids: Ints) -> list[Future[None]]:
         given = torch.from_numpy(ids).to(member.device)[:, None]
-        for layer, states in layer_states(member, given, list(arrays)).items():
-            # Over the bus in the weights' type, widened into the result by all cores.
-            part = torch.from_numpy(arrays[layer][ids[0] : ids[-1] + 1])
-            part.copy_(states[:, 0].cpu())
+        found = layer_states(member, given, list(arrays))
+        rows = slice(ids[0], ids[-1] + 1)
+        return [
+            writer.submit(_land, arrays[layer][rows], *_send(states[:, 0]))
+            for layer, states in found.items()
+        ]
 
     step = batch * len(backbone.team)
-    for start in range(0, total, step):
-        ids = np.arange(start, min(total, start + step))
-        spread(backbone.team, ids, read)
-        if progress is not None:
-            progress(start + len(ids), total)
+    behind: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as writer:
+        for start in range(0, total, step):
+            ids = np.arange(start, min(total, start + step))
+            begun = list(chain.from_iterable(spread(backbone.team, ids, read)))
+            for landing in behind:
+                landing.result()
+            behind = begun
+            if progress is not None:
+                progress(start + len(ids), total)
+        for landing in behind:
+            landing.result()
+
+
+def _send(states: Any) -> tuple[Any, Any]:
+    """States on their way to the CPU in the weights' type, and the event of their arrival."""
+    if states.device.type != "cuda":
+        return states, None
+    torch = require_torch()
+    # torch keeps pinned memory that is no longer used for the next to ask: two batches in all.
+    staged = torch.empty(states.shape, dtype=states.dtype, pin_memory=True)
+    staged.copy_(states, non_blocking=True)
+    return staged, torch.cuda.current_stream(states.device).record_event()
+
+
+def _land(target: Rows, states: Any, arrived: Any) -> None:
+    if arrived is not None:
+        arrived.synchronize()
+    require_torch().from_numpy(target).copy_(states)  # widened by all cores
 
 
 def _file(
