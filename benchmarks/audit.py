@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokengraft.auditing.count import count_corpus, count_texts
+from tokengraft.auditing.count_corpus import count_corpus, count_texts
 from tokengraft.auditing.run import Audit, audit
 from tokengraft.auditing.store import Store
 from tokengraft.corpus import load as load_corpus

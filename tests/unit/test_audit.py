@@ -200,11 +200,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         seen.append(len(texts))
         return count(tokenizer, texts, sample_lines)
 
-    monkeypatch.setattr("tokengraft.auditing.count.count", interrupt)
+    monkeypatch.setattr("tokengraft.auditing.count_corpus.count", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tg.audit(SMALL, ["gpt2"], store=store)
     monkeypatch.setattr(
-        "tokengraft.auditing.count.count", lambda *args: seen.append("again") or count(*args)
+        "tokengraft.auditing.count_corpus.count", lambda *args: seen.append("again") or count(*args)
     )
     tg.audit(SMALL, ["gpt2"], store=store)
     assert seen.count("again") == len(SMALL.languages) - 2

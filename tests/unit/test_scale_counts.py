@@ -17,7 +17,8 @@ from tokengraft.errors import CorpusError, MissingExtra, TokengraftError, UsageE
 from tokengraft.planning import text as planning_text
 from tokengraft.scaling import local
 from tokengraft.scaling.cells import Cell, CellTask
-from tokengraft.scaling.engine import OnProgress, Sealed, make_engine, unseal
+from tokengraft.scaling.engine import OnProgress, Sealed, unseal
+from tokengraft.scaling.engines import make_engine
 from tokengraft.scaling.layout import Layout
 from tokengraft.scaling.local import Local
 from tokengraft.scaling.outcome import Outcome, Payload, add

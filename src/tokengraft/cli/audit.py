@@ -9,7 +9,7 @@ import polars as pl
 import typer
 from rich.markup import escape
 
-from tokengraft.auditing.count import SAMPLE_LINES
+from tokengraft.auditing.count_corpus import SAMPLE_LINES
 from tokengraft.auditing.run import PIVOT, Audit
 from tokengraft.auditing.run import audit as run_audit
 from tokengraft.cli import large
@@ -189,7 +189,7 @@ def _engine(name: large.EngineName, workers: int | None, address: str | None) ->
     """The engine of a corpus in memory; None: this process, whose tokenizers use all cores."""
     if name is large.EngineName.local and workers is None and address is None:
         return None
-    from tokengraft.scaling.engine import make_engine
+    from tokengraft.scaling.engines import make_engine
 
     return make_engine(name.value, workers, address)
 

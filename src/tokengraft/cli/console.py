@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tokengraft.auditing.count import OnCount
+from tokengraft.auditing.count_corpus import OnCount
 
 # Piped output is for files and CI logs: wide enough that no table is cut.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)

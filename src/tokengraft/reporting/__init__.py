@@ -14,12 +14,12 @@ from tokengraft.reporting.latex import latex
 from tokengraft.reporting.tables import markdown, matrix, printed, write_data
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 __all__ = ["save_audit"]
 
 
-def save_audit(audit: Audit, folder: Path, figures: bool = True) -> list[Path]:
+def save_audit(audit: Tables, folder: Path, figures: bool = True) -> list[Path]:
     """Write the audit under `folder` and return every path written, in a fixed order.
 
     `tables/NAME` as csv, parquet, json (all columns, full precision), md and tex (as printed),
@@ -32,7 +32,7 @@ def save_audit(audit: Audit, folder: Path, figures: bool = True) -> list[Path]:
     return [folder / path.relative_to(new) for path in paths]
 
 
-def _write(audit: Audit, folder: Path, figures: bool) -> list[Path]:
+def _write(audit: Tables, folder: Path, figures: bool) -> list[Path]:
     paths: list[Path] = []
     forms = printed(audit)
     for name, frame in audit.tables().items():

@@ -36,7 +36,7 @@ from tokengraft.reporting.style import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 ROWS, DEAREST = 25, 5
 _KEYS = 10.5  # inches that the legend takes
@@ -51,7 +51,7 @@ PARTS = {
 
 
 def apart(
-    audit: Audit,
+    audit: Tables,
     tokenizers: Iterable[str] | None = None,
     languages: Iterable[str] | None = None,
 ) -> Figure | None:
@@ -102,7 +102,7 @@ def apart(
     return page.figure
 
 
-def _tokenizers(audit: Audit, wanted: Iterable[str] | None) -> list[str]:
+def _tokenizers(audit: Tables, wanted: Iterable[str] | None) -> list[str]:
     floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
     if wanted is not None:
         return [check_tokenizer(audit, name) for name in wanted]
@@ -111,7 +111,7 @@ def _tokenizers(audit: Audit, wanted: Iterable[str] | None) -> list[str]:
 
 
 def _title(
-    audit: Audit,
+    audit: Tables,
     cells: dict[tuple[str, str], dict[str, Any]],
     shown: Sequence[str],
     codes: Sequence[str],

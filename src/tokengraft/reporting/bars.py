@@ -34,14 +34,14 @@ from tokengraft.reporting.style import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16
 BAR = "#c8553d"
 
 
-def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
+def cost(audit: Tables, languages: Iterable[str] | None = None) -> Figure | None:
     """What content worth a dollar in the pivot language costs on each priced model.
 
     By default all of few languages or those asked for, else the most affected of over ten million
@@ -103,7 +103,7 @@ def cost(audit: Audit, languages: Iterable[str] | None = None) -> Figure | None:
     return page.figure
 
 
-def _affected(audit: Audit, table: pl.DataFrame) -> tuple[list[str], str]:
+def _affected(audit: Tables, table: pl.DataFrame) -> tuple[list[str], str]:
     """Languages, dearest first, and in words which they are."""
     ranked = (
         table.group_by("language", maintain_order=True)
@@ -146,7 +146,7 @@ def _tokens(count: int) -> str:
     return f"{count / 1000:,.0f}k" if count >= 10_000 else f"{count / 1000:,.1f}k"
 
 
-def vocabulary(audit: Audit) -> Figure | None:
+def vocabulary(audit: Tables) -> Figure | None:
     """Tokens of each vocabulary by their length in bytes, as shares; largest vocabulary last."""
     frame = audit.vocabulary
     if frame.is_empty():

@@ -11,7 +11,7 @@ from tokengraft.corpus.languages import language
 from tokengraft.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 # The columns of the paper's premium table, left to right.
 PAPER_ORDER = (
@@ -55,18 +55,18 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def pivot_name(audit: Audit) -> str:
+def pivot_name(audit: Tables) -> str:
     """The name of the language that costs 1."""
     return language(audit.pivot).name
 
 
-def column_order(audit: Audit) -> list[str]:
+def column_order(audit: Tables) -> list[str]:
     """The audit's tokenizers: the paper's in the paper's order, then the others as given."""
     names = [found.name for found in audit.tokenizers]
     return [n for n in PAPER_ORDER if n in names] + [n for n in names if n not in PAPER_ORDER]
 
 
-def labels(audit: Audit) -> dict[str, str]:
+def labels(audit: Tables) -> dict[str, str]:
     """Tokenizer name → the label that tables print; labels that clash become the names."""
     given = [found.label for found in audit.tokenizers]
     return {
@@ -75,7 +75,7 @@ def labels(audit: Audit) -> dict[str, str]:
     }
 
 
-def by_cost(audit: Audit, tokenizer: str | None = None) -> pl.DataFrame:
+def by_cost(audit: Tables, tokenizer: str | None = None) -> pl.DataFrame:
     """One row a language, dearest first: `typical`, the median premium over honest cells.
 
     An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
@@ -99,17 +99,17 @@ def readers(code: str) -> int:
     return 0 if second else entry.speakers_total or 0
 
 
-def most_expensive(audit: Audit, count: int) -> list[str]:
+def most_expensive(audit: Tables, count: int) -> list[str]:
     """The `count` dearest languages by median honest premium; the pivot is not among them."""
     return typical_costs(audit)["language"].to_list()[:count]
 
 
-def typical_costs(audit: Audit) -> pl.DataFrame:
+def typical_costs(audit: Tables) -> pl.DataFrame:
     """`by_cost` without the pivot, whose 1 is no finding."""
     return by_cost(audit).filter(pl.col("language") != audit.pivot)
 
 
-def all_of_few(audit: Audit, tokenizer: str | None = None) -> list[str] | None:
+def all_of_few(audit: Tables, tokenizer: str | None = None) -> list[str] | None:
     """Every language, dearest first, where all were asked for or are few; else None.
 
     A figure of some languages must not leave out one that the reader asked for.
@@ -119,7 +119,7 @@ def all_of_few(audit: Audit, tokenizer: str | None = None) -> list[str] | None:
     return by_cost(audit, tokenizer)["language"].to_list()
 
 
-def one_a_script(audit: Audit, tokenizer: str, count: int, dearest: int) -> list[str]:
+def one_a_script(audit: Tables, tokenizer: str, count: int, dearest: int) -> list[str]:
     """The most spoken language of each script, and the `dearest` languages, dearest first.
 
     Scripts compete for the places by speakers, so that well-known ones are never crowded out.
@@ -139,7 +139,7 @@ def one_a_script(audit: Audit, tokenizer: str, count: int, dearest: int) -> list
     return [code for code in ranked["language"] if code in chosen]
 
 
-def check_languages(audit: Audit, wanted: Iterable[str]) -> list[str]:
+def check_languages(audit: Tables, wanted: Iterable[str]) -> list[str]:
     """`wanted` as a list; a language that the audit lacks is a UsageError."""
     there = set(audit.corpus.languages)
     codes = list(dict.fromkeys(wanted))
@@ -149,7 +149,7 @@ def check_languages(audit: Audit, wanted: Iterable[str]) -> list[str]:
     return codes
 
 
-def check_tokenizer(audit: Audit, name: str) -> str:
+def check_tokenizer(audit: Tables, name: str) -> str:
     """`name`, if the audit has it; else a UsageError."""
     names = [found.name for found in audit.tokenizers]
     if name not in names:
@@ -157,7 +157,7 @@ def check_tokenizer(audit: Audit, name: str) -> str:
     return name
 
 
-def without_unk(audit: Audit, codes: Sequence[str] | None = None) -> list[str]:
+def without_unk(audit: Tables, codes: Sequence[str] | None = None) -> list[str]:
     """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
     cells = audit.premiums
     if codes is not None:
@@ -172,7 +172,7 @@ def printed_code(code: str) -> str:
     return f"{iso} ({script})" if script else code
 
 
-def credit(audit: Audit) -> str:
+def credit(audit: Tables) -> str:
     """The corpus in words, without the place on disk it was read from."""
     corpus = audit.corpus
     if corpus.source.startswith("own text files"):
@@ -180,19 +180,19 @@ def credit(audit: Audit) -> str:
     return corpus.source.partition(", from ")[0].partition(", bundled")[0]
 
 
-def units(audit: Audit) -> str:
+def units(audit: Tables) -> str:
     """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
     n = audit.premiums.filter(pl.col("n") > 0)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     return counted(high, "unit") if low == high else f"{low:,} to {high:,} units"
 
 
-def not_comparable(audit: Audit) -> list[str]:
+def not_comparable(audit: Tables) -> list[str]:
     """Languages that share no unit of text with the pivot: they have no premium."""
     return sorted(set(audit.premiums.filter(pl.col("n") == 0)["language"]))
 
 
-def comparable_note(audit: Audit) -> str:
+def comparable_note(audit: Tables) -> str:
     """Which languages have no premium, and why; empty where all have one."""
     names = [language(code).name for code in not_comparable(audit)]
     if not names:

@@ -17,7 +17,7 @@ from tokengraft.reporting.speakers import speakers
 from tokengraft.reporting.style import save_figure, styled
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 FIGURES: dict[str, Callable[..., Figure | None]] = {
     "premiums": premiums,
@@ -32,7 +32,7 @@ FIGURES: dict[str, Callable[..., Figure | None]] = {
 }
 
 
-def draw(audit: Audit, name: str, **options: object) -> Figure | None:
+def draw(audit: Tables, name: str, **options: object) -> Figure | None:
     """The figure called `name`, or None where the audit does not hold what it shows.
 
     `options` go to the figure's own function: `languages` (premiums, apart, cost), `top`
@@ -44,7 +44,7 @@ def draw(audit: Audit, name: str, **options: object) -> Figure | None:
         return FIGURES[name](audit, **options)
 
 
-def save_figures(audit: Audit, folder: Path) -> list[Path]:
+def save_figures(audit: Tables, folder: Path) -> list[Path]:
     """Write every figure the audit has data for as `folder`/NAME.svg and .png."""
     paths: list[Path] = []
     for name in FIGURES:

@@ -19,7 +19,6 @@ from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.corpus.languages import language
 from tokengraft.reporting.choose import (
     all_of_few,
-    by_cost,
     check_languages,
     column_order,
     comparable_note,
@@ -31,8 +30,8 @@ from tokengraft.reporting.choose import (
     units,
 )
 from tokengraft.reporting.matrices import fold, grid, name_columns, numbers, shade
+from tokengraft.reporting.scripts import by_script, in_panels, name_rows, with_gaps
 from tokengraft.reporting.style import (
-    FAINT,
     INK,
     PREMIUM,
     QUIET,
@@ -47,7 +46,7 @@ from tokengraft.reporting.style import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 TOP = 30
 PANEL_ROWS = 104  # rows a column of the full map, headings included
@@ -55,7 +54,9 @@ PANEL_ROWS = 104  # rows a column of the full map, headings included
 NORM = LogNorm(1 / 20, 20, clip=True)
 
 
-def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TOP) -> Figure | None:
+def premiums(
+    audit: Tables, languages: Iterable[str] | None = None, top: int = TOP
+) -> Figure | None:
     """Premiums of `languages`, or of the `top` dearest by median honest premium."""
     if languages is None:
         codes = most_expensive(audit, top)
@@ -99,15 +100,15 @@ def premiums(audit: Audit, languages: Iterable[str] | None = None, top: int = TO
     return page.figure
 
 
-def premiums_all(audit: Audit) -> Figure | None:
+def premiums_all(audit: Tables) -> Figure | None:
     """Premiums of every language, scripts together, dearest script first."""
     columns = _cheapest_first(audit, audit.corpus.languages)
-    rows = _by_script(audit)
+    rows = by_script(audit)
     if len(rows) < 3:
         return None
     wanted = math.ceil(len(rows) / PANEL_ROWS)
     # Each column but the first may repeat a heading.
-    panels = _panels(rows, math.ceil((len(rows) + wanted - 1) / wanted))
+    panels = in_panels(rows, math.ceil((len(rows) + wanted - 1) / wanted))
     cell, across, left, gap = 0.165, 0.4, 2.25, 0.3
     one = left + across * len(columns)
     tall = cell * max(map(len, panels))
@@ -133,13 +134,13 @@ def premiums_all(audit: Audit) -> Figure | None:
         codes = [code for code, heading in panel if not heading]
         values, spoilt = _cells(audit, codes, columns)
         spoiled |= bool(spoilt.any())
-        full, bad = _with_gaps(panel, values, spoilt)
+        full, bad = with_gaps(panel, values, spoilt)
         height = cell * len(panel)
         axes = page.axes(
             place * (one + gap) + left, 0.6 + tall - height, across * len(columns), height
         )
         _draw(axes, full, bad, 6, line=0.5)
-        _name_rows(axes, panel)
+        name_rows(axes, panel)
         axes.xaxis.tick_top()
         axes.set_xticks(range(len(columns)), [labels(audit)[c] for c in columns], fontsize=6.5)
         axes.tick_params("x", rotation=50, labelcolor=INK, pad=1)
@@ -150,7 +151,7 @@ def premiums_all(audit: Audit) -> Figure | None:
     return page.figure
 
 
-def _cheapest_first(audit: Audit, codes: Sequence[str]) -> list[str]:
+def _cheapest_first(audit: Tables, codes: Sequence[str]) -> list[str]:
     """Tokenizers by median honest premium over `codes`, those mostly spoilt by UNK last."""
     order = column_order(audit)
     values, spoilt = _cells(audit, codes, order)
@@ -164,7 +165,7 @@ def _cheapest_first(audit: Audit, codes: Sequence[str]) -> list[str]:
 
 
 def _cells(
-    audit: Audit, codes: Sequence[str], columns: Sequence[str]
+    audit: Tables, codes: Sequence[str], columns: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Premiums and whether UNK spoils them, (languages, tokenizers)."""
     where = {code: n for n, code in enumerate(codes)}
@@ -242,66 +243,3 @@ def _legend(page: Sheet, spoilt: bool) -> None:
         "the text was thrown away, not encoded"
     )
     write(key, why, (1, 0.5), (6, 0), va="center", fontsize=7.5, color=QUIET)
-
-
-_ALONE = "alone in their script"
-Row = tuple[str, bool]  # a language's code, or a heading
-
-
-def _by_script(audit: Audit) -> list[Row]:
-    ranked = by_cost(audit)
-    if ranked.is_empty():
-        return []
-    alone = pl.len().over("script") == 1
-    grouped = ranked.with_columns(
-        pl.when(alone).then(pl.lit(_ALONE)).otherwise(pl.col("script")).alias("group")
-    )
-    groups = (
-        grouped.group_by("group")
-        .agg(pl.col("typical").median(), pl.len())
-        .sort(["typical", "group"], descending=[True, False])
-    )
-    rows: list[Row] = []
-    for group, _, count in groups.rows():
-        codes = grouped.filter(pl.col("group") == group)["language"].to_list()
-        name = group if group == _ALONE else language(codes[0]).script_name or group
-        rows.append((f"{name} ({count})", True))
-        rows += [(code, False) for code in codes]
-    return rows
-
-
-def _panels(rows: Sequence[Row], length: int) -> list[list[Row]]:
-    """Cut the rows into columns; a column never ends in a heading and repeats the one it is in."""
-    panels: list[list[Row]] = [[]]
-    heading: Row | None = None
-    for row in rows:
-        heading = row if row[1] else heading
-        last = len(panels[-1]) == length - 1 and row[1]
-        if len(panels[-1]) >= length or last:
-            again = [] if row[1] or heading is None else [(f"{heading[0]}, continued", True)]
-            panels.append(list(again))
-        panels[-1].append(row)
-    return panels
-
-
-def _with_gaps(
-    panel: Sequence[Row], values: NDArray[np.float64], spoilt: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    full = np.full((len(panel), values.shape[1]), np.nan)
-    bad = np.zeros(full.shape, np.bool_)
-    here = [n for n, (_, heading) in enumerate(panel) if not heading]
-    full[here], bad[here] = values, spoilt
-    return full, bad
-
-
-def _name_rows(axes: Axes, panel: Sequence[Row]) -> None:
-    names = [text.upper() if heading else _short(text) for text, heading in panel]
-    axes.set_yticks(range(len(panel)), names, fontsize=6.5)
-    for tick, (_, heading) in zip(axes.get_yticklabels(), panel, strict=True):
-        tick.set_color(FAINT if heading else INK)
-        tick.set_fontweight("bold" if heading else "normal")
-
-
-def _short(code: str, longest: int = 32) -> str:
-    name = language(code).name
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"

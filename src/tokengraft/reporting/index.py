@@ -13,7 +13,7 @@ from tokengraft.reporting.choose import comparable_note, counted, credit, labels
 from tokengraft.reporting.tables import markdown, printed, unk_note
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
@@ -91,7 +91,7 @@ COLUMNS = {
 }
 
 
-def write_up(audit: Audit, folder: Path, paths: Sequence[Path]) -> str:
+def write_up(audit: Tables, folder: Path, paths: Sequence[Path]) -> str:
     """Markdown for the README of `folder`, which holds `paths`; says only what the data say."""
     pivot = pivot_name(audit)
     lines = [
@@ -132,7 +132,7 @@ def write_up(audit: Audit, folder: Path, paths: Sequence[Path]) -> str:
     return "\n".join(lines)
 
 
-def findings(audit: Audit) -> list[str]:
+def findings(audit: Tables) -> list[str]:
     """The headline findings, each a sentence computed from the tables."""
     names = labels(audit)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
@@ -170,7 +170,7 @@ def findings(audit: Audit) -> list[str]:
     return found
 
 
-def _floor(audit: Audit, names: dict[str, str]) -> list[str]:
+def _floor(audit: Tables, names: dict[str, str]) -> list[str]:
     cells = audit.premiums.filter(pl.col("floor").is_not_null() & ~pl.col("meaningless"))
     if cells.is_empty():
         return []

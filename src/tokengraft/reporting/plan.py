@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tokengraft.planning.run import Planned
     from tokengraft.planning.types import Plan
+
+
+class Planned(Protocol):
+    """A plan with the name of the tokenizer it is for, and where its text came from."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def chosen_on(self) -> str: ...
+    @property
+    def tested_on(self) -> str: ...
 
 
 def outcomes(plan: Plan) -> pl.DataFrame:
@@ -98,7 +108,7 @@ def write_up(planned: Planned) -> str:
     """The plan in words: what, for whom, on which text, with which guarantees."""
     plan = planned.plan
     lines = [
-        f"# {len(plan.tokens)} new tokens for {planned.found.label}",
+        f"# {len(plan.tokens)} new tokens for {planned.plan.label}",
         "",
         f"Mode `{plan.mode}`, objective `{plan.objective}`, budget {plan.budget}. Chosen on "
         f"{planned.chosen_on}; premiums (mean of per-sentence ratios over {plan.pivot}) measured "
@@ -177,7 +187,7 @@ def draw(plans: Mapping[str, Planned]) -> Figure | None:
                 "them the premium is not honest"
             )
         subtitle = (
-            f"Premium of {first.found.label} (tokens ÷ tokens of the same sentence in "
+            f"Premium of {first.plan.label} (tokens ÷ tokens of the same sentence in "
             f"{language(first.plan.pivot or '').name}, mean over sentences) against the number of "
             f"tokens added. Chosen on {first.chosen_on}."
         )

@@ -26,7 +26,7 @@ from tokengraft.files import writing
 from tokengraft.reporting.choose import credit
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 INK, QUIET, FAINT, LINE = "#1c2126", "#626b74", "#9aa3ab", "#d9dee2"
 PAPER_WHITE = "#ffffff"
@@ -136,7 +136,7 @@ class Sheet:
 
 
 def sheet(
-    audit: Audit | None,
+    audit: Tables | None,
     width: float,
     height: float,
     title: str,

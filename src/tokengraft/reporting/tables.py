@@ -26,7 +26,7 @@ from tokengraft.reporting.choose import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _escaped(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def matrix(audit: Audit) -> pl.DataFrame:
+def matrix(audit: Tables) -> pl.DataFrame:
     """Premiums as languages × tokenizers, unrounded, in the order of the printed table."""
     columns = column_order(audit)
     names = labels(audit)
@@ -101,13 +101,13 @@ def matrix(audit: Audit) -> pl.DataFrame:
     )
 
 
-def _row_order(audit: Audit) -> pl.DataFrame:
+def _row_order(audit: Tables) -> pl.DataFrame:
     ranked = by_cost(audit)["language"].to_list()[::-1]
     codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
     return pl.DataFrame({"language": codes, "position": range(len(codes))})
 
 
-def printed(audit: Audit) -> dict[str, Printed]:
+def printed(audit: Tables) -> dict[str, Printed]:
     """Every table of the audit in its printed form, by the name of its frame."""
     square = {
         "jaccard": "Jaccard similarity of each pair of normalised vocabularies",
@@ -131,7 +131,7 @@ def unk_note() -> str:
     )
 
 
-def _premiums(audit: Audit) -> Printed:
+def _premiums(audit: Tables) -> Printed:
     def cell(row: dict[str, Any]) -> Cell:
         return _number(row["premium"], "{:.2f}", row["meaningless"])
 
@@ -145,7 +145,7 @@ def _premiums(audit: Audit) -> Printed:
     return _with_notes(table, _notes(audit, spoilt))
 
 
-def _coverage(audit: Audit) -> Printed:
+def _coverage(audit: Tables) -> Printed:
     def cell(row: dict[str, Any]) -> Cell:
         share = row["running_share"]
         return _number(None if share is None else 100 * share, "{:.1f}")
@@ -156,7 +156,7 @@ def _coverage(audit: Audit) -> Printed:
 
 
 def _wide(
-    audit: Audit,
+    audit: Tables,
     name: str,
     caption: str,
     frame: pl.DataFrame,
@@ -171,7 +171,7 @@ def _wide(
     return Printed(name, caption, header, rows, left=2, codes=1)
 
 
-def _cost(audit: Audit) -> Printed:
+def _cost(audit: Tables) -> Printed:
     frame = audit.cost
     models = list(dict.fromkeys(frame["model"]))
     caption = (
@@ -189,12 +189,12 @@ def _cost(audit: Audit) -> Printed:
     return Printed("cost", caption, header, rows, left=2, codes=1, notes=_notes(audit, spoilt))
 
 
-def _notes(audit: Audit, spoilt: bool) -> list[str]:
+def _notes(audit: Tables, spoilt: bool) -> list[str]:
     missing = comparable_note(audit)
     return [*([unk_note()] if spoilt else []), *([f"— {missing}"] if missing else [])]
 
 
-def _summary(audit: Audit) -> Printed:
+def _summary(audit: Tables) -> Printed:
     rows = []
     names = labels(audit)
     for row in audit.summary.to_dicts():
@@ -220,7 +220,7 @@ def _summary(audit: Audit) -> Printed:
     return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
 
 
-def _vocabulary(audit: Audit) -> Printed:
+def _vocabulary(audit: Tables) -> Printed:
     columns = [c for c in audit.vocabulary.columns if c not in ("tokenizer", "label")]
     titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "> 7 B"}
     titles |= {f"chars_{n}b": f"Ch. {n} B" for n in range(1, 5)}
@@ -236,7 +236,7 @@ def _vocabulary(audit: Audit) -> Printed:
     return Printed("vocabulary", caption, ["Tokenizer", *(titles[c] for c in columns)], rows)
 
 
-def _square(audit: Audit, name: str, caption: str) -> Printed:
+def _square(audit: Tables, name: str, caption: str) -> Printed:
     frame: pl.DataFrame = getattr(audit, name)
     rows = [
         [Cell(row[0]), *(_number(value, "{:.2f}") for value in row[1:])] for row in frame.rows()

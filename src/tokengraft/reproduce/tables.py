@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokengraft.auditing.count import OnCount
+from tokengraft.auditing.count_corpus import OnCount
 from tokengraft.auditing.frames import vocabulary
 from tokengraft.auditing.run import audit, find_all
 from tokengraft.auditing.store import Store

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from tokengraft import errors
-from tokengraft.errors import TokengraftError, UsageError, did_you_mean
+from tokengraft.errors import TokengraftError
 
 # Rows, bytes of text and tokens so far, and the share of the item that is done. Absolute figures
 # of one attempt: an item that is counted again overwrites them, so none is ever added twice.
@@ -83,24 +83,6 @@ def unseal(data: bytes) -> bytes:
     error = known.__new__(known)
     error.args = (message,)
     raise error
-
-
-def make_engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
-    """`local` or `ray`; `workers` processes, by default one a core."""
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers {workers}: at least one is needed.")
-    if name == "local":
-        from tokengraft.scaling.local import Local
-
-        if address is not None:
-            raise UsageError("--address is for --engine ray; add it or drop the address.")
-        return Local(workers or cores())
-    if name == "ray":
-        from tokengraft.scaling.cluster import Cluster
-
-        return Cluster(workers, address)
-    known = ("local", "ray")
-    raise UsageError(f"No engine {name!r}: write local or ray.{did_you_mean(name, known)}")
 
 
 def cores() -> int:

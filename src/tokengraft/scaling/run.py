@@ -16,7 +16,7 @@ from tokengraft.corpus.languages import resolve, well_formed
 from tokengraft.errors import CorpusError, UsageError
 from tokengraft.files import adding, write_json
 from tokengraft.scaling import tables
-from tokengraft.scaling.engine import make_engine
+from tokengraft.scaling.engines import make_engine
 from tokengraft.scaling.files import File, Format, find_files
 from tokengraft.scaling.layout import Layout
 from tokengraft.scaling.shards import SHARD_BYTES, Shard, cut, cut_aligned, parquet_module

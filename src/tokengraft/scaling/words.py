@@ -18,7 +18,7 @@ from tokengraft.errors import CorpusError
 from tokengraft.files import sha256
 from tokengraft.planning import text as planning_text
 from tokengraft.planning.text import Text, count_chunks
-from tokengraft.scaling.engine import make_engine
+from tokengraft.scaling.engines import make_engine
 from tokengraft.scaling.files import Format, find_files
 from tokengraft.scaling.layout import Layout
 from tokengraft.scaling.outcome import Payload

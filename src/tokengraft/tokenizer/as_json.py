@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokengraft.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
-from tokengraft.tokenizer.classes import completed
-from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
+from tokengraft.tokenizer.catalog import Found
 from tokengraft.tokenizer.openai import TikToken
-from tokengraft.tokenizer.sources import Source
-
-if TYPE_CHECKING:
-    from tokengraft.tokenizer.catalog import Found
+from tokengraft.tokenizer.parse import parse
 
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
 SIDE_FILES = (
@@ -44,28 +39,6 @@ def as_json(found: Found) -> dict[str, Any]:
         return parse(source, kind)
     except TokenizerError as error:
         raise TokenizerError(f"{found.name}: {error}") from error
-
-
-def parse(source: Source, kind: str) -> dict[str, Any]:
-    """The file `kind` of `source`, with those beside it that it needs, as `tokenizer.json`."""
-    data = source.read(kind)
-    try:
-        if kind == "vocab.json":
-            if "merges.txt" not in source.files:
-                raise TokenizerError("vocab.json has no merges.txt beside it")
-            merges = source.read("merges.txt").decode("utf-8").split("\n")
-            return convert.from_merges(json.loads(data), merges)
-        config = "tokenizer_config.json"
-        said = json.loads(source.read(config)) if config in source.files else {}
-        if kind.endswith(".model"):
-            return completed(from_sentencepiece(data), said)
-        if kind.endswith(".txt"):
-            lower = bool(said.get("do_lower_case", True))
-            return completed(convert.from_vocab_txt(data, lower), said)
-        parsed: dict[str, Any] = json.loads(data)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TokenizerError(f"{source.where}/{kind}: cannot be read ({error})") from error
-    return parsed
 
 
 def side_files(found: Found) -> dict[str, bytes]:

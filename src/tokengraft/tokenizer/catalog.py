@@ -194,7 +194,7 @@ def open_files(name: str, fingerprint: str, source: Source, kind: str) -> Tokeni
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     if kind == "vocab.json" or kind.endswith(".txt"):
-        from tokengraft.tokenizer.as_json import parse
+        from tokengraft.tokenizer.parse import parse
 
         try:
             data = json.dumps(parse(source, kind)).encode("utf-8")

@@ -1,0 +1,125 @@
+"""Counts of a whole corpus: from the store, and what it lacks by encoding."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from tokengraft.auditing.count import Counts, TextCounts, count
+from tokengraft.auditing.store import Store
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.scaling.cells import Cell, CellTask
+from tokengraft.scaling.engine import Engine
+from tokengraft.scaling.travel import Packed
+from tokengraft.tokenizer import Found, Tokenizer
+
+_VERSION = "2"  # part of every key: raise it when the meaning of a count changes
+SAMPLE_LINES = 256  # what is dear to measure is measured on so many lines a language
+# (tokenizer label, language, lines done, lines in all)
+OnCount = Callable[[str, str, int, int], None]
+OnOpen = Callable[[Found, Tokenizer], None]
+
+
+def count_corpus(
+    corpus: ParallelCorpus,
+    tokenizers: Sequence[Found],
+    store: Store,
+    sample_lines: int | None = SAMPLE_LINES,
+    on_count: OnCount | None = None,
+    engine: Engine | None = None,
+    on_open: OnOpen | None = None,
+) -> dict[tuple[str, str], Counts]:
+    """Counts of every (tokenizer name, language); only what the store lacks is encoded.
+
+    A tokenizer is opened only when it has something to encode, and closed before the next;
+    `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
+    same counts.
+    """
+    results: dict[tuple[str, str], Counts] = {}
+    todo: dict[str, list[tuple[str, str]]] = {}
+    for found in tokenizers:
+        for code in corpus.languages:
+            key = f"counts/{_VERSION}/{found.fingerprint}/{corpus.digest(code)}/{sample_lines}"
+            stored = store.get(key)
+            if stored is None:
+                todo.setdefault(found.name, []).append((code, key))
+            else:
+                results[found.name, code] = Counts.unpack(stored)
+    total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
+    if engine is not None:
+        keys = {(name, code): key for name, jobs in todo.items() for code, key in jobs}
+        cells = _on_engine(engine, corpus, tokenizers, list(keys), sample_lines, on_count)
+        for cell, data in cells:
+            store.put(keys[cell], data)
+            results[cell] = Counts.unpack(data)
+        return results
+    done = 0
+    for found in tokenizers:
+        jobs = todo.get(found.name)
+        if not jobs:
+            continue
+        tokenizer = found.open()
+        if on_open:
+            on_open(found, tokenizer)
+        for code, key in jobs:
+            if on_count:
+                on_count(found.label, code, done, total)
+            lines = corpus.lines(code)
+            counts = count(tokenizer, lines, sample_lines)
+            store.put(key, counts.pack())
+            results[found.name, code] = counts
+            done += len(lines)
+    if on_count and total:
+        on_count("", "", total, total)
+    return results
+
+
+def _on_engine(
+    engine: Engine,
+    corpus: ParallelCorpus,
+    tokenizers: Sequence[Found],
+    wanted: Sequence[tuple[str, str]],
+    sample_lines: int | None,
+    on_count: OnCount | None,
+) -> Iterator[tuple[tuple[str, str], bytes]]:
+    """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
+    names = {name for name, _ in wanted}
+    packed = tuple(Packed.of(found) for found in tokenizers if found.name in names)
+    cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]
+    total, done = sum(len(cell.lines) for cell in cells), 0
+    task = CellTask(packed, sample_lines)
+    for number, data in engine.map(task, cells, lambda *_: None):
+        done += len(cells[number].lines)
+        if on_count:
+            on_count(*wanted[number], done, total)
+        yield wanted[number], data
+
+
+def count_texts(corpus: ParallelCorpus, store: Store) -> dict[str, TextCounts]:
+    """Bytes, characters and character histogram of each language."""
+    results = {}
+    for code in corpus.languages:
+        key = f"text/{_VERSION}/{corpus.digest(code)}"
+        stored = store.get(key)
+        if stored is None:
+            lines = corpus.lines(code)
+            histogram = Counter(chain.from_iterable(lines))
+            value = {
+                "bytes": [len(line.encode("utf-8")) for line in lines],
+                "characters": [len(line) for line in lines],
+                "histogram": {c: n for c, n in histogram.most_common() if not c.isspace()},
+            }
+            stored = zlib.compress(json.dumps(value).encode(), level=1)
+            store.put(key, stored)
+        value = json.loads(zlib.decompress(stored))
+        results[code] = TextCounts(
+            np.array(value["bytes"], np.int64),
+            np.array(value["characters"], np.int64),
+            value["histogram"],
+        )
+    return results
