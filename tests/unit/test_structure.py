@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -55,3 +57,11 @@ def test_a_cycle_through_a_function_is_seen():
 def test_modules_are_short():
     lines = {name: path.read_text("utf-8").count("\n") for name, path in FILES.items()}
     assert {name: count for name, count in lines.items() if count > 300} == {}
+
+
+def test_the_command_line_starts_light():
+    """A second of imports before `--help` is a second too long."""
+    heavy = {"polars", "scipy", "torch", "transformers", "tokenizers", "matplotlib", "ray"}
+    code = f"import sys, tokengraft.cli.app; print(sorted({heavy} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

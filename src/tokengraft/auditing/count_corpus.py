@@ -13,13 +13,13 @@ import numpy as np
 from tokengraft.auditing.count import Counts, TextCounts, count
 from tokengraft.auditing.store import Store
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.defaults import SAMPLE_LINES
 from tokengraft.scaling.cells import Cell, CellTask
 from tokengraft.scaling.engine import Engine
 from tokengraft.scaling.travel import Packed
 from tokengraft.tokenizer import Found, Tokenizer
 
 _VERSION = "2"  # part of every key: raise it when the meaning of a count changes
-SAMPLE_LINES = 256  # what is dear to measure is measured on so many lines a language
 # (tokenizer label, language, lines done, lines in all)
 OnCount = Callable[[str, str, int, int], None]
 OnOpen = Callable[[Found, Tokenizer], None]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+
+from tokengraft.defaults import RESAMPLES
 
 Floats = NDArray[np.float64]
-RESAMPLES = 1000
 CONFIDENCE = 0.95
 
 
@@ -85,6 +85,8 @@ def _interval(both: Any, sentences: int, resamples: int, seed: int) -> tuple[Flo
         offsets = np.arange(len(rows))[:, None] * sentences
         weights = np.bincount((rows + offsets).ravel(), minlength=rows.size)
         return both(weights.reshape(rows.shape).astype(np.float64))  # type: ignore[no-any-return]
+
+    from scipy import stats  # half a second, which not every command has to spend
 
     with warnings.catch_warnings():
         # A cell that few sentences have may get none in a draw: then it has no interval.

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokengraft.auditing.cost import PriceList, read_prices
-from tokengraft.auditing.count_corpus import SAMPLE_LINES, OnCount, count_corpus, count_texts
-from tokengraft.auditing.premium import RESAMPLES
+from tokengraft.auditing.count_corpus import OnCount, count_corpus, count_texts
 from tokengraft.auditing.store import Store
 from tokengraft.auditing.tables import Tables
 from tokengraft.auditing.vocabularies import Clean, compare, note
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.languages import listed
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.defaults import PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.errors import Unavailable, UsageError
 from tokengraft.tokenizer import Found
 from tokengraft.tokenizer.catalog import find
@@ -24,8 +24,6 @@ from tokengraft.tokenizer.entries import BUNDLED, BY_NAME
 
 if TYPE_CHECKING:
     from tokengraft.scaling.engine import Engine
-
-PIVOT = "eng_Latn"
 
 
 @dataclass(frozen=True, repr=False)

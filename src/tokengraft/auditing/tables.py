@@ -14,10 +14,11 @@ import polars as pl
 from tokengraft.auditing import frames
 from tokengraft.auditing.cost import PriceList
 from tokengraft.auditing.count import Counts, TextCounts
-from tokengraft.auditing.premium import RESAMPLES, Premium
+from tokengraft.auditing.premium import Premium
 from tokengraft.auditing.vocabularies import Breakdown, cluster_order, containment, jaccard
 from tokengraft.corpus.languages import resolve
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.defaults import RESAMPLES
 from tokengraft.errors import CorpusError, UsageError, did_you_mean
 from tokengraft.tokenizer import Found
 

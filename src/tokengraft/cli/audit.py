@@ -5,24 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
 from rich.markup import escape
 
-from tokengraft.auditing.count_corpus import SAMPLE_LINES
-from tokengraft.auditing.run import PIVOT, Audit
-from tokengraft.auditing.run import audit as run_audit
 from tokengraft.cli import large
 from tokengraft.cli.console import counting, print_json, stdout, warn
 from tokengraft.cli.out import RULE, ForceOption, check_out, holds_audit
 from tokengraft.cli.wide import Column, code_column, print_table, text_column
-from tokengraft.corpus import load, load_pairs
-from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.defaults import PIVOT, SAMPLE_LINES
 from tokengraft.errors import UsageError
-from tokengraft.reporting.choose import comparable_note, counted, labels
 from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
+    from tokengraft.auditing.run import Audit
+    from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.scaling.engine import Engine
 
 SHOWN = 24
@@ -161,6 +158,8 @@ def audit(
     ):
         if given:
             raise UsageError(f"{name} goes with --monolingual or --stream.")
+    from tokengraft.auditing.run import audit as run_audit
+
     with counting() as on_count:
         result = run_audit(
             open_corpus(corpus or ["udhr"], split),
@@ -196,6 +195,8 @@ def _engine(name: large.EngineName, workers: int | None, address: str | None) ->
 
 def open_corpus(given: list[str], split: str | None) -> ParallelCorpus:
     """A corpus from the command line: one name or path, or `code=file` pairs."""
+    from tokengraft.corpus import load, load_pairs
+
     if len(given) == 1 and "=" not in given[0]:
         return load(given[0], split=split)
     return load_pairs(given)
@@ -203,6 +204,10 @@ def open_corpus(given: list[str], split: str | None) -> ParallelCorpus:
 
 def show(result: Audit) -> None:
     """Print the premium table, worst languages first, and what each tokenizer is like."""
+    import polars as pl
+
+    from tokengraft.reporting.choose import comparable_note, labels
+
     table = result.premiums
     worst = (
         table.filter(~pl.col("meaningless"))

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -19,7 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tokengraft.auditing.count_corpus import OnCount
+if TYPE_CHECKING:
+    from tokengraft.auditing.count_corpus import OnCount
 
 # Piped output is for files and CI logs: wide enough that no table is cut.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -15,10 +15,11 @@ from tokengraft.cli.console import print_json, progress_bar, stdout, warn
 from tokengraft.cli.out import RULE, ForceOption, check_out, holds_file
 from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus.stream import stream_lines
-from tokengraft.evaluating.grid import OnCell
-from tokengraft.evaluating.run import MOST_POSITIONS, Evaluation, OnProgress
-from tokengraft.evaluating.run import evaluate as run_evaluate
-from tokengraft.evaluating.score import RESAMPLES
+from tokengraft.defaults import MOST_POSITIONS, RESAMPLES
+
+if TYPE_CHECKING:
+    from tokengraft.evaluating.grid import OnCell
+    from tokengraft.evaluating.run import Evaluation, OnProgress
 
 _SHOWN = {
     "kl": "KL", "top1": "top-1", "top10": "top-10", "aligned_cosine": "aligned cos",
@@ -92,6 +93,8 @@ def evaluate(
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """
     check_out(out, holds_file("evaluation.json"), force)
+    from tokengraft.evaluating.run import evaluate as run_evaluate
+
     with measuring() as progress:
         result = run_evaluate(
             base, graft, corpus, language or None, lines,

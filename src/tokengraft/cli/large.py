@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
 import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn
 from tokengraft.cli.wide import Column, code_column, print_table, text_column
-from tokengraft.reporting.choose import counted
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
     from tokengraft.scaling.run import Survey
@@ -155,6 +154,8 @@ def tell_left_out(total: Total) -> None:
 
 def show(result: Survey) -> None:
     """Print the table, the dearest languages first."""
+    import polars as pl
+
     figure = "premium" if result.parallel else "tokens_per_byte"
     title = (
         f"Premium over {result.pivot} (mean of ratios)"

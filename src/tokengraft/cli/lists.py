@@ -12,9 +12,9 @@ from rich.markup import escape
 from tokengraft.cli.console import print_json, stdout
 from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus import available, known, load
-from tokengraft.reporting.choose import counted
 from tokengraft.tokenizer.catalog import status
 from tokengraft.tokenizer.entries import ENTRIES
+from tokengraft.wording import counted
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

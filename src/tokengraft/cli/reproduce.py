@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from tokengraft.cli.console import counting, print_json, stdout, warn
-from tokengraft.corpus import load
-from tokengraft.reproduce import tables
-from tokengraft.reproduce.claim import Cell, Verdict
+
+if TYPE_CHECKING:
+    from tokengraft.reproduce.claim import Cell, Verdict
 
 app = typer.Typer(
     help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
@@ -39,6 +39,9 @@ def premiums(
 
       tokengraft reproduce premiums --corpus flores200.tar.xz --tokenizers m2m100/
     """
+    from tokengraft.corpus import load
+    from tokengraft.reproduce import tables
+
     with counting() as on_count:
         verdict, remarks = tables.premiums(load(corpus), tokenizers or (), on_count)
     _finish(verdict, remarks, json)
@@ -52,6 +55,8 @@ def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
 
       tokengraft reproduce vocabulary --tokenizers m2m100/
     """
+    from tokengraft.reproduce import tables
+
     verdict, remarks = tables.vocabularies(tokenizers or ())
     _finish(verdict, remarks, json)
 

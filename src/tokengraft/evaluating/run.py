@@ -11,16 +11,16 @@ import polars as pl
 
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.errors import UsageError
 from tokengraft.evaluating.case import Case, prepare
 from tokengraft.evaluating.disjoint import assert_disjoint
-from tokengraft.evaluating.score import RESAMPLES, Score, rows
+from tokengraft.evaluating.score import Score, rows
 from tokengraft.evaluating.subject import Subject, open_subject
 from tokengraft.files import adding, write_json, write_text
 
 #: language, what is being done, lines done of it, lines in all
 OnProgress: TypeAlias = Callable[[str, str, int, int], None]
-MOST_POSITIONS = 4096  # at which distributions are compared, drawn at random where there are more
 _SCHEMA: dict[str, Any] = {
     "language": pl.String, "metric": pl.String, "value": pl.Float64, "floor": pl.Float64,
     "ceiling": pl.Float64, "n": pl.Int64, "low": pl.Float64, "high": pl.Float64,

@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.defaults import RESAMPLES
 from tokengraft.errors import CorpusError
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-RESAMPLES = 1000
 LEVEL = 0.95
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tokengraft.reporting.choose import counted
+from tokengraft.wording import counted
 
 Cell = tuple[float, int, int]  # premium, tokenizer, language
 

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from tokengraft.reporting.choose import (
     all_of_few,
     check_languages,
-    counted,
     credit,
     labels,
     pivot_name,
@@ -32,6 +31,7 @@ from tokengraft.reporting.style import (
     text_width,
     write,
 )
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
     from tokengraft.auditing.tables import Tables

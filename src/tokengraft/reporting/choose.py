@@ -9,6 +9,7 @@ import polars as pl
 
 from tokengraft.corpus.languages import language
 from tokengraft.errors import UsageError, did_you_mean
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
     from tokengraft.auditing.tables import Tables
@@ -48,11 +49,6 @@ _GROUP_OF = {script: group for group, scripts in GROUPS.items() for script in sc
 def script_group(script: str) -> str:
     """The group of scripts that a figure gives one colour."""
     return _GROUP_OF.get(script, OTHER)
-
-
-def counted(count: int, what: str) -> str:
-    """`1 language`, `1,204 languages`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def pivot_name(audit: Tables) -> str:

@@ -22,7 +22,6 @@ from tokengraft.reporting.choose import (
     check_languages,
     column_order,
     comparable_note,
-    counted,
     labels,
     most_expensive,
     pivot_name,
@@ -44,6 +43,7 @@ from tokengraft.reporting.style import (
     sheet,
     write,
 )
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
     from tokengraft.auditing.tables import Tables

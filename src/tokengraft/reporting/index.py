@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.corpus.languages import language_name
-from tokengraft.reporting.choose import comparable_note, counted, credit, labels, pivot_name
+from tokengraft.reporting.choose import comparable_note, credit, labels, pivot_name
 from tokengraft.reporting.tables import markdown, printed, unk_note
+from tokengraft.wording import counted
 
 if TYPE_CHECKING:
     from tokengraft.auditing.tables import Tables

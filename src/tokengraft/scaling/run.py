@@ -11,8 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from tokengraft.auditing.run import PIVOT, find_all
+from tokengraft.auditing.run import find_all
 from tokengraft.corpus.languages import resolve, well_formed
+from tokengraft.defaults import PIVOT
 from tokengraft.errors import CorpusError, UsageError
 from tokengraft.files import adding, write_json
 from tokengraft.scaling import tables
