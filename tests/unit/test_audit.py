@@ -23,7 +23,6 @@ from tokengraft.auditing.vocabularies import breakdown, cluster_order, containme
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.errors import CorpusError, TokengraftError, Unavailable, UsageError
 from tokengraft.tokenizer import find, load
-from tokengraft.tokenizer.sources import bundled
 
 SMALL = ParallelCorpus(
     "small",
@@ -63,6 +62,7 @@ def test_a_unit_missing_on_one_side_is_dropped_on_both(small):
     assert row["premium"] == pytest.approx(np.mean(np.array(tokens) / english))
 
 
+SMALLEST = Path(tg.__file__).parent / "assets" / "rootstock" / "tokenizer.json"
 APART = ParallelCorpus(
     "apart",
     "made for this test",
@@ -76,8 +76,8 @@ APART = ParallelCorpus(
 
 
 def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing(tmp_path):
-    result = tg.audit(APART, ["llama-3", "gpt2"], store=Store(tmp_path), resamples=50)
-    row = cell(result, "llama-3", "shn_Mymr")
+    result = tg.audit(APART, ["mistral-v0.3", "gpt2"], store=Store(tmp_path), resamples=50)
+    row = cell(result, "mistral-v0.3", "shn_Mymr")
     assert row["n"] == 0
     compared = ("premium", "premium_low", "ratio_of_sums", "floor", "missing_tokens", "utf8")
     assert [row[name] for name in compared] == [None] * len(compared)
@@ -94,14 +94,14 @@ def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing(t
         numbers = frame.select(pl.selectors.float())
         assert all(not column.is_nan().any() for column in numbers)
     with pytest.raises(UsageError, match="no unit of text in common"):
-        result.premium("llama-3", "shn_Mymr")
+        result.premium("mistral-v0.3", "shn_Mymr")
 
 
 def test_a_tokenizer_given_by_its_path_is_called_by_its_name(tmp_path):
     folders = [tmp_path / "secret dir" / "mine", tmp_path / "other" / "mine", tmp_path / "gpt2"]
     for folder in folders:
         folder.mkdir(parents=True)
-        (folder / "tokenizer.json").write_bytes(bundled("llama-3").read("tokenizer.json"))
+        (folder / "tokenizer.json").write_bytes(SMALLEST.read_bytes())
     given = [*map(str, folders), "gpt2"]
     result = tg.audit(APART, given, store=Store(tmp_path / "store"), resamples=0)
     # A folder that is called as a known tokenizer is not taken for it.
@@ -180,12 +180,14 @@ def test_a_tokenizer_is_opened_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tokengraft.auditing.run.find", counted)
     store = Store(tmp_path)
-    first = tg.audit(SMALL, ["llama-3", "gpt2"], store=store, resamples=0)
-    assert opened == ["llama-3", "gpt2"]
+    first = tg.audit(SMALL, ["mistral-v0.3", "gpt2"], store=store, resamples=0)
+    assert opened == ["mistral-v0.3", "gpt2"]
     # A third one is compared with the two, whose counts are known.
-    again = tg.audit(SMALL, ["llama-3", "gpt2", "t5"], store=store, resamples=0)
-    assert opened == ["llama-3", "gpt2", "t5", "llama-3", "gpt2"]
-    alone = tg.audit(SMALL, ["t5", "gpt2", "llama-3"], store=Store(tmp_path / "b"), resamples=0)
+    again = tg.audit(SMALL, ["mistral-v0.3", "gpt2", "t5"], store=store, resamples=0)
+    assert opened == ["mistral-v0.3", "gpt2", "t5", "mistral-v0.3", "gpt2"]
+    alone = tg.audit(
+        SMALL, ["t5", "gpt2", "mistral-v0.3"], store=Store(tmp_path / "b"), resamples=0
+    )
     assert np.array_equal(again.shared, alone.shared[np.ix_([2, 1, 0], [2, 1, 0])])
     assert np.array_equal(first.shared, again.shared[:2, :2])
     assert list(again.breakdowns) == [alone.breakdowns[n] for n in (2, 1, 0)]

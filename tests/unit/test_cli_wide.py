@@ -69,7 +69,7 @@ def test_languages_shows_every_code_and_number() -> None:
 def test_an_audit_shows_every_premium_and_says_what_it_is_over() -> None:
     """The dagger is explained only where there is one."""
     some = ["audit", "-l", "shn", "-t"]
-    tokenizers = ["gpt2", "llama-3", "olmo-2"]
+    tokenizers = ["gpt2", "mistral-v0.3", "claude-2.1"]
     named = [word for name in tokenizers for word in ("-t", name)]
     text = CliRunner().invoke(app, [*some, "t5", *named]).stdout
     found = audit("udhr", tokenizers, ["shn"], resamples=0)

@@ -30,19 +30,19 @@ def lines(texts: list[str]) -> bytes:
 
 def tokens(texts: list[str]) -> list[int]:
     """What one row after the other gives: rows, bytes, tokens."""
-    ids = load_tokenizer("gpt2").encode(texts)
+    ids = load_tokenizer("rootstock").encode(texts)
     return [len(texts), sum(len(t.encode()) for t in texts), sum(map(len, ids))]
 
 
 def run(where: Path, skip_bad: bool = False, **options: object) -> Survey:
     options = {"layout": Layout(), "workers": 1, "shard_bytes": 2_000} | options
     state = where.parent / "state"
-    return survey([where], ["gpt2"], skip_bad=skip_bad, state=state, **options)  # type: ignore[arg-type]
+    return survey([where], ["rootstock"], skip_bad=skip_bad, state=state, **options)  # type: ignore[arg-type]
 
 
 def counted(result: Survey) -> list[int]:
     rows, size, _ = result.total.payload["text"]["und"]
-    return [rows, size, result.total.payload["tokens"]["gpt2"]["und"][0]]
+    return [rows, size, result.total.payload["tokens"]["rootstock"]["und"][0]]
 
 
 BAD_LINES = {
@@ -174,7 +174,9 @@ def test_a_row_that_a_tokenizer_cannot_encode_is_a_bad_row(tmp_path: Path) -> No
     path.write_bytes(lines([*GOOD[:20], " " * 1_500_000, *GOOD[20:]]))
 
     def count(skip_bad: bool) -> Survey:
-        return survey([path], ["o200k_base", "gpt2"], skip_bad=skip_bad, state=tmp_path, workers=1)
+        return survey(
+            [path], ["o200k_base", "rootstock"], skip_bad=skip_bad, state=tmp_path, workers=1
+        )
 
     with pytest.raises(CorpusError, match="line 21: o200k_base cannot encode it"):
         count(skip_bad=False)
@@ -202,10 +204,11 @@ limit = int(sys.argv[3])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
-    result = survey([sys.argv[1]], ["gpt2"], workers=1, shard_bytes=3000, state=Path(sys.argv[2]))
+    state = Path(sys.argv[2])
+    result = survey([sys.argv[1]], ["rootstock"], workers=1, shard_bytes=3000, state=state)
 except TokengraftError as error:
     print(error); sys.exit(1)
-print(result.total.resumed, result.total.payload["tokens"]["gpt2"]["und"][0])
+print(result.total.resumed, result.total.payload["tokens"]["rootstock"]["und"][0])
 """
 
 

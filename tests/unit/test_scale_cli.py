@@ -15,7 +15,16 @@ from tokengraft.tokenizer import load as load_tokenizer
 
 
 def audit(*arguments: object, state: Path) -> str:
-    full = ["audit", *map(str, arguments), "-t", "gpt2", "--workers", "1", "--state", str(state)]
+    full = [
+        "audit",
+        *map(str, arguments),
+        "-t",
+        "rootstock",
+        "--workers",
+        "1",
+        "--state",
+        str(state),
+    ]
     result = CliRunner().invoke(app, full)
     if isinstance(result.exception, TokengraftError):
         raise result.exception
@@ -54,7 +63,7 @@ def test_counts_by_language_column(web: Path, tmp_path: Path) -> None:
     )
     lines = load("udhr").lines("shn_Mymr")[:30]
     assert [row["language"] for row in rows] == ["shn_Mymr"]
-    assert rows[0]["tokens"] == sum(map(len, load_tokenizer("gpt2").encode(lines)))
+    assert rows[0]["tokens"] == sum(map(len, load_tokenizer("rootstock").encode(lines)))
     assert rows[0]["relative_tokens_per_byte"] is None  # the pivot is not among the languages
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import random
@@ -46,6 +47,9 @@ def corpus_rows(seed: int, number: int = 120) -> list[tuple[str, str]]:
     return [*rows, ("eng_Latn", ""), ("und", " two  spaces\n\tand lines \U0001f600 ")]
 
 
+opened = functools.cache(load_tokenizer)
+
+
 def slow_twin(rows: list[tuple[str, str]], tokenizers: tuple[str, ...] = TOKENIZERS) -> Payload:
     """One row after the other, one tokenizer after the other, with plain integers."""
     text: dict[str, list[int]] = {}
@@ -56,7 +60,7 @@ def slow_twin(rows: list[tuple[str, str]], tokenizers: tuple[str, ...] = TOKENIZ
         sums[1] += len(row.encode())
         sums[2] += len(row)
     for name in tokenizers:
-        tokenizer = load_tokenizer(name)
+        tokenizer = opened(name)
         pieces, unknown = tokenizer.vocabulary.pieces, tokenizer.vocabulary.unknown
         for code, row in rows:
             sums = tokens[name].setdefault(code, [0, 0, 0])

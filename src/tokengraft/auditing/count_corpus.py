@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +15,10 @@ from tokengraft.auditing.count import Counts, TextCounts, count
 from tokengraft.auditing.store import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.defaults import SAMPLE_LINES
-from tokengraft.scaling.cells import Cell, CellTask
-from tokengraft.scaling.engine import Engine
-from tokengraft.scaling.travel import Packed
 from tokengraft.tokenizer import Found, Tokenizer
+
+if TYPE_CHECKING:
+    from tokengraft.scaling.engine import Engine
 
 _VERSION = "2"  # part of every key: raise it when the meaning of a count changes
 # (tokenizer label, language, lines done, lines in all)
@@ -88,6 +89,9 @@ def _on_engine(
     on_count: OnCount | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
+    from tokengraft.scaling.cells import Cell, CellTask
+    from tokengraft.scaling.travel import Packed
+
     names = {name for name, _ in wanted}
     packed = tuple(Packed.of(found) for found in tokenizers if found.name in names)
     cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]

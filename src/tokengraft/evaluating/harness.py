@@ -37,11 +37,13 @@ def run_tasks(
     try:
         harness = importlib.import_module("lm_eval")
         importlib.import_module("lm_eval.models.huggingface")  # has requirements of its own
-        manager = importlib.import_module("lm_eval.tasks").TaskManager(
-            include_path=None if include is None else str(include)
-        )
+        index = importlib.import_module("lm_eval.tasks").TaskManager
     except ImportError as error:
         raise MissingExtra("Running downstream tasks", "tasks") from error
+    own = None if include is None else str(include)
+    manager = index(include_path=own, include_defaults=own is None)
+    if own is not None and not set(tasks) <= set(manager.all_tasks):
+        manager = index(include_path=own)  # the harness's own tasks too: thousands of files
     unknown = [task for task in tasks if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
