@@ -71,16 +71,16 @@ def plan_pieces(
     chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, budget)
     if kind == "unigram" and mode == "merges" and len(chosen) < budget:
         chosen = _fill(settled, belongs, chosen, words, counts, budget)
-    extended = _with(settled, chosen)
-    new_ids = _encode(extended, words)
+    old, new = load(tokenizer), load(_with(settled, chosen))
+    old_ids, new_ids = Encoder(old).ids(words), Encoder(new).ids(words)
     start = first_free_id(tokenizer)
-    prove_emitted(load(extended), range(start, start + len(chosen)), new_ids, pool.origins)
+    prove_emitted(new, range(start, start + len(chosen)), new_ids, pool.origins)
     unknown = unknown_of(tokenizer)
-    before, after = (counts.T @ _lost(one, words, unknown) for one in (tokenizer, extended))
+    before = counts.T @ _lost(old, words, old_ids, unknown)
+    after = counts.T @ _lost(new, words, new_ids, unknown)
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
-    curves = _curves(tokenizer, chosen, words, counts, texts, test, pivot)
-    old_ids = _encode(tokenizer, words)
+    curves = _curves(tokenizer, old, chosen, words, counts, texts, test, pivot)
     outcomes = {}
     for column, code in enumerate(texts):
         curve = curves.get(code, ())
@@ -101,7 +101,7 @@ def plan_pieces(
     notes += [note for code, outcome in outcomes.items() for note in warnings(code, outcome)]
     return Plan(
         tokenizer=fingerprint(tokenizer), family=kind, mode=mode, objective="total",
-        budget=budget, cut=Cut(), tokens=_tokens(tokenizer, chosen, emitted), merges=(),
+        budget=budget, cut=Cut(), tokens=_tokens(tokenizer, old, chosen, emitted), merges=(),
         languages=outcomes, pivot=pivot if test else None, notes=tuple(notes),
     )  # fmt: skip
 
@@ -214,11 +214,10 @@ def _longer_pieces(
     return [(symbols.names[symbol], round(scores[symbol], 6)) for symbol in spent]
 
 
-def _lost(tokenizer: dict[str, Any], words: Sequence[Word], unknown: int) -> Ints:
+def _lost(pipeline: Tokenizer, words: Sequence[Word], encoded: Encoded, unknown: int) -> Ints:
     """Characters of each word that are UNK. Tokens would not do: one UNK may cover several."""
-    encoded = _encode(tokenizer, words)
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
-    bare = Tokenizer(load(tokenizer).model)
+    bare = Tokenizer(pipeline.model)
     found = np.zeros(len(words), np.int64)
     for number in np.unique(word_of[encoded.ids == unknown]).tolist():
         word = words[number]
@@ -235,6 +234,7 @@ def _lost(tokenizer: dict[str, Any], words: Sequence[Word], unknown: int) -> Int
 
 def _curves(
     tokenizer: dict[str, Any],
+    old: Tokenizer,
     chosen: Sequence[tuple[str, float]],
     words: Sequence[Word],
     counts: Ints,
@@ -247,7 +247,7 @@ def _curves(
     found: dict[str, list[Point]] = {code: [] for code in codes}
     sizes = sorted({round(len(chosen) * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
     for size in sizes if codes else ():
-        extended = load(_with(tokenizer, chosen[:size]) if size else tokenizer)
+        extended = load(_with(tokenizer, chosen[:size])) if size else old
         unit = lengths(extended, test[pivot])
         totals = counts.T @ Encoder(extended).ids(words).sizes
         for code, column in codes.items():
@@ -258,12 +258,10 @@ def _curves(
 
 
 def _tokens(
-    tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]], emitted: Ints
+    tokenizer: dict[str, Any], old: Tokenizer, chosen: Sequence[tuple[str, float]], emitted: Ints
 ) -> tuple[NewToken, ...]:
     start, read = first_free_id(tokenizer), piece_reader(family(tokenizer))
-    olds = Encoder(load(tokenizer)).ids(
-        [piece.removeprefix(CONTINUATION_MARK) for piece, _ in chosen]
-    )
+    olds = Encoder(old).ids([piece.removeprefix(CONTINUATION_MARK) for piece, _ in chosen])
     return tuple(
         NewToken(
             start + i, piece, read(piece).hex(), read(piece).decode(), tuple(parts),
