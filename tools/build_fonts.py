@@ -1,8 +1,10 @@
 """Build ``src/tokengraft/assets/fonts``: one small Noto font per script, for figures.
 
 Each font keeps the characters of its script that occur in the bundled UDHR and in the
-autonyms of ``languages.csv`` (build those two first), or the script's whole repertoire where
-the UDHR has no text in it, together with the layout features that shape them.
+autonyms of ``languages.csv`` (build those two first), the rest of the rows of 128 characters they
+stand in (a model may write any letter of an alphabet; not for Han, Hangul and Yi, which are too
+many), or the script's whole repertoire where the UDHR has no text in it, together with the layout
+features that shape them.
 """
 
 from __future__ import annotations
@@ -71,6 +73,9 @@ def wanted(font: TTFont, script: str, texts: dict[str, set[str]]) -> set[int]:
     """Return the code points the subset keeps."""
     covered = {chr(point) for point in font.getBestCmap()}
     own = {char for char in texts.get(script, covered) if in_script(char, script)}
+    if script not in {*PARTS, "Yiii"}:
+        rows = {ord(char) >> 7 for char in own}
+        own |= {char for char in covered if ord(char) >> 7 in rows and in_script(char, script)}
     return {ord(char) for char in own & covered | ALWAYS & covered}
 
 

@@ -158,7 +158,8 @@ def _generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
             pad_token_id=subject.pad, **options, **extra,
         )  # fmt: skip
-    return subject.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
+    text: str = subject.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
+    return text.rstrip("\ufffd")  # the limit may fall inside a character
 
 
 def _ids(subject: Subject, prompt: str) -> Any:
