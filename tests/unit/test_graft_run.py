@@ -285,6 +285,21 @@ def test_relaxed_boundaries_survive_classes_with_a_pattern_of_their_own(
     assert done.report.passed
 
 
+@pytest.mark.parametrize("start", [{}, {"add_bos_token": True}, {"add_bos_token": False}], ids=str)
+def test_a_llama_class_over_a_byte_level_file(start: dict[str, bool], tmp_path: Path) -> None:
+    """As DeepSeek has it: no post-processor, so that it depends on the class what is put around."""
+    base = make(tmp_path / "base", "llama-tied")
+    silent = {"tokenizer_class": "LlamaTokenizerFast", "unk_token": None, **start}
+    edit(base / "tokenizer_config.json", lambda v: {**v, **silent})
+    edit(base / "tokenizer.json", lambda v: {**v, "post_processor": None})
+    parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    chosen = plan_tokens(parsed, texts(), budget=20)
+    rows = np.random.default_rng(0).normal(0, 0.5, (len(chosen.tokens), 16)).astype(np.float32)
+    done = graft(base, chosen, tmp_path / "out", rows=rows, check=LINES)
+    assert done.report is not None
+    assert done.report.passed
+
+
 def test_torch_is_not_needed_to_export() -> None:
     import subprocess
 

@@ -21,7 +21,7 @@ from tokengraft.planning.text import Text
 from tokengraft.planning.types import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.tokenizer.as_json import as_json, side_files
 from tokengraft.tokenizer.catalog import Found, find
-from tokengraft.tokenizer.classes import PLAIN, tokenizer_config
+from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
 Given: TypeAlias = "str | Path | Sequence[Path | str] | Text"  # the text of one language
@@ -132,8 +132,10 @@ def insert_plan(
         for name, data in beside.items():
             (folder / name).write_bytes(data)
         said = json.loads(beside.get("tokenizer_config.json", b"{}"))
-        plain = {**tokenizer_config(said, {}, extended), "tokenizer_class": PLAIN}
-        write_json(folder / "tokenizer_config.json", plain)
+        config = tokenizer_config(said, {}, extended)
+        if not taken_as_it_is(said, extended):
+            config["tokenizer_class"] = PLAIN
+        write_json(folder / "tokenizer_config.json", config)
         write_json(folder / INSERTED, {"tokenizer": found.label, "new_tokens": len(chosen.tokens)})
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")

@@ -86,7 +86,8 @@ def tokenizer_config(
 ) -> dict[str, Any]:
     """tokenizer_config.json so that every transformers loads `tokenizer.json` as it is.
 
-    Everything said before is kept but the class. A class that is not known here is kept as well.
+    Everything said before is kept but the class. A class that is not known here is kept as well,
+    and one with which the file is taken as it is.
     `relaxed` says that the split pattern is not the base's.
     """
     if old.get("auto_map"):
@@ -95,7 +96,7 @@ def tokenizer_config(
     new.setdefault("model_input_names", list(_INPUTS))
     model_type = str(config.get("model_type"))
     name = _class(old) or _class(config) or _BY_MODEL.get(model_type, "")
-    if name not in _DEFAULTS:
+    if name not in _DEFAULTS or taken_as_it_is(old, tokenizer):
         return new
     known = _ids(tokenizer)
     for key, value in _DEFAULTS[name].items():
@@ -114,6 +115,17 @@ def tokenizer_config(
     return new
 
 
+def taken_as_it_is(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> bool:
+    """Whether the class leaves `tokenizer.json` alone: a Llama class over a byte-level file.
+
+    DeepSeek has such. transformers 4.5x adds the class's start token and 5 does not, so only the
+    class itself does as the base does in both.
+    """
+    split = [tokenizer.get("pre_tokenizer") or {}]
+    split += split[0].get("pretokenizers", [])
+    return _class(config) == "LlamaTokenizer" and "ByteLevel" in [one.get("type") for one in split]
+
+
 def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """The tokenizer with its class's start token as a post-processor, where the file has none.
 
@@ -125,7 +137,8 @@ def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, A
     current = tokenizer.get("post_processor")
     wanted = name in _STARTING and old.get("add_bos_token", current is None)
     ids = _ids(tokenizer)
-    if not wanted or start not in ids or (current is not None and current["type"] != "ByteLevel"):
+    there = current is not None and current["type"] != "ByteLevel"
+    if not wanted or start not in ids or there or taken_as_it_is(old, tokenizer):
         return tokenizer
     template = _template([[start, "A"], [start, "B"]], ids)
     both = {"type": "Sequence", "processors": [current, template]}
