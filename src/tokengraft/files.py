@@ -38,8 +38,13 @@ def writing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced.
 
     On any failure `path` is as it was: the old folder is removed only when the new one has its
-    name.
+    name. A link stays one and what it points to is replaced; a mount point gets new contents.
     """
+    path = real(path)
+    if path.is_mount():
+        with _refilling(path) as inside:
+            yield inside
+        return
     with _making(path.parent):
         temporary = _beside(path)
         old = temporary.with_name(temporary.name + ".old")
@@ -57,6 +62,35 @@ def writing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _refilling(path: Path) -> Iterator[Path]:
+    """The same for a folder that cannot be renamed: what is in it is exchanged."""
+    temporary = _beside(path / "new")
+    old = temporary.with_name(temporary.name + ".old")
+    temporary.mkdir()
+    moved: list[tuple[Path, Path]] = []
+    try:
+        yield temporary
+        old.mkdir()
+        for source, target in ((path, old), (temporary, path)):
+            for one in [one for one in source.iterdir() if one not in (temporary, old)]:
+                moved.append((one, target / one.name))
+                one.replace(target / one.name)
+    except BaseException:
+        for one, there in reversed(moved):
+            if there.exists() and not one.exists():
+                there.replace(one)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def real(path: Path) -> Path:
+    """What a link points to, there or not; any other path as it is."""
+    return path.resolve() if path.is_symlink() else path
 
 
 @contextlib.contextmanager

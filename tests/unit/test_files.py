@@ -157,3 +157,45 @@ def test_folders_made_for_nothing_go_again(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="stop"), context(tmp_path / "here" / "x" / "y"):
             raise ValueError("stop")
         assert names(tmp_path) == ["here"] and names(tmp_path / "here") == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_a_link(there: bool, tmp_path: Path) -> None:
+    target, link = tmp_path / "big disk", tmp_path / "out"
+    if there:
+        write_text(target / "old", "x")
+    link.symlink_to(target, target_is_directory=True)
+    with writing_folder(link) as folder:
+        write_text(folder / "new", "x")
+    assert link.is_symlink() and names(target) == ["new"]
+    assert names(tmp_path) == ["big disk", "out"]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3, 4])
+def test_a_mount_point_gets_new_contents_or_keeps_the_old(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume of a container, say: it cannot be renamed."""
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path)
+    for name in ("both", "old"):
+        write_text(tmp_path / name, "old")
+    rename, calls = Path.replace, iter(range(1, 99))
+
+    def replace(self: Path, target: Path) -> Path:
+        if next(calls) == failing:
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    def write() -> None:
+        with writing_folder(tmp_path) as folder:
+            for name in ("both", "new"):
+                (folder / name).write_text("new")
+            monkeypatch.setattr(Path, "replace", replace)
+
+    if failing:
+        with pytest.raises(OSError, match="Input/output"):
+            write()
+        assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"both": "old", "old": "old"}
+    else:
+        write()
+        assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"both": "new", "new": "new"}

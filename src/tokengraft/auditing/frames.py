@@ -120,8 +120,9 @@ def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
 def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
     """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
 
-    Every figure is over the `compared` languages (see `honest`); those lost to UNK and those
-    without a premium (no unit in common with the pivot) are counted apart.
+    Every figure is over the `compared` languages (see `honest`), Gini over these and the pivot;
+    those lost to UNK and those without a premium (no unit in common with the pivot) are counted
+    apart.
     """
     rows = []
     for (name,), cells in premium_table.group_by(["tokenizer"], maintain_order=True):
@@ -135,7 +136,7 @@ def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
                 "label": cells["label"][0],
                 "languages": cells.height,
                 "compared": compared.height,
-                "gini": gini(compared["ratio_of_sums"].to_numpy()),
+                "gini": _gini(compared["ratio_of_sums"]),
                 "median_premium": compared["premium"].median(),
                 "worst_language": worst["language"][0] if worst.height else None,
                 "worst_premium": worst["premium"][0] if worst.height else None,
@@ -150,6 +151,11 @@ def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
         "worst_premium": pl.Float64,
     }
     return _without_nan(pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None))
+
+
+def _gini(costs: pl.Series) -> float:
+    """Of the languages and the pivot, which costs 1: one language at 9 is not equality."""
+    return gini(np.append(costs.to_numpy(), 1.0)) if len(costs) else float("nan")
 
 
 def vocabulary(tokenizers: Sequence[Found], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:

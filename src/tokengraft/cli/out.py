@@ -17,6 +17,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.files import real
 
 RULE = "Must be missing, empty or an earlier result of this command; --force writes into any other."
 WHOLE_RULE = (
@@ -69,6 +70,7 @@ def check_out(
     if out is None:
         return
     try:
+        out = real(out)
         file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
         if file is not None:
             raise UsageError(f"--out {out}: {file} is a file, a folder is needed; name another one")
@@ -97,7 +99,7 @@ def _try(out: Path, whole: bool) -> None:
     made = [one for one in (out, *out.parents) if not one.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out.parent if whole else out):
+        with tempfile.TemporaryFile(dir=out.parent if whole and not out.is_mount() else out):
             pass
     finally:
         for one in made:
