@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -28,9 +29,17 @@ stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 stderr = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
+def speak_any_language() -> None:
+    """Characters that a terminal or a pipe cannot show become `?`, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def print_json(value: Any) -> None:
-    """Write `value` to stdout as JSON and nothing else."""
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    """Write `value` to stdout as JSON and nothing else, in ASCII where it is not UTF-8."""
+    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
+    print(json.dumps(value, ensure_ascii=not utf8, indent=1))
 
 
 def warn(message: str) -> None:

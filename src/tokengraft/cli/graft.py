@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn, working
 from tokengraft.cli.out import WHOLE_RULE, ReplaceOption, check_out, holds_file
 from tokengraft.corpus.stream import stream_lines
+from tokengraft.errors import UsageError
 
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
@@ -29,6 +30,26 @@ class Policy(str, enum.Enum):
     shared = "shared"
     remove = "remove"
     winner_takes_all = "winner-takes-all"
+
+
+_NEIGHBOURS = ("knn", "local-linear")
+
+
+def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
+    """UsageError for an option that would do nothing with this method."""
+    from tokengraft.deriving.registry import METHODS
+
+    trains = method == "distil" or (method == "auto" and text)
+    reads = method == "context" or (method in METHODS and METHODS[method].needs == "states")
+    for name in given:
+        if name in ("minutes", "steps", "work") and not trains:
+            raise UsageError(f"--{name} is for distil: give text (--text), or leave it out")
+        if name == "layer" and not reads:
+            raise UsageError(f"--layer does nothing with {method}: name a method that reads states")
+        if name == "k" and method not in _NEIGHBOURS:
+            raise UsageError(
+                f"--k does nothing with {method}: it is for {' and '.join(_NEIGHBOURS)}"
+            )
 
 
 @contextmanager
@@ -67,8 +88,12 @@ def graft(
         list[Path] | None,
         typer.Option("--text", help="Text to train the rows on (distil); repeat for more."),
     ] = None,
-    layer: Annotated[int, typer.Option(min=0, help="Layer, for methods that take one.")] = 0,
-    k: Annotated[int, typer.Option(min=1, help="Neighbours, for methods that take them.")] = 5,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Layer, for methods that read states (0: the rows).")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Neighbours, for knn and local-linear (5).")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop distilling after so many minutes.")
     ] = None,
@@ -103,8 +128,11 @@ def graft(
     from tokengraft.planning.run import read_plan
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
-    options: dict[str, Any] = {"layer": layer, "k": k, "device": device}
-    options |= {"max_minutes": minutes, "steps": steps, "work": work}
+    tuned = {"layer": layer, "k": k, "minutes": minutes, "steps": steps, "work": work}
+    given = {name: value for name, value in tuned.items() if value is not None}
+    _refuse_idle(method, bool(text), given)
+    options: dict[str, Any] = {"device": device, "work": work, "steps": steps}
+    options |= {"max_minutes": minutes} | {n: given[n] for n in ("layer", "k") if n in given}
     with _deriving() as on_progress:
         result = run_graft(
             model,

@@ -22,9 +22,11 @@ def run() -> None:
     """Run the command line; every expected failure ends in one message and a non-zero exit."""
     try:
         from tokengraft.cli.app import app
+        from tokengraft.cli.console import speak_any_language
         from tokengraft.errors import TokengraftError
     except KeyboardInterrupt:
         sys.exit(130)
+    speak_any_language()
     try:
         app()
     except TokengraftError as error:

@@ -43,7 +43,7 @@ def floors_of(
     samples: Mapping[str, Sequence[str]],
     pivot_tokens: Sequence[int] | None,
 ) -> dict[str, Floors]:
-    """Each language's floor under the old and under the relaxed pattern.
+    """Each language's floor under the old and under the relaxed pattern, where words are cut.
 
     Without the pivot's tokens the relaxed pattern's pre-tokens take their place, so that `before`
     is how many pieces a word falls into on average and `after` is 1.
@@ -51,6 +51,8 @@ def floors_of(
     found = {}
     for code, lines in samples.items():
         before = np.array(floor(tokenizer, lines), float)
+        if before.max(initial=0) <= 1:
+            continue  # the vocabulary sees whole lines
         after = before
         if script_of(code) in SCRIPTS and split_pattern(tokenizer) is not None:
             names = script_names([script_of(code)])

@@ -158,7 +158,7 @@ def _plan_merges(request: Request) -> Plan:
     proof = prove(pipeline, extended, learner, job.words, job.pool.origins, cut, job.chunks)
     outcomes = {}
     for column, code in enumerate(request.languages):
-        found = floors.get(code) if request.tested and cut.old_pattern else None
+        found = floors.get(code) if request.tested else None
         outcome = Outcome(
             planning_before=int(curve.totals[0][column]),
             planning_after=int(curve.totals[-1][column]),

@@ -27,7 +27,7 @@ INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrot
 Given: TypeAlias = "str | Path | Sequence[Path | str] | Text"  # the text of one language
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Planned:
     """A plan with the tokenizer it is for and where its text came from."""
 
@@ -35,6 +35,9 @@ class Planned:
     found: Found
     chosen_on: str
     tested_on: str
+
+    def __repr__(self) -> str:
+        return f"Planned({self.plan!r}, chosen on {self.chosen_on}, tested on {self.tested_on})"
 
     def save(
         self,

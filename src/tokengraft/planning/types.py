@@ -88,7 +88,7 @@ class Check:
     repairs: int = 0  # new tokens spent to keep every piece from getting longer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Everything `insert` needs, and what is expected of it. The same inputs give the same plan."""
 
@@ -105,6 +105,16 @@ class Plan:
     check: Check = Check()
     notes: tuple[str, ...] = ()
     label: str | None = None  # the name of the tokenizer it is for
+
+    def __repr__(self) -> str:
+        bought = [
+            code
+            if outcome.premium_before is None or outcome.premium_after is None
+            else f"{code} {outcome.premium_before:.2f} → {outcome.premium_after:.2f}"
+            for code, outcome in self.languages.items()
+        ]
+        where = self.label or f"tokenizer {self.tokenizer[:12]}"
+        return f"Plan({len(self.tokens):,} tokens for {where}: {', '.join(bought)})"
 
     @property
     def checked(self) -> str:
