@@ -123,6 +123,30 @@ def test_an_unwritable_folder_leaves_nothing(pair, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["en.txt", "out", "shn.txt"]
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-5"])
+def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
+    ran = tokengraft("audit", *pair, "-t", "gpt2", PYTHONIOENCODING=encoding)
+    assert (ran.returncode, ran.stderr) == (0, "") and "above 2" in ran.stdout
+    told = tokengraft("languages", "--json", PYTHONIOENCODING=encoding)
+    names = {row["code"]: row["autonym"] for row in json.loads(told.stdout)}
+    assert names["hin_Deva"] == "हिन्दी"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--minutes", "1"], "--minutes is for distil"),
+        (["--steps", "5", "--method", "knn"], "--steps is for distil"),
+        (["--layer", "3"], "--layer does nothing with auto"),
+        (["--k", "3", "--method", "linear"], "it is for knn and local-linear"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(options, message, tmp_path):
+    ran = tokengraft("graft", "rootstock", tmp_path / "plan.json", "-o", tmp_path / "g", *options)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+
+
 def test_a_log_holds_each_message_on_one_line_and_nothing_else(pair, tmp_path):
     other = tmp_path / ("a-name-that-is-long-enough-to-fill-a-line" * 4)
     ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", other, COLUMNS="80")

@@ -197,6 +197,16 @@ def test_lost_text_is_flagged_not_compared(tmp_path):
     assert "unk_share_before" in table
 
 
+def test_a_plan_says_itself_in_a_line_and_has_a_floor_where_words_are_cut():
+    cut = plan("rootstock", "hin", budget=5)
+    assert repr(cut).startswith("Planned(Plan(5 tokens for rootstock: hin_Deva ")
+    assert len(repr(cut)) < 200
+    outcome = cut.plan.languages["hin_Deva"]
+    assert 0.5 < outcome.floor_before == outcome.floor_after < outcome.premium_after
+    whole = plan("mistral-v0.3", "hin", budget=5).plan.languages["hin_Deva"]
+    assert whole.floor_before is whole.floor_after is None
+
+
 def test_text_of_the_python_call(tmp_path):
     """A code, a path, a list of paths, short keys and counted words all mean the same."""
     file = tmp_path / "shan.txt"

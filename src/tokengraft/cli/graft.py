@@ -47,9 +47,8 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
         if name == "layer" and not reads:
             raise UsageError(f"--layer does nothing with {method}: name a method that reads states")
         if name == "k" and method not in _NEIGHBOURS:
-            raise UsageError(
-                f"--k does nothing with {method}: it is for {' and '.join(_NEIGHBOURS)}"
-            )
+            known = " and ".join(_NEIGHBOURS)
+            raise UsageError(f"--k does nothing with {method}: it is for {known}")
 
 
 @contextmanager
