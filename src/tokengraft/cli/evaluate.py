@@ -82,13 +82,14 @@ def evaluate(
     force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Say how much of a model survived a graft: each figure with floor, ceiling and interval.
+    r"""Say how much of a model survived a graft: each figure with floor, ceiling and interval.
 
     [bold]Examples[/bold]
 
       tokengraft evaluate rootstock grafted/ -o evaluation/
 
-      tokengraft evaluate rootstock grafted/ --corpus flores200.tar.xz --split devtest -l shn
+      tokengraft evaluate rootstock grafted/ -l shn \
+        --corpus flores200.tar.xz --split devtest
 
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """

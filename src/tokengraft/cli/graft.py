@@ -113,8 +113,8 @@ def graft(
 ) -> None:
     """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
 
-    Only the embedding tables are rewritten; every old row and every other tensor stays as it is.
-    Exits 3 and leaves no folder where verification fails.
+    Only the embedding tables are rewritten; every old row and every other
+    tensor stays as it is. Exits 3 and leaves no folder where verification fails.
 
     [bold]Examples[/bold]
 
@@ -183,7 +183,7 @@ def verify(
 
       tokengraft verify grafted/ --base rootstock
 
-      tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --text shan.txt --json
+      tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
     from tokengraft.grafting.run import verify_model
 

@@ -125,18 +125,21 @@ def plan(
 ) -> None:
     r"""Choose new tokens for languages and say what premium they buy; no model is touched.
 
-    The plan is proved with the real encoder before it is given: no line of the text, of the test
-    corpus or of the bundled UDHR in the planned scripts gets longer, and every token is used.
+    The plan is proved with the real encoder before it is given: no line of
+    the text, of the test corpus or of the bundled UDHR in the planned scripts
+    gets longer, and every token is used.
 
     [bold]Examples[/bold]
 
       tokengraft plan llama-3 -l shn -o plan/
 
-      tokengraft plan Qwen/Qwen3-0.6B -l tam -l tel --text tam_Taml=ta.txt --text \
-        tel_Telu=te.txt.gz --budget 4000 --objective parity --test flores200.tar.xz \
-        --split devtest -o plan/
+      tokengraft plan Qwen/Qwen3-0.6B -l tam -l tel \
+        --text tam_Taml=ta.txt --text tel_Telu=te.txt.gz \
+        --budget 4000 --objective parity \
+        --test flores200.tar.xz --split devtest -o plan/
 
-      tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' --engine ray -o plan/
+      tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' \
+        --engine ray -o plan/
     """
     from tokengraft.planning.run import plan as run_plan
     from tokengraft.planning.unknown import CAPTION, spoilt
