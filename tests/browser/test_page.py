@@ -205,9 +205,48 @@ def test_language_in_plain_words(open_page: Open, address: str) -> None:
     words = page.locator(".facts").inner_text()
     assert "The text of one page in English takes" in words
     assert "Best served by" in words and "GPT-4o, at" in words
-    assert "pages in English" in words and "BERT: what they cannot spell" in words
+    assert "pages in English" in words and "BERT: most of the text becomes UNK" in words
     assert page.locator(".glyphs li").count() > 20
     assert page.locator(".card-own").get_attribute("lang") == "shn-Mymr"
+
+
+def test_text_lost_in_part_is_told_by_its_share(open_page: Open, tmp_path: Path) -> None:
+    names = ["gpt2", "t5", "bert-multilingual"]
+    audit("udhr", names, ["yor", "pol", "shn"], resamples=0).save(tmp_path / "run", figures=False)
+    site = build_page([tmp_path / "run"], tmp_path / "site").as_uri()
+    page = open_page(f"{site}#lang=yor_Latn")
+    facts = page.locator(".facts").inner_text()
+    assert "BERT (1.1 % of the tokens are UNK) and T5 (23 %)" in facts
+    assert "Not written" not in facts
+    assert "1.9 pages in English, 0.3 in Yoruba" in facts
+    page.fill("#search", "yoruba")
+    page.locator(f"{ROWS} td.unk").first.hover()
+    expect(page.locator("#tip")).to_contain_text("1.1 % of the tokens are UNK")
+    expect(page.locator("#tip")).to_contain_text("says too little")
+    expect(page.locator("#premiums .key-row")).not_to_contain_text("the text was thrown away")
+    expect(page.locator("#scripts svg").nth(0)).to_contain_text("UNK above 1 %")
+    expect(page.locator("#scripts svg").nth(1)).to_contain_text("lost to UNK")
+    # GPT-2 has no price: nothing of it is told in dollars.
+    assert "$" not in page.locator("#cost").inner_text()
+    expect(page.locator("#cost h2")).to_contain_text("What the same content costs")
+
+
+def test_a_language_that_no_tokenizer_writes_whole(open_page: Open, tmp_path: Path) -> None:
+    audit("udhr", ["t5"], ["yor", "shn"], resamples=0).save(tmp_path / "run", figures=False)
+    site = build_page([tmp_path / "run"], tmp_path / "site").as_uri()
+    page = open_page(f"{site}#lang=yor_Latn")
+    expect(page.locator("h1")).to_contain_text("Every language but English loses text to UNK")
+    expect(page.locator(".facts")).to_contain_text("T5 (23 % of the tokens are UNK)")
+    page = open_page(f"{site}#lang=shn_Mymr")
+    expect(page.locator(".facts")).to_contain_text("T5: most of the text becomes UNK")
+
+
+def test_dollars_are_for_models_with_a_price(open_page: Open, tmp_path: Path) -> None:
+    names = ["llama-3", "o200k_base"]
+    audit("udhr", names, ["shn"], resamples=0).save(tmp_path / "run", figures=False)
+    page = open_page(build_page([tmp_path / "run"], tmp_path / "site").as_uri())
+    expect(page.locator("#cost h2")).to_contain_text("What costs a dollar in English")
+    assert page.locator("#cost-model option").all_inner_texts() == ["GPT-4o", "GPT-4o mini"]
 
 
 def test_tokens_are_shown(open_page: Open, address: str) -> None:
@@ -241,6 +280,52 @@ def test_graft_scores(open_page: Open, address: str) -> None:
     assert page.locator("#graft svg .tick-floor").count() == 2
     label = page.locator("#graft article svg").get_attribute("aria-label") or ""
     assert "Shan, distil: 0.8, floor 0.2, ceiling 0.95" in label
+    assert page.locator("#score-measure option").all_inner_texts() == [
+        "Same likeliest next token",
+        "Same inner state",
+    ]
+    expect(page.locator("#graft .measure")).to_contain_text("How often both models find the same")
+    page.select_option("#score-measure", "aligned_cosine")
+    expect(page.locator("#graft .measure")).to_contain_text("point the same way")
+    expect(page.locator("#graft .groups")).to_contain_text("ceiling")
+
+
+def test_an_evaluation_says_only_what_it_has(open_page: Open, tmp_path: Path) -> None:
+    score = {"language": "shn_Mymr", "metric": "kl", "value": 0.1, "floor": 2.0, "ceiling": None}
+    told = {"base": "rootstock", "graft": "my-graft", "notes": ["no ceiling for shn_Mymr: bytes"]}
+    made = tmp_path / "ev"
+    made.mkdir()
+    (made / "evaluation.json").write_text(json.dumps({**told, "scores": [score]}))
+    page = open_page(build_page([made], tmp_path / "site").as_uri())
+    expect(page.locator("#graft h3")).to_have_text("How much of rootstock was kept in my-graft")
+    expect(page.locator("#graft .groups")).to_contain_text("floor")
+    expect(page.locator("#graft .groups")).not_to_contain_text("ceiling")
+    expect(page.locator("#graft")).to_contain_text("no ceiling for Shan")
+    # Of two evaluations of one graft each goes by its folder, of two grafts by their names.
+    for folder, graft in (("other", "other-graft"), ("again", "my-graft")):
+        (tmp_path / folder).mkdir()
+        found = json.dumps({**told, "graft": graft, "scores": [score]})
+        (tmp_path / folder / "evaluation.json").write_text(found)
+    for folder, title in (("other", "my-graft and other-graft"), ("again", "ev and again")):
+        page = open_page(build_page([made, tmp_path / folder], tmp_path / "both").as_uri())
+        expect(page.locator("#graft h3")).to_have_text(f"How much was kept: {title}")
+
+
+def test_a_plan_says_what_its_premiums_are_over(
+    open_page: Open, run_folder: Path, tmp_path: Path
+) -> None:
+    found = audit("udhr", ["gpt2"], ["shn", "eng"], pivot="fra", resamples=0)
+    found.save(tmp_path / "run", figures=False)
+    (tmp_path / "grafted").mkdir()
+    (tmp_path / "grafted" / "tokengraft.json").write_text("{}")
+    (tmp_path / "plan.json").write_bytes((run_folder / "plan.json").read_bytes())
+    page = open_page(build_page([tmp_path], tmp_path / "site").as_uri())
+    expect(page.locator("#plan .measure")).to_contain_text("Premium over English, before")
+    expect(page.locator("#plan .measure")).to_contain_text("of the audit are over French")
+    expect(page.locator("#plan svg")).to_contain_text("Premium over English")
+    expect(page.locator("#graft h3").first).to_have_text("Premium over English before and after")
+    # No evaluation, so no word about floors.
+    expect(page.locator("#graft .intro")).not_to_contain_text("floor")
 
 
 def test_an_evaluation_opens_on_kl_and_a_plan_names_its_tokenizer(
@@ -310,6 +395,10 @@ def test_prints_light_and_whole(open_page: Open, address: str) -> None:
     assert page.locator("#bar").is_hidden()
     box = page.locator(".scroller").first
     assert box.evaluate("box => box.scrollHeight - box.clientHeight") <= 1
+    printed = page.locator(
+        ".heat tbody"
+    ).inner_text()  # rows out of sight are left undrawn on screens
+    assert all(name in printed for name in names(page)) and len(names(page)) == 21
     assert len(page.pdf()) > 20_000
 
 

@@ -56,7 +56,7 @@ def test_audit_writes_tables_and_figures(pair, tmp_path):
         assert (tmp_path / "out" / "tables" / f"premiums.{kind}").stat().st_size
     assert list((tmp_path / "out" / "figures").glob("*.svg"))
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["pivot"] == "eng_Latn"
-    assert "UNK hides the cost" in ran.stdout
+    assert "over 1 % UNK" in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,11 @@ def test_lists(verb):
     rows = json.loads(tokengraft(verb, "--json").stdout)
     assert len(rows) >= 3
     assert tokengraft(verb).returncode == 0
+
+
+def test_tokenizers_lists_the_rootstock():
+    rows = json.loads(tokengraft("tokenizers", "--json").stdout)
+    assert {row["name"]: row["where"] for row in rows}["rootstock"] == "bundled"
 
 
 def test_corpora_lists_the_languages_of_one():

@@ -63,7 +63,7 @@ def test_bad_bytes_in_an_archive_name_the_member(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "suggestion"),
-    [("english", "eng_Latn (English)"), ("shn_mymr", "shn_Mymr (Shan)"), ("Shan", "shn_Mymr")],
+    [("englisch", "eng_Latn (English)"), ("shn_mymm", "shn_Mymr (Shan)"), ("Shann", "shn_Mymr")],
 )
 def test_a_file_named_by_no_code(tmp_path: Path, name: str, suggestion: str) -> None:
     with pytest.raises(CorpusError) as caught:
@@ -104,7 +104,10 @@ def test_bad_pairs(tmp_path: Path) -> None:
             r"t\.tsv, line 3: 1 cells, but the header has 2",
         ),
         ("t.tsv", "eng_Latn\teng_Latn\na\tb\n", r"t\.tsv: the column 'eng_Latn' is there twice"),
-        ("t.tsv", "eng_Latn\tGerman\na\tb\n", r"t\.tsv, column 'German': .*deu_Latn \(German\)"),
+        ("t.tsv", "eng_Latn\tGermann\na\tb\n", r"t\.tsv, column 'Germann': .*deu_Latn \(German\)"),
+        ("t.tsv", "eng_Latn\tsource\na\tb\n", r"t\.tsv, column 'source': 'source' is not a lang"),
+        ("t.tsv", "eng_Latn\tzh\na\tb\n", r"t\.tsv, column 'zh': .*ambiguous.*zho_Hans.*zho_Hant"),
+        ("t.tsv", "en\tEnglish\na\tb\n", r"the columns 'en' and 'English' are both eng_Latn"),
         ("t.tsv", "eng_Latn\tdeu_Latn\n", r"t\.tsv has no rows"),
         ("t.tsv", "", r"t\.tsv is empty"),
         ("t.csv", 'eng_Latn,deu_Latn\na,b\n"c,d\n', r"t\.csv, line 3: not valid CSV"),
@@ -147,8 +150,8 @@ def test_bad_pairs(tmp_path: Path) -> None:
         ),
         (
             "t.jsonl",
-            '{"language": "Shan", "id": 1, "text": "a"}\n',
-            r"t\.jsonl, line 1: 'Shan' is not a language code.*shn_Mymr \(Shan\)",
+            '{"language": "Shann", "id": 1, "text": "a"}\n',
+            r"t\.jsonl, line 1: 'Shann' is not a language code.*shn_Mymr \(Shan\)",
         ),
         ("t.parquet", "no parquet", r"t\.parquet is not a readable Parquet file"),
     ],

@@ -361,3 +361,26 @@ def test_pairs_of_compressed_files(suffix: str, tmp_path: Path) -> None:
     for read in (lambda: load_pairs(pairs), lambda: list(stream_lines([path]))):
         with pytest.raises(CorpusError, match=rf"deu_Latn.txt.{suffix} cannot be read"):
             read()
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet", "long", "folder"])
+def test_tables_and_files_name_languages_as_pairs_do(tmp_path: Path, kind: str) -> None:
+    columns = {"en": ["one", "two"], "Shan": ["ၼိုင်ႈ", "သွင်"], "id": ["a", "b"], "url": ["x", "y"]}
+    frame = polars.DataFrame(columns)
+    path = tmp_path / f"t.{'jsonl' if kind == 'long' else kind}"
+    if kind == "folder":
+        path.mkdir()
+        for name in ("en", "Shan"):
+            (path / f"{name}.txt").write_text("\n".join(columns[name]) + "\n")
+    elif kind == "long":
+        frame = frame.drop("url").unpivot(index="id", variable_name="language", value_name="text")
+        frame.write_ndjson(path)
+    elif kind == "parquet":
+        frame.write_parquet(path)
+    elif kind == "jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_csv(path, separator="\t" if kind == "tsv" else ",")
+    corpus = load(path)
+    assert corpus.texts == {"eng_Latn": ("one", "two"), "shn_Mymr": tuple(columns["Shan"])}
+    assert load(path, languages=["eng", "Shan"]).texts == corpus.texts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokengraft.corpus.languages import known, resolve
+from tokengraft.corpus.languages import _key, _other_names, canonical, known, resolve, suggest
 from tokengraft.errors import CorpusError
 
 
@@ -20,6 +20,23 @@ from tokengraft.errors import CorpusError
         ("Shan", "shn_Mymr"),
         ("burmese", "mya_Mymr"),
         ("Deutsch", "deu_Latn"),
+        ("deutsch", "deu_Latn"),
+        ("Farsi", "pes_Arab"),
+        ("persian", "pes_Arab"),
+        ("Bangla", "ben_Beng"),
+        ("Filipino", "tgl_Latn"),
+        ("fil-PH", "tgl_Latn"),
+        ("Oriya", "ory_Orya"),
+        ("Kurmanji", "kmr_Latn"),
+        ("Sorani", "ckb_Arab"),
+        ("zh-CN", "zho_Hans"),
+        ("zh_TW", "zho_Hant"),
+        ("cmn-Hans", "zho_Hans"),
+        ("Ashaninka", "cni_Latn"),  # Asháninka
+        ("K'iche'", "quc_Latn"),  # with other apostrophes in the table
+        ("Meitei", "mni_Beng"),  # Meitei (Bengali script), the only one
+        ("Serbian", "srp_Cyrl"),  # the row of that very name
+        ("Vietnamese", "vie_Latn"),
         ("xyz_Latn", "xyz_Latn"),  # well formed, not in the table
     ],
 )
@@ -32,7 +49,22 @@ def test_a_region_prefers_its_own_variety():
     assert resolve("pt-BR", ["por_Latn", "por_Latn-PT"]) == "por_Latn"
 
 
-@pytest.mark.parametrize("said", ["zh", "sr"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "zh",
+        "sr",
+        "srp",
+        "Chinese",
+        "Mandarin",
+        "cmn",
+        "Punjabi",
+        "Norwegian",
+        "Kashmiri",
+        "Ga",
+        "Fur",
+    ],
+)
 def test_several_are_listed(said):
     with pytest.raises(CorpusError, match=r"is ambiguous; say which one: .*, "):
         resolve(said)
@@ -52,3 +84,46 @@ def test_every_code_and_name_of_the_table_means_its_own_row():
     for name, codes in names.items():
         if len(codes) == 1 and len(name) > 3:
             assert resolve(name) == codes[0]
+
+
+def test_other_names_are_names_of_no_row_and_mean_rows():
+    names = {_key(row.name) for row in known().values()}
+    for name, codes in _other_names().items():
+        assert name not in names
+        assert codes and set(codes) <= set(known())
+        assert all(resolve(name, [code]) == code for code in codes)
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("Kurdish", "kmr_Latn (Northern Kurdish), ckb_Arab (Central Kurdish)?"),
+        ("Arabic", "arb_Arab (Modern Standard Arabic), "),
+        ("Sotho", "sot_Latn (Southern Sotho), nso_Latn (Northern Sotho)?"),
+        ("Turkis", "tur_Latn (Turkish)?"),
+    ],
+)
+def test_whole_words_are_suggested_first(said, first):
+    with pytest.raises(CorpusError, match="is not a language code") as caught:
+        resolve(said)
+    assert f"Did you mean {first}" in str(caught.value)
+    assert "Mozarabic" not in str(caught.value)
+
+
+def test_what_is_like_nothing_suggests_nothing():
+    assert suggest("nonsense", known()) == ""
+    with pytest.raises(CorpusError, match="tokengraft languages"):
+        resolve("nonsense")
+
+
+def test_a_name_means_what_a_corpus_has_of_it():
+    assert resolve("Serbian", ["srp_Latn", "eng_Latn"]) == "srp_Latn"
+    assert resolve("Mandarin", ["zho_Hant", "eng_Latn"]) == "zho_Hant"
+    assert resolve("German", ["deu_Latn-1901", "deu_Latn"]) == "deu_Latn"
+
+
+@pytest.mark.parametrize(
+    ("label", "code"), [("en", "eng_Latn"), ("zh", "zh"), ("nonsense", "nonsense"), ("", "")]
+)
+def test_labels_of_data_stay_unless_they_mean_one_language(label, code):
+    assert canonical(label) == code

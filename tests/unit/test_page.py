@@ -24,6 +24,7 @@ from tokengraft.page.downloads import downloads
 from tokengraft.page.evaluations import evaluation_data
 from tokengraft.page.fonts import font_css
 from tokengraft.page.headline import headline
+from tokengraft.page.measures import PLAIN, told
 from tokengraft.page.plans import plan_data
 from tokengraft.page.samples import choose_units
 from tokengraft.page.segments import segment
@@ -113,6 +114,7 @@ def test_json_is_inert_and_true(text: str) -> None:
 
 def test_paths_are_cut() -> None:
     assert without_paths("from /a/b/c.txt, ok") == "from c.txt, ok"
+    assert without_paths(" /a;" * 2000) == " a;" * 2000
     assert without_paths({"k": ["/x/y", 1, "a/b", "GPT-3.5/4", r"C:\a\b"]}) == {
         "k": ["y", 1, "a/b", "GPT-3.5/4", "b"]
     }
@@ -188,14 +190,20 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
 
 
-def _measured(bad: list[str], premiums: list[list[float | None]]) -> dict[str, object]:
+def _measured(
+    bad: list[str], premiums: list[list[float | None]], unk: float = 0.5
+) -> dict[str, object]:
     names = ["English", "A", "B", "C"]
     return {
         "pivot": 0,
         "languages": [{"name": name} for name in names],
-        "tokenizers": [{"label": "T1"}, {"label": "T2"}],
-        "cells": {"premium": premiums},
+        "tokenizers": [{"label": "T1"}, {"label": "T2"}][: len(bad)],
+        "cells": {
+            "premium": premiums,
+            "unk": [[unk if mark == "1" else 0.0 for mark in row] for row in bad],
+        },
         "bad": bad,
+        "unkMost": 0.4,
     }
 
 
@@ -207,13 +215,67 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     assert share["number"] == "50%"
     assert share["words"].startswith("of 2 languages pay more than double what English pays")
     assert "can write every language, makes" not in lost["lead"]
-    assert "No tokenizer measured here can write every language." in lost["lead"]
-    assert "loses the fewest to UNK (1), makes 1 of the other 2" in lost["lead"]
+    assert "Every tokenizer measured here loses text to UNK in some language." in lost["lead"]
+    assert "does so in the fewest (1), makes 1 of the other 2" in lost["lead"]
     one = headline(_measured(["0001", "0000"], premiums))
     assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
     assert one["figures"][1]["words"].startswith("of 3 languages")
     nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
     assert nothing["title"] == "No language shares a line of text with English"
+
+
+def test_headline_tells_text_lost_in_part_from_text_lost() -> None:
+    premiums: list[list[float | None]] = [[1, 3.0, 1.5, 0.3], [1, 2.5, 1.2, 0.2]]
+    part = _measured(["0001", "0001"], premiums, unk=0.0115)
+    assert "where part of the text is not encoded" in headline(part)["figures"][2]["words"]
+    most = _measured(["0001", "0001"], premiums)
+    assert "where most of the text is not encoded" in headline(most)["figures"][2]["words"]
+    mixed = _measured(["0001", "0001"], premiums)
+    mixed["cells"]["unk"][1][3] = 0.0115  # type: ignore[index]
+    assert headline(mixed)["figures"][2]["words"].endswith("in 1 of them most of it")
+    assert headline(_measured(["0111"], premiums[:1]))["title"].endswith("is lost to UNK")
+    some = headline(_measured(["0111"], premiums[:1], unk=0.02))
+    assert some["title"] == "Every language but English loses text to UNK"
+
+
+@pytest.mark.parametrize(("bad", "count"), [(["0000"], 2), (["0001"], 3), (["0000", "0000"], 3)])
+def test_headline_says_nothing_twice(bad: list[str], count: int) -> None:
+    premiums: list[list[float | None]] = [[1, 3.0, 1.5, 2.2], [1, 2.5, 1.2, 2.1]]
+    found = headline(_measured(bad, premiums[: len(bad)]))
+    words = [figure["words"] for figure in found["figures"]]
+    assert len(words) == count
+    assert not any("above 2×" in text for text in words)  # the lead says how many
+    if len(bad) == 1:
+        assert not any("typical" in text or "pair" in text for text in words)
+
+
+def test_every_measure_has_a_plain_name_and_sentence() -> None:
+    from tokengraft.evaluating import continuation, fidelity, shared
+
+    measured = {*fidelity.METRICS}
+    for module in (continuation, shared):
+        measured |= {m.name for m in vars(module).values() if isinstance(m, fidelity.Metric)}
+    assert PLAIN.keys() == measured
+    assert len({name for name, _ in PLAIN.values()}) == len(PLAIN)
+    jargon = re.compile(r"_|\bbpb\b|‖|\bnats\b|distribution|hidden|vector", re.I)
+    for name, words in PLAIN.values():
+        assert words.endswith(".") and not jargon.search(name + words), name
+    assert told("my_own") == ("my own", "")
+
+
+def test_an_evaluation_is_called_by_its_graft_and_names_languages(tmp_path: Path) -> None:
+    path = tmp_path / "evaluation.json"
+    score = {"language": "shn_Mymr", "metric": "kl", "value": 0.1}
+    note = "no ceiling for shn_Mymr, tam_Taml-srilanka: cannot be cut"
+    path.write_text(
+        json.dumps({"base": "/models/b", "graft": "g", "scores": [score], "notes": [note, 3]})
+    )
+    found = evaluation_data(path)
+    assert (found["base"], found["graft"], found["name"]) == ("b", "g", tmp_path.name)
+    assert found["measures"] == {"kl": PLAIN["kl"]}
+    assert found["notes"][0].startswith("no ceiling for Shan, Tamil") and len(found["notes"]) == 1
+    path.write_text(json.dumps({"scores": [score], "notes": "none", "graft": 7}))
+    assert (evaluation_data(path)["graft"], evaluation_data(path)["notes"]) == (None, [])
 
 
 def test_segments() -> None:
@@ -291,7 +353,8 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
 def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
     planned = plan("gpt2", ["shn"], budget=5)
     planned.save(tmp_path, figure=False)
-    assert plan_data(tmp_path / "plan.json")["label"] == "GPT-2/3"
+    data = plan_data(tmp_path / "plan.json")
+    assert (data["label"], data["pivotName"]) == ("GPT-2/3", "English")
     assert read_plan(tmp_path) == planned.plan
 
 
@@ -303,3 +366,13 @@ def test_runs_are_found_two_levels_down(run: Path, tmp_path: Path) -> None:
     found = collect([outer, outer / "audit"])
     assert found.audits == (outer / "audit",)
     assert found.plans == (outer / "grafts" / "plan.json",)
+
+
+def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
+    """They are to be compared: what looks like a path in them is text."""
+    said = " home /and slept in C:\\ peace, quiet/loud"
+    sample = {"language": "shn_Mymr", "prompt": "60 km /h; then", "base": said, "graft": said}
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps({"base": "a", "scores": [], "samples": [sample]}))
+    (shown,) = evaluation_data(path)["samples"]
+    assert {shown["prompt"], shown["base"], shown["graft"]} == {"60 km /h; then", said}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -115,3 +116,20 @@ def test_what_cannot_start() -> None:
     with pytest.raises(UsageError, match="cannot listen"):
         make_server(bundled=["gpt2"], port=taken.server_address[1])
     taken.server_close()
+
+
+def test_a_length_that_is_no_length(server: Playground, capfd: pytest.CaptureFixture[str]) -> None:
+    for length in ("9" * 5000, str(BODY + 1)):
+        status, body, _ = ask(server, "POST", "/tokenize", b"{}", Content_Length=length)
+        assert status == 413 and b"at most" in body
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_browser_that_goes_away_is_no_error(
+    server: Playground, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_address[1])) as client:
+        client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Le")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+    assert ask(server, "GET", "/")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err

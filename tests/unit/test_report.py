@@ -120,6 +120,70 @@ def test_unk_is_marked_and_explained(folder: Path) -> None:
     assert re.search(r"Shan \| shn \(Mymr\) \| .*†", text) and "thrown away" in text
 
 
+def test_a_little_unk_is_not_called_all_of_the_text() -> None:
+    found = some(["bert-multilingual", "gpt2"], ["yor"])  # 1.1 % of the Yoruba tokens are UNK
+    tables = printed(found)
+    note = tables["premiums"].notes[0]
+    assert "(here 1.1%)" in note and "says too little" in note
+    assert "the text was thrown away" not in note and "no premium" not in note
+    assert tables["summary"].header[-1] == "UNK > 1%"
+    said = " ".join([*findings(found), tables["summary"].caption])
+    assert "meaning" not in said and "lost to UNK" not in said
+    figure = draw(found, "premiums")
+    assert figure is not None
+    assert "the text was thrown away" not in words(figure) and "what they stood" in words(figure)
+    ends = [text.get_window_extent().x1 for axes in figure.axes for text in axes.texts]
+    assert max(ends) <= figure.bbox.x1
+
+
+def test_models_without_a_price_are_not_counted_in_dollars() -> None:
+    table = printed(some(["llama-3", "o200k_base"], ["shn"]))["cost"]
+    assert "Llama 3.2 1B" in table.header and "dollar" not in table.caption
+    assert table.notes[-1] == "Without a price on that list, so the factor only: Llama 3.2 1B."
+    priced = printed(some(["o200k_base"], ["shn"]))["cost"]
+    assert priced.notes == []
+
+
+LINE = 345.0  # points: a line of LaTeX's article class
+
+
+def natural_width(table: Printed) -> float:
+    """Points that the printed table takes, by Computer Modern's own widths."""
+    from matplotlib import get_data_path
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    size = 7 if len(table.header) > 9 else 8
+    fonts = Path(get_data_path()) / "fonts" / "ttf"
+
+    def width(text: str, face: str) -> float:
+        path = TextPath(
+            (0, 0), text.replace("—", "--") or "i", size, FontProperties(fname=fonts / face)
+        )
+        # The cuts for 7 and 8 points are wider than the one for 10 points made smaller.
+        return float(path.get_extents().x1) * {7: 1.14, 8: 1.06}[size]
+
+    columns = [
+        max(width(title, "cmb10.ttf"), *(width(row[n].text, "cmr10.ttf") for row in table.rows))
+        for n, title in enumerate(table.header)
+    ]
+    return sum(columns) + 6 * len(columns)
+
+
+def test_tables_fit_the_line() -> None:
+    names = ["gpt2", "cl100k_base", "o200k_base", "llama-3", "mistral-v0.3", "bert-multilingual"]
+    tables = printed(some(names, ["shn", "zgh"]))
+    assert natural_width(tables["summary"]) <= LINE
+    # What is still wider is shrunk, but not to letters that nobody can read.
+    assert natural_width(tables["vocabulary"]) <= 1.2 * LINE
+    for table in tables.values():
+        tex = latex(table)
+        assert "graphicx" in tex.split("\n")[0]
+        inside = re.search(r"\\resizebox\{(.*?)\}\{!\}\{%\n\\begin\{tabular\}", tex)
+        assert inside and inside[1] == r"\ifdim\width>\linewidth\linewidth\else\width\fi"
+        assert "\\end{tabular}}\n" in tex
+
+
 def test_columns_stand_in_the_papers_order(small: Audit) -> None:
     assert column_order(small) == ["llama-3", "t5", "o200k_base"]
     assert matrix(small).columns == ["language", "name", "Llama 3", "T5", "GPT-4o"]
@@ -143,7 +207,7 @@ def test_findings_come_from_the_tables(small: Audit) -> None:
     worst = small.premiums.filter(~pl.col("meaningless")).sort("premium").row(-1, named=True)
     assert f"{worst['premium']:.1f}×: {worst['name']}" in said
     spoilt = small.premiums["meaningless"].sum()
-    assert f"{spoilt} of {small.premiums.height} cells are meaningless" in said
+    assert f"{spoilt} of {small.premiums.height} cells have no premium because of UNK" in said
 
 
 def test_latex_escapes() -> None:
@@ -192,7 +256,7 @@ def test_long_tables_break_over_pages() -> None:
 def test_latex_compiles(folder: Path, tmp_path: Path) -> None:
     inputs = "\n".join(rf"\input{{{folder / 'tables' / name}.tex}}" for name in TABLES)
     (tmp_path / "all.tex").write_text(
-        "\\documentclass{article}\\usepackage[T1]{fontenc}\\usepackage{booktabs,longtable}"
+        "\\documentclass{article}\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx,longtable}"
         f"\\usepackage[table]{{xcolor}}\\begin{{document}}{inputs}\\end{{document}}"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
@@ -350,7 +414,7 @@ def test_few_or_equal_languages_give_no_inequality() -> None:
     apart = findings(some(["llama-3", "o200k_base"], LANGUAGES))
     assert any("GPT-4o is the most even" in finding for finding in apart)
     lost = findings(some(["t5"], ["shn"]))
-    assert lost[0] == "No language but English has a premium that means something."
+    assert lost[0] == "No language but English has a premium free of UNK."
 
 
 def test_a_small_premium_is_not_rounded_away() -> None:

@@ -75,6 +75,69 @@ def test_one_fixed_language_or_one_from_the_path(web: Path, tmp_path: Path) -> N
     assert json.loads(fixed)[0]["tokens"] == json.loads(by_path)[0]["tokens"]
 
 
+@pytest.mark.parametrize("said", ["eng_Latn", "en", "English"])
+def test_languages_are_named_as_everywhere(web: Path, tmp_path: Path, said: str) -> None:
+    for way in ("--monolingual", "--language-column=lang"):
+        printed = audit(web / "eng*", way, "-l", said, "--json", state=tmp_path)
+        assert [(r["language"], r["name"]) for r in json.loads(printed)] == [
+            ("eng_Latn", "English")
+        ]
+
+
+def test_a_language_that_is_none_is_refused(web: Path, tmp_path: Path) -> None:
+    with pytest.raises(TokengraftError, match=r"'Kurdish' is not a language code.*kmr_Latn"):
+        audit(web, "--monolingual", "-l", "Kurdish", state=tmp_path)
+    with pytest.raises(TokengraftError, match="'nonsense' is not a language code"):
+        audit(web, "--monolingual", "-l", "nonsense", state=tmp_path)
+    column = ("--language-column", "lang", "-l")
+    with pytest.raises(TokengraftError, match=r"No row .*'nonsense'"):
+        audit(web, *column, "nonsense", "-l", "shn", state=tmp_path)
+    with pytest.raises(TokengraftError, match=r"No row .*'tam'"):
+        audit(web, *column, "tam", state=tmp_path)
+    # One of several that the corpus does not have is only not in the table.
+    rows = json.loads(audit(web, *column, "tam", "-l", "shn", "--json", state=tmp_path))
+    assert [row["language"] for row in rows] == ["shn_Mymr"]
+    rows = json.loads(audit(web, "--monolingual", "-l", "tlh_Latn", "--json", state=tmp_path))
+    assert [row["language"] for row in rows] == ["tlh_Latn"]  # well formed, not in the table
+
+
+def test_labels_of_the_data_meet_the_pivot(web: Path, tmp_path: Path) -> None:
+    short = (web / "eng_Latn.jsonl").read_text().replace('"eng_Latn"', '"en"')
+    (web / "eng_Latn.jsonl").write_text(short)
+    rows = json.loads(audit(web, "--language-column", "lang", "--json", state=tmp_path))
+    assert [row["language"] for row in rows] == ["eng_Latn", "shn_Mymr"]
+    assert all(row["relative_tokens_per_byte"] is not None for row in rows)
+
+
+def test_headers_of_streamed_tables_name_languages(tmp_path: Path) -> None:
+    rows = [{"id": f"u{n}", "source": "web", "en": "One two.", "Shan": "ၵူၼ်း"} for n in range(3)]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for chosen in ([], ["-l", "shn"], ["-l", "Shan"]):
+        found = json.loads(audit(path, "--stream", "--json", *chosen, state=tmp_path))
+        assert [(row["language"], row["rows"]) for row in found] == [
+            ("eng_Latn", 3),
+            ("shn_Mymr", 3),
+        ]
+    in_memory = CliRunner().invoke(app, ["audit", str(path), "-t", "rootstock", "--json"])
+    assert "column 'source'" in str(in_memory.exception)
+    path.write_text("".join(json.dumps({**row, "zh": "一"}) + "\n" for row in rows))
+    with pytest.raises(TokengraftError, match=r"column 'zh'.*ambiguous"):
+        audit(path, "--stream", state=tmp_path)
+    found = json.loads(audit(path, "--stream", "-l", "shn", "--json", state=tmp_path))
+    assert [row["language"] for row in found] == ["eng_Latn", "shn_Mymr"]
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz"])
+@pytest.mark.parametrize("way", ["--stream", "--monolingual"])
+def test_tsv_is_not_streamed_and_that_is_said(tmp_path: Path, name: str, way: str) -> None:
+    (tmp_path / name).write_bytes(b"eng_Latn\tdeu_Latn\na\tb\n")
+    with pytest.raises(
+        UsageError, match="TSV and CSV cannot be streamed; JSONL, Parquet and plain"
+    ):
+        audit(tmp_path / name, way, state=tmp_path)
+
+
 def test_parallel_text_is_streamed_to_premiums(tmp_path: Path) -> None:
     corpus = load("udhr", languages=["eng_Latn", "shn_Mymr"])
     pairs = []

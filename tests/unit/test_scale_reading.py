@@ -126,9 +126,10 @@ def test_language_by_column_path_detector_or_file(
     def languages(layout: Layout) -> list[str]:
         return [row[0][0] for row in rows_of(path, layout)[0]]  # type: ignore[index]
 
-    assert languages(Layout(language_column="l")) == ["de", "fr"]
-    assert languages(Layout(language_column="l", only=("fr",))) == ["fr"]
-    assert languages(Layout(language_from_path=r"/([a-z]{3})/a")) == ["shn", "shn"]
+    assert languages(Layout(language_column="l")) == ["deu_Latn", "fra_Latn"]
+    for french in ("fr", "fra_Latn", "French"):
+        assert languages(Layout(language_column="l", only=(french,))) == ["fra_Latn"]
+    assert languages(Layout(language_from_path=r"/([a-z]{3})/a")) == ["shn_Mymr", "shn_Mymr"]
     assert languages(Layout()) == ["und", "und"]
     (tmp_path / "my_detector.py").write_text(
         "def detect(text):\n    return 'long' if len(text) > 1 else None\n"
@@ -136,6 +137,16 @@ def test_language_by_column_path_detector_or_file(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert languages(Layout(detector="my_detector:detect")) == ["und", "long"]
     assert languages(Layout(detector="my_detector:detect", only=("long",))) == ["long"]
+
+
+def test_labels_of_the_data_that_mean_no_single_language_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    labels = ["zh", "klingon", "tlh", "sr", "und", "__label__en"]
+    path.write_text("".join(json.dumps({"text": "x", "l": label}) + "\n" for label in labels))
+    rows, _ = rows_of(path, Layout(language_column="l"))
+    assert [row[0][0] for row in rows] == labels  # type: ignore[index]
+    rows, _ = rows_of(path, Layout(language_column="l", only=("zh",)))
+    assert [row[0][0] for row in rows] == ["zh"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +204,8 @@ def test_parquet_reads_only_the_columns_it_needs(tmp_path: Path, group: int) -> 
     )
     pyarrow.parquet.write_table(table, path, row_group_size=group)
     rows, seen = rows_of(path, Layout(language_column="lang"), shard_bytes=200)
-    expected = [(("de" if n % 2 == 0 else "fr", f"row {n}", len(f"row {n}")),) for n in range(50)]
+    codes = ("deu_Latn", "fra_Latn")
+    expected = [((codes[n % 2], f"row {n}", len(f"row {n}")),) for n in range(50)]
     assert rows == expected
     assert seen.lines == 50
 

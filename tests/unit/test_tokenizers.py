@@ -17,7 +17,7 @@ from tokengraft.tokenizer import find, load, sources
 from tokengraft.tokenizer.adapters import for_oniguruma
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import status
-from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, PAPER
+from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, LISTED, PAPER
 from tokengraft.tokenizer.vocabulary import (
     byte_alphabet,
     byte_level_piece,
@@ -138,6 +138,38 @@ def test_hub_only_entry_offline_is_unavailable():
 def test_empty_folder_says_what_was_expected(tmp_path):
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         find(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[1]", b"no json", b'{"model": "x"}'])
+def test_any_json_file_is_no_tokenizer(tmp_path, content):
+    (tmp_path / "foo.json").write_bytes(content)
+    (tmp_path / "config.json").write_bytes(b"{}")
+    with pytest.raises(TokenizerError, match="no tokenizer file here") as caught:
+        find(str(tmp_path))
+    assert "plan" not in str(caught.value).removeprefix(str(tmp_path))
+
+
+def test_a_tokenizer_json_of_another_name_is_found(tmp_path):
+    data = find("rootstock").source.read("tokenizer.json")
+    (tmp_path / "a.json").write_bytes(b"{}")
+    (tmp_path / "mine.json").write_bytes(data)
+    assert find(str(tmp_path)).kind == "mine.json"
+    assert load(tmp_path).encode(["Hello"]) == load("rootstock").encode(["Hello"])
+
+
+@pytest.mark.parametrize("path", [".", "plan.json"])
+def test_a_plan_is_called_a_plan(tmp_path, path):
+    (tmp_path / "plan.json").write_bytes(b'{"version": 1, "tokens": []}')
+    with pytest.raises(TokenizerError, match=r"no tokenizer file here.*plan; `tokengraft insert"):
+        find(str(tmp_path / path))
+
+
+def test_the_rootstock_is_listed_and_stays_out_of_the_default():
+    assert status(LISTED[-1]) == "bundled"
+    assert LISTED[-1].name == "rootstock" == find("rootstock").name
+    assert "rootstock" not in BUNDLED
+    with pytest.raises(TokenizerError, match="mean rootstock"):
+        find("rootstok")
 
 
 @pytest.mark.parametrize(

@@ -92,20 +92,22 @@ def audit(
     shard_bytes: large.ShardOption = None,
     state: large.StateOption = None,
 ) -> None:
-    """Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
+    r"""Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
 
-    A premium is the mean over sentences of tokens(language) / tokens(pivot). Counts are cached, so
-    a second run encodes nothing and an interrupted one goes on where it stopped.
+    A premium is the mean over sentences of tokens(language) / tokens(pivot).
+    Counts are cached, so a second run encodes nothing and an interrupted one
+    goes on where it stopped.
 
     [bold]Examples[/bold]
 
       tokengraft audit -o audit/
 
-      tokengraft audit flores200.tar.xz -t llama-3 -t Qwen/Qwen3-0.6B -l shn -l tam -o audit/
+      tokengraft audit flores200.tar.xz -t llama-3 -l shn -l tam -o audit/
 
       tokengraft audit eng_Latn=en.txt quy_Latn=quechua.txt
 
-      tokengraft audit 'web/*.jsonl.zst' --engine ray --language-column lang -t llama-3 -o web/
+      tokengraft audit 'web/*.jsonl.zst' --language-column lang \
+        -t llama-3 --engine ray -o web/
     """
     check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
@@ -230,7 +232,7 @@ def show(result: Audit) -> None:
         [code_column("language", codes), text_column("name", top["name"].to_list())],
         columns,
         title=f"Premium over {result.pivot} (mean of ratios), {result.corpus.name}",
-        caption="† UNK hides the cost: the premium means nothing" if spoilt else None,
+        caption="† over 1 % UNK: the premium says too little" if spoilt else None,
     )
     if worst.height > SHOWN:
         more = counted(worst.height - SHOWN, "more language")
@@ -239,7 +241,7 @@ def show(result: Audit) -> None:
         stdout.print(missing, markup=False)
     for row in result.summary.to_dicts():
         lost = row["meaningless_cells"]
-        unk = f", {counted(lost, 'language')} lost to UNK" if lost else ""
+        unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
         name = f"[bold]{escape(names[row['tokenizer']])}[/bold]"
         if not row["compared"]:
             stdout.print(f"{name}: no language but {result.pivot} to compare{unk}")

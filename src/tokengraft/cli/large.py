@@ -57,8 +57,8 @@ StreamOption = Annotated[
     bool,
     _option(
         "--stream",
-        help="Do not load the parallel corpus but stream it in shards, whatever its size: tables "
-        "with a column a language, or CODE=FILE pairs.",
+        help="Do not load the parallel corpus but stream it in shards, whatever its size: JSONL or "
+        "Parquet with a column a language, or CODE=FILE pairs of text files.",
     ),
 ]
 MonolingualOption = Annotated[
@@ -183,7 +183,7 @@ def show(result: Survey) -> None:
         [code_column("language", codes), text_column("name", names)],
         [Column("rows", [f"{rows:,}" for rows in top["rows"]]), *columns],
         title=title,
-        caption="† UNK hides the cost: the figure means nothing" if spoilt else None,
+        caption="† over 1 % UNK: the figure says too little" if spoilt else None,
     )
     if order.height > SHOWN:
         more = counted(order.height - SHOWN, "more language")

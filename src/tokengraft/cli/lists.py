@@ -13,7 +13,7 @@ from tokengraft.cli.console import print_json, stdout
 from tokengraft.cli.wide import Column, code_column, print_table, text_column
 from tokengraft.corpus import available, known, load
 from tokengraft.tokenizer.catalog import status
-from tokengraft.tokenizer.entries import ENTRIES
+from tokengraft.tokenizer.entries import LISTED
 from tokengraft.wording import counted
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,7 +36,7 @@ def tokenizers(
 
       tokengraft tokenizers --tokenizers paper-ten.tar.xz --json
     """
-    rows = [asdict(entry) | {"where": status(entry, tokenizers or ())} for entry in ENTRIES]
+    rows = [asdict(entry) | {"where": status(entry, tokenizers or ())} for entry in LISTED]
     if json:
         print_json(rows)
         return

@@ -35,6 +35,7 @@ Layouts that can be read:
   text files  a folder or archive of xxx_Ssss.txt, or code=path pairs; one unit per line
   tables      .tsv, .csv, .jsonl or .parquet with a column per language code, or with the
               columns language, id and text
+A language may also be named as `en`, `shn` or `Shan` where that means one only.
 Archives: {", ".join(ARCHIVES)}."""
 
 

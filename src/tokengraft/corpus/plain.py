@@ -1,4 +1,7 @@
-"""Plain text, one unit per line: `code=path` pairs, or a folder of `xxx_Ssss.txt` files."""
+"""Plain text, one unit per line: `code=path` pairs, or a folder of `xxx_Ssss.txt` files.
+
+A file may also be `en.txt` or `Shan.txt`: its name means what it means everywhere else.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.languages import check_code, resolve
+from tokengraft.corpus.languages import resolve, resolve_at
 from tokengraft.corpus.lines import align, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.splits import choose_splits
@@ -53,7 +56,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
     choose_splits(split, (), bundle.where)
     files: dict[str, str] = {}
     for name in _files(bundle):
-        code = check_code(PurePosixPath(name).stem, bundle.place(name))
+        code = resolve_at(PurePosixPath(name).stem, bundle.place(name))
         if code in files:
             raise CorpusError(f"{code} is there twice: {files[code]} and {bundle.place(name)}.")
         files[code] = name

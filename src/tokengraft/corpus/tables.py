@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tokengraft.corpus.archive import TABLES, Bundle
-from tokengraft.corpus.languages import check_code
+from tokengraft.corpus.languages import resolve_at
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.records import IGNORED, Table, read_table
 from tokengraft.corpus.splits import choose_splits
@@ -22,6 +22,9 @@ from tokengraft.errors import CorpusError
 _UNIT = ("id", "unit")
 _TEXT = ("text", "sentence")
 _CODE = (("iso_639_3", "iso_15924"), ("language", "script"), ("language",), ("code",), ("lang",))
+
+#: Columns that are no language even where their name is also one's (`id`: Indonesian).
+ABOUT = {*_UNIT, *_TEXT, "split", *(name for names in _CODE for name in names), *IGNORED}
 
 Unit = tuple[str, str]  # split ("" where there is none) and id
 
@@ -100,12 +103,13 @@ def _collect(table: Table, into: dict[tuple[str, str], _Variety]) -> None:
     glottocodes = _column(table, _find(table, ("glottocode",)))
     parts = _column(table, _find(table, ("split",)))
     rows = zip(codes, glottocodes, parts, _column(table, ids), table.texts(text), strict=True)
+    known: dict[str, str] = {}
     for index, (pieces, glottocode, part, unit, value) in enumerate(rows):
-        code = "_".join(pieces)
-        variety = into.get((code, glottocode))
-        if variety is None:
-            check_code(code, table.at(index))
-            variety = into[code, glottocode] = _Variety(code, glottocode)
+        label = "_".join(pieces)
+        if label not in known:
+            known[label] = resolve_at(label, table.at(index))
+        code = known[label]
+        variety = into.setdefault((code, glottocode), _Variety(code, glottocode))
         if (part, unit) in variety.texts:
             raise CorpusError(
                 f"{table.at(index)}: {code} has unit {unit} twice{f' in {part}' if part else ''}; "
@@ -154,10 +158,17 @@ def _wide(
     table: Table, bundle: Bundle, split: str | None, languages: Iterable[str] | None
 ) -> ParallelCorpus:
     ids = _find(table, _UNIT)
-    about = {ids, "split", *IGNORED}
-    codes = [column for column in table.columns if column not in about]
-    for column in codes:
-        check_code(column, f"{table.where}, column {column!r}")
+    columns: dict[str, str] = {}
+    for column in table.columns:
+        if column in {ids, "split", *IGNORED}:
+            continue
+        code = resolve_at(column, f"{table.where}, column {column!r}")
+        if code in columns:
+            raise CorpusError(
+                f"{table.where}: the columns {columns[code]!r} and {column!r} are both {code}; "
+                f"keep one."
+            )
+        columns[code] = column
     parts = _column(table, _find(table, ("split",)))
     labels = _column(table, ids) if ids else [str(number + 1) for number in range(len(parts))]
     units = list(zip(parts, labels, strict=True))
@@ -165,8 +176,8 @@ def _wide(
         index = next(i for i, unit in enumerate(units) if unit in units[:i])
         raise CorpusError(f"{table.at(index)}: unit {labels[index]} is there twice; keep one.")
     texts = {
-        code: dict(zip(units, table.texts(code), strict=True))
-        for code in choose(languages, codes, bundle.where)
+        code: dict(zip(units, table.texts(columns[code]), strict=True))
+        for code in choose(languages, columns, bundle.where)
     }
     name = Path(bundle.title).stem
     named = None if languages is None else list(texts)

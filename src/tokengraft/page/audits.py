@@ -17,6 +17,9 @@ from tokengraft.page.shown import digits, last_name, without_paths
 from tokengraft.reporting.choose import readers, script_group
 from tokengraft.tokenizer.entries import BY_NAME
 
+# From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
+# T5 puts a space marker before each, so that nothing but UNK is a share of one half.
+_MOST = 0.4
 _MISSING = 60  # characters named where a vocabulary lacks more
 # page name → column; values are one number a language, a list a tokenizer
 _CELLS = {
@@ -67,6 +70,7 @@ def audit_data(folder: Path) -> dict[str, Any]:
         "corpus": str(manifest["corpus"].get("name", "")),
         "pivot": codes.index(manifest["pivot"]),
         "unkLimit": UNK_LIMIT,
+        "unkMost": _MOST,
         "tokenizers": [_tokenizer(name, str(labels[name])) for name in names],
         "languages": [about(code) | {"n": by_code[code]["n"]} for code in codes],
         "cells": {key: grid.numbers(column) for key, column in _CELLS.items()},

@@ -7,12 +7,14 @@ or off the keys on the way to it, so a new nesting or a new measure needs no cha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokengraft.corpus.languages import language_name, well_formed
 from tokengraft.files import read_json
+from tokengraft.page.measures import told
 from tokengraft.page.shown import digits, without_paths
 
 _MEASURE = ("measure", "metric", "name", "score")
@@ -27,19 +29,38 @@ _WRAPPERS = {"languages", "scores", "methods", "measures", "metrics", "results",
 
 
 def evaluation_data(path: Path) -> dict[str, Any]:
-    """Scores, samples and the plain facts of an evaluation."""
+    """Scores, samples and the plain facts of an evaluation.
+
+    `name` is the folder's, `graft` and `base` are the models' where the evaluation names them.
+    """
     value = read_json(path)
     scores = list(_scores(value, {}, ()))
+    notes = value.get("notes")
     return {
         "name": path.parent.resolve().name,
+        "graft": _text(value.get("graft")),
+        "base": _text(value.get("base")),
         "scores": scores,
-        "measures": list(dict.fromkeys(score["measure"] for score in scores)),
+        "measures": {score["measure"]: told(score["measure"]) for score in scores},
+        "notes": [_named_in(note) for note in notes if isinstance(note, str)]
+        if isinstance(notes, list)
+        else [],
         "costs": list(_costs(value.get("generation"))),
-        "samples": without_paths(list(_samples(value))[:12]),
+        "samples": list(_samples(value))[:12],  # to be compared letter by letter: nothing is cut
         "facts": without_paths(
             {key: inner for key, inner in value.items() if isinstance(inner, str | int | float)}
         ),
     }
+
+
+def _text(value: Any) -> str | None:
+    return str(without_paths(value)) if isinstance(value, str) and value else None
+
+
+def _named_in(note: str) -> str:
+    """The note with the names of languages in place of their codes."""
+    named = re.sub(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b", lambda m: language_name(m[0]), note)
+    return str(without_paths(named))
 
 
 def _scores(

@@ -16,12 +16,11 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     cells = _honest(audit)
     pivot = audit["languages"][audit["pivot"]]["name"]
     if not cells:
-        spoilt = any("1" in row for row in audit["bad"])
-        title = (
-            f"Every language but {pivot} is lost to UNK"
-            if spoilt
-            else f"No language shares a line of text with {pivot}"
-        )
+        lost, most = _lost(audit)
+        title = f"No language shares a line of text with {pivot}"
+        if lost:
+            verb = "is lost to" if lost == most else "loses text to"
+            title = f"Every language but {pivot} {verb} UNK"
         return {"title": title, "lead": "", "figures": []}
     value, tokenizer, language = max(cells)
     worst = audit["languages"][language]["name"]
@@ -53,9 +52,9 @@ def _lead(
         )
     elif len(audit["tokenizers"]) > 1:
         text += (
-            f"No tokenizer measured here can write every language. Even {name}, which loses the "
-            f"fewest to UNK ({lost}), makes {above} of the other {total} pay more than double what "
-            f"{pivot} pays."
+            f"Every tokenizer measured here loses text to UNK in some language. Even {name}, "
+            f"which does so in the fewest ({lost}), makes {above} of the other {total} pay more "
+            f"than double what {pivot} pays."
         )
     else:
         text += (
@@ -76,36 +75,55 @@ def _figures(
             f"{audit['tokenizers'][tokenizer]['label']}, the highest premium",
         }
     ]
-    typical: dict[int, list[float]] = {}
-    for cell in cells:
-        typical.setdefault(cell[2], []).append(cell[0])
-    share = sum(median(values) > 2 for values in typical.values()) / len(typical)
-    figures.append(
-        {
-            "number": f"{share:.0%}",
-            "words": f"of {counted(len(typical), 'language')} pay more than double what {pivot} "
-            "pays on the typical tokenizer",
-        }
-    )
-    lost = sum(row.count("1") for row in audit["bad"])
+    several = len(audit["tokenizers"]) > 1
+    if several:
+        figures.append(_typical(cells, pivot))
+    own = [value for value, t, _ in cells if t == fair]
+    lost, most = _lost(audit)
+    # The lead counts the languages above 2× on the fairest tokenizer; the figures need not again.
+    if len(own) > 1 and not (several and lost):
+        on = f" on {audit['tokenizers'][fair]['label']}, the fairest" if several else ""
+        figures.append(
+            {
+                "number": f"{median(own):.1f}×",
+                "words": f"the median premium of {counted(len(own), 'language')}{on}",
+            }
+        )
     if lost:
+        pairs = f"{'pair' if lost == 1 else 'pairs'} of language and tokenizer"
+        what = pairs if several else "language" if lost == 1 else "languages"
+        extent = f"; in {most:,} of them most of it" if lost > most > 0 else ""
         figures.append(
             {
                 "number": f"{lost:,}",
-                "words": f"{'pair' if lost == 1 else 'pairs'} of language and tokenizer where the "
-                "text is not encoded but thrown away (UNK)",
-            }
-        )
-    else:
-        above, total = _above(cells, fair)
-        figures.append(
-            {
-                "number": f"{above}",
-                "words": f"of {counted(total, 'language')} above 2× on "
-                f"{audit['tokenizers'][fair]['label']}",
+                "words": f"{what} where {'most' if lost == most else 'part'} of the text is not "
+                f"encoded but thrown away (UNK){extent}",
             }
         )
     return figures
+
+
+def _typical(cells: Sequence[Cell], pivot: str) -> dict[str, str]:
+    premiums: dict[int, list[float]] = {}
+    for value, _, language in cells:
+        premiums.setdefault(language, []).append(value)
+    share = sum(median(values) > 2 for values in premiums.values()) / len(premiums)
+    return {
+        "number": f"{share:.0%}",
+        "words": f"of {counted(len(premiums), 'language')} pay more than double what {pivot} "
+        "pays on the typical tokenizer",
+    }
+
+
+def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
+    """How many cells UNK spoils, and in how many of them most of the text is lost."""
+    shares = [
+        share
+        for row, bad in zip(audit["cells"]["unk"], audit["bad"], strict=True)
+        for share, mark in zip(row, bad, strict=True)
+        if mark == "1"
+    ]
+    return len(shares), sum(share >= audit["unkMost"] for share in shares)
 
 
 def _honest(audit: Mapping[str, Any]) -> list[Cell]:

@@ -9,6 +9,7 @@ from typing import Any
 from fontTools.unicodedata import script
 
 from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.corpus.languages import language_name
 from tokengraft.errors import TokengraftError
 from tokengraft.files import read_json
 from tokengraft.page.audits import about
@@ -27,6 +28,7 @@ def plan_data(path: Path) -> dict[str, Any]:
     tokens = plan.get("tokens") or []
     if not isinstance(tokens, list) or not isinstance(outcomes, Mapping):
         raise TokengraftError(f"{path}: this is no plan")
+    pivot = plan.get("pivot")
     return {
         "name": path.parent.resolve().name if path.name == "plan.json" else path.stem,
         "mode": plan.get("mode"),
@@ -38,7 +40,8 @@ def plan_data(path: Path) -> dict[str, Any]:
         "relaxed": (plan.get("cut") or {}).get("scripts") or [],
         "check": plan.get("check") or {},
         "notes": without_paths(plan.get("notes") or []),
-        "pivot": plan.get("pivot"),
+        "pivot": pivot,
+        "pivotName": language_name(pivot) if isinstance(pivot, str) else None,
         "unkLimit": UNK_LIMIT,
         "count": len(tokens),
         "tokens": [_token(token) for token in tokens[:_TOKENS]],

@@ -11,6 +11,7 @@ import functools
 import ipaddress
 import json
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,11 @@ class Playground(ThreadingHTTPServer):
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{shown}:{self.server_address[1]}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
     def admits(self, host: str | None) -> bool:
         """Whether a Host header names this machine and not a site that merely resolves to it."""
         name = (host or "").strip().lower()
@@ -151,10 +157,8 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Content-Length", "")
         if not given.isascii() or not given.isdigit():
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
-        if int(given) > BODY:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY:,} bytes, got {int(given):,}"
-            )
+        if len(given) > len(str(BODY)) or int(given) > BODY:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY:,} bytes")
         return int(given)
 
     def _answer(self, make: Any, kind: str) -> None:

@@ -40,14 +40,15 @@ def without_paths(value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    found = _START.search(text)
-    if found is None:
-        return text
-    stop = _END.search(text, found.end())
-    end = stop.start() if stop else len(text)
-    # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
-    names = [last_name(part) for part in text[found.start() : end].split(", ")]
-    return text[: found.start()] + ", ".join(names) + _cut(text[end:])
+    shown = ""
+    while found := _START.search(text):
+        stop = _END.search(text, found.end())
+        end = stop.start() if stop else len(text)
+        # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
+        names = [last_name(part) for part in text[found.start() : end].split(", ")]
+        shown += text[: found.start()] + ", ".join(names)
+        text = text[end:]
+    return shown + text
 
 
 def last_name(path: str) -> str:

@@ -240,6 +240,6 @@ def _legend(page: Sheet, spoilt: bool) -> None:
     key.set_axis_off()
     why = (
         f"No premium: over {UNK_LIMIT:.0%} of the tokens are UNK;\n"
-        "the text was thrown away, not encoded"
+        "what they stood for is lost, not counted"
     )
     write(key, why, (1, 0.5), (6, 0), va="center", fontsize=7.5, color=QUIET)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.corpus.languages import language_name
 from tokengraft.reporting.choose import comparable_note, credit, labels, pivot_name
 from tokengraft.reporting.tables import markdown, printed, unk_note
@@ -21,7 +22,7 @@ FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded",
     "premiums_all": "the same for every language, grouped by script",
-    "summary": "one row a tokenizer: inequality, worst language, cells spoilt by UNK",
+    "summary": "one row a tokenizer: inequality, worst language, languages with much UNK",
     "vocabulary": "what the vocabularies consist of: characters and token lengths",
     "jaccard": "how alike the vocabularies are, in clustering order",
     "containment": "how much of each vocabulary another one holds",
@@ -55,21 +56,22 @@ COLUMNS = {
     "unk_share": "share of the tokens that are UNK: text the tokenizer threw away",
     "lossless_share": "share of units that decode back to exactly the text",
     "utf8": "premium of a tokenizer whose tokens are single bytes",
-    "meaningless": "true where so much is UNK that the premium measures what was lost",
+    "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens are UNK, so that the "
+    "premium says too little",
     "floor": "the part of the premium that the split pattern forces whatever the vocabulary; "
     "empty where the tokenizer cuts nothing in advance",
     "missing_tokens": "the part of the premium that longer tokens would save",
     "missing_characters": "the part of the premium due to characters split into several tokens",
     "floor_lines": "units on which the floor was measured",
     "languages": "languages audited",
-    "compared": "languages that the figures are over: all but {pivot}, those that UNK makes "
-    "meaningless and those without a unit in common",
+    "compared": "languages that the figures are over: all but {pivot}, those marked meaningless "
+    "and those without a unit in common",
     "gini": "Gini coefficient of the compared languages’ costs (ratio of sums): 0 equal, 1 unequal",
     "median_premium": "median premium over the compared languages",
     "worst_language": "the compared language with the highest premium",
     "worst_premium": "its premium",
     "above_2x": "compared languages that pay more than twice what {pivot} pays",
-    "meaningless_cells": "languages whose premium UNK makes meaningless",
+    "meaningless_cells": f"languages where more than {UNK_LIMIT:.0%} of the tokens are UNK",
     "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
     "unicode_blocks": "Unicode blocks among its characters",
@@ -139,7 +141,7 @@ def findings(audit: Tables) -> list[str]:
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
     found = []
     if not rows:
-        found.append(f"No language but {pivot_name(audit)} has a premium that means something.")
+        found.append(f"No language but {pivot_name(audit)} has a premium free of UNK.")
     else:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
         found.append(
@@ -159,13 +161,13 @@ def findings(audit: Tables) -> list[str]:
     if spoilt.height:
         count = spoilt.group_by("tokenizer").len().sort(["len", "tokenizer"], descending=True)
         each = ", ".join(f"{names[name]} {number}" for name, number in count.rows())
-        verb = "is" if spoilt.height == 1 else "are"
+        verb = "has" if spoilt.height == 1 else "have"
         found.append(
-            f"{spoilt.height} of {audit.premiums.height} cells {verb} meaningless because of UNK "
-            f"({each}). {unk_note()}"
+            f"{spoilt.height} of {audit.premiums.height} cells {verb} no premium because of UNK "
+            f"({each}). {unk_note(audit.premiums)}"
         )
     else:
-        found.append("No cell is made meaningless by UNK.")
+        found.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
         found.append(missing)
     return found

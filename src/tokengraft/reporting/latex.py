@@ -38,7 +38,8 @@ def escape(text: str) -> str:
 def latex(table: Printed) -> str:
     r"""The table as a float, or as a `longtable` when it has more than 40 rows.
 
-    The file is meant for `\input`; its first lines name the packages it needs.
+    The file is meant for `\input`; its first lines name the packages it needs. A float wider than
+    the line is shrunk to it, a narrower one keeps its size.
     """
     width = len(table.header)
     columns = "l" * table.left + "r" * (width - table.left)
@@ -51,7 +52,7 @@ def latex(table: Printed) -> str:
     notes = [rf"\emph{{{escape(note)}}}" for note in table.notes]
     size = r"\scriptsize" if width > 9 else r"\footnotesize"
     lines = [
-        "% Needs: \\usepackage{booktabs,longtable} \\usepackage[table]{xcolor}",
+        "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}",
         "% pdfLaTeX needs \\usepackage[T1]{fontenc} for accented names.",
     ]
     if len(table.rows) > LONG:
@@ -71,11 +72,12 @@ def latex(table: Printed) -> str:
         lines += [
             r"\begin{table*}",
             rf"\centering{size}\setlength{{\tabcolsep}}{{3pt}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             *(r"\toprule", heading, r"\midrule"),
             *body,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             *(rf"\par\smallskip {note}" for note in notes),
             caption,
             label,

@@ -123,11 +123,17 @@ def printed(audit: Tables) -> dict[str, Printed]:
     }
 
 
-def unk_note() -> str:
-    """Why a marked premium must not be read as one."""
+def unk_note(cells: pl.DataFrame) -> str:
+    """Why marked ones of these premiums must not be read as such; empty where none is marked."""
+    shares = cells.filter(pl.col("meaningless"))["unk_share"].to_list()
+    if not shares:
+        return ""
+    ends = min(shares), max(shares)
+    low, high = (f"{share:.1%}" if share < 0.1 else f"{share:.0%}" for share in ends)
+    here = f"here {low}" if low == high else f"here {low} to {high}"
     return (
-        f"† More than {UNK_LIMIT:.0%} of these tokens are UNK: the text was thrown away, not "
-        "encoded, so the number is no premium and a low one is no merit."
+        f"† More than {UNK_LIMIT:.0%} of these tokens ({here}) are UNK: what they stood for was "
+        "thrown away, not encoded, so the number says too little and a low one is no merit."
     )
 
 
@@ -140,9 +146,8 @@ def _premiums(audit: Tables) -> Printed:
         f"of the ratio of token counts ({credit(audit)})"
     )
     order = matrix(audit)["language"].to_list()
-    spoilt = bool(audit.premiums["meaningless"].any())
     table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
-    return _with_notes(table, _notes(audit, spoilt))
+    return _with_notes(table, _notes(audit, audit.premiums))
 
 
 def _coverage(audit: Tables) -> Printed:
@@ -175,8 +180,8 @@ def _cost(audit: Tables) -> Printed:
     frame = audit.cost
     models = list(dict.fromkeys(frame["model"]))
     caption = (
-        f"What content that costs 1 dollar in {pivot_name(audit)} costs "
-        f"(ratio of summed token counts; prices as of {audit.prices.as_of})"
+        f"Relative cost: what content that costs 1 in {pivot_name(audit)} costs "
+        f"(ratio of summed token counts; models on the price list of {audit.prices.as_of})"
     )
     cells = {
         (row["language"], row["model"]): _number(row["relative_cost"], "{:.2f}", row["meaningless"])
@@ -184,14 +189,17 @@ def _cost(audit: Tables) -> Printed:
     }
     there = [code for code in matrix(audit)["language"] if any((code, m) in cells for m in models)]
     rows = [_language(code) + [cells[code, model] for model in models] for code in there]
-    spoilt = bool(frame["meaningless"].any())
+    priced = pl.col("tokenizer").is_in(frame["tokenizer"].unique().to_list())
     header = ["Language", "Code", *models]
-    return Printed("cost", caption, header, rows, left=2, codes=1, notes=_notes(audit, spoilt))
+    notes = _notes(audit, audit.premiums.filter(priced))
+    if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
+        notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
+    return Printed("cost", caption, header, rows, left=2, codes=1, notes=notes)
 
 
-def _notes(audit: Tables, spoilt: bool) -> list[str]:
+def _notes(audit: Tables, cells: pl.DataFrame) -> list[str]:
     missing = comparable_note(audit)
-    return [*([unk_note()] if spoilt else []), *([f"— {missing}"] if missing else [])]
+    return [note for note in (unk_note(cells), f"— {missing}" if missing else "") if note]
 
 
 def _summary(audit: Tables) -> Printed:
@@ -210,11 +218,12 @@ def _summary(audit: Tables) -> Printed:
                 Cell(f"{row['meaningless_cells']:,}"),
             ]
         )
-    header = ["Tokenizer", "Worst language", "Its premium", "Median premium", "Gini"]
-    header += ["Above 2×", "Lost to UNK"]
+    header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×"]
+    header += [f"UNK > {UNK_LIMIT:.0%}"]
     caption = (
-        f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} that UNK "
-        "does not make meaningless"
+        f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
+        f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
+        "inequality of costs, how many pay over twice; last, how many languages have more UNK"
     )
     missing = comparable_note(audit)
     return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
@@ -222,16 +231,16 @@ def _summary(audit: Tables) -> Printed:
 
 def _vocabulary(audit: Tables) -> Printed:
     columns = [c for c in audit.vocabulary.columns if c not in ("tokenizer", "label")]
-    titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "> 7 B"}
-    titles |= {f"chars_{n}b": f"Ch. {n} B" for n in range(1, 5)}
+    titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "8+ B"}
+    titles |= {f"chars_{n}b": f"C{n}" for n in range(1, 5)}
     titles |= {f"toks_{n}b": f"{n} B" for n in range(1, 8)}
     rows = [
         [Cell(labels(audit)[row["tokenizer"]]), *(Cell(f"{row[c]:,}") for c in columns)]
         for row in audit.vocabulary.to_dicts()
     ]
     caption = (
-        "Normalised vocabularies: size, Unicode blocks, distinct characters by UTF-8 length (Ch.), "
-        "tokens by length in bytes"
+        "Normalised vocabularies: size, Unicode blocks, distinct characters of 1 to 4 bytes of "
+        "UTF-8 (C1 to C4), tokens by length in bytes (1 B to 8+ B)"
     )
     return Printed("vocabulary", caption, ["Tokenizer", *(titles[c] for c in columns)], rows)
 

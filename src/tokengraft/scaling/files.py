@@ -74,6 +74,8 @@ def find_files(
     for source in [sources] if isinstance(sources, str | Path) else sources:
         found = _expand(str(source))
         if not found:
+            if Path(source).expanduser().is_dir():
+                raise CorpusError(f"{source}: no JSONL, text or Parquet file in there.")
             raise CorpusError(f"{source}: no such file, and no file matches it as a pattern.")
         urls.update(dict.fromkeys(found))
     return [_describe(url, format_) for url in sorted(urls)]
@@ -99,6 +101,12 @@ def _expand(source: str) -> list[str]:
 def _describe(url: str, format_: Format | None) -> File:
     size, stamp = _stat(url)
     chosen = format_ or _format(url)
+    if chosen is None and {".tsv", ".csv"} & {s.lower() for s in PurePosixPath(url).suffixes[-2:]}:
+        raise UsageError(
+            f"{url}: TSV and CSV cannot be streamed; JSONL, Parquet and plain text can. A parallel "
+            f"table that fits into memory is read without --stream; else write it as JSONL or "
+            f"Parquet."
+        )
     if chosen is None:
         raise UsageError(
             f"{url}: the suffix does not tell the format; say --format jsonl, text or parquet."

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokengraft.corpus.languages import canonical
 from tokengraft.errors import UsageError
 from tokengraft.files import sha256
 from tokengraft.scaling.shards import Span
@@ -30,8 +31,10 @@ class Layout:
     """Where text and language of a row are found; plain data, so it travels to any worker.
 
     At most one of `language_column`, `language_from_path`, `detector` and `language` says the
-    language; without any, a file's own code does, else every row is `und`. With `columns` a row is
-    a unit of a parallel corpus, each column a language; with `aligned`, line n of several files is.
+    language; without any, a file's own code does, else every row is `und`. A language that the data
+    name is counted under its full code where the name means one only (`en`: eng_Latn), else as it
+    stands. With `columns` a row is a unit of a parallel corpus, each column a language; with
+    `aligned`, line n of several files is.
     """
 
     text_column: str = "text"
@@ -40,7 +43,7 @@ class Layout:
     detector: str | None = None  # package.module:function, text → language
     language: str | None = None
     only: tuple[str, ...] | None = None  # other languages are left out
-    columns: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()  # code, and the column that holds it
     aligned: bool = False
     max_row_bytes: int = MAX_ROW_BYTES
 
@@ -79,7 +82,7 @@ class Layout:
     def wanted_columns(self) -> list[str]:
         """The columns a reader has to read."""
         if self.columns:
-            return list(self.columns)
+            return [column for _, column in self.columns]
         return [self.text_column, *([self.language_column] if self.language_column else [])]
 
     def row_maker(self, span: Span) -> Callable[[Mapping[str, Any]], Row]:
@@ -97,8 +100,9 @@ class Layout:
                     f"{span.file.url} does not match --language-from-path "
                     f"{self.language_from_path!r}."
                 )
+            fixed = canonical(fixed)
         detect = load_detector(self.detector) if self.detector else None
-        only = None if self.only is None else frozenset(self.only)
+        only = None if self.only is None else frozenset(map(canonical, self.only))
         text_column, language_column = self.text_column, self.language_column
 
         def make(record: Mapping[str, Any]) -> Row:
@@ -107,7 +111,7 @@ class Layout:
                 given = record.get(language_column)
                 if not isinstance(given, str) or not given or not given.isprintable():
                     raise BadRow(f"no language in {language_column!r}: {_shown(given)}")
-                language = given
+                language = canonical(given)
             if only is not None and detect is None and language not in only:
                 return ()
             text = _text(record, text_column)
@@ -122,6 +126,7 @@ class Layout:
                         f"--detector {self.detector} gave {language!r}; it must give a language "
                         f"code or None."
                     )
+                language = canonical(language)
                 if only is not None and language not in only:
                     return ()
             return ((language, text, size),)
@@ -142,12 +147,12 @@ class Layout:
 
     def _unit(self, record: Mapping[str, Any]) -> Row:
         pairs = []
-        for code in self.columns:
-            if record.get(code) is None:
+        for code, column in self.columns:
+            if record.get(column) is None:
                 continue
-            text = _text(record, code).strip()
+            text = _text(record, column).strip()
             if not text:
-                raise BadRow(f"{code} is empty; write null where the unit is missing")
+                raise BadRow(f"{column} is empty; write null where the unit is missing")
             pairs.append((code, text, self.measure(text)))
         return tuple(pairs)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -12,14 +12,23 @@ from typing import Any
 import polars as pl
 
 from tokengraft.auditing.run import find_all
-from tokengraft.corpus.languages import resolve, well_formed
+from tokengraft.corpus.languages import (
+    canonical,
+    known,
+    meanings,
+    resolve,
+    resolve_at,
+    suggest,
+)
+from tokengraft.corpus.parallel import choose
+from tokengraft.corpus.tables import ABOUT
 from tokengraft.defaults import PIVOT
 from tokengraft.errors import CorpusError, UsageError
 from tokengraft.files import adding, write_json
 from tokengraft.scaling import tables
 from tokengraft.scaling.engines import make_engine
 from tokengraft.scaling.files import File, Format, find_files
-from tokengraft.scaling.layout import Layout
+from tokengraft.scaling.layout import UNKNOWN, Layout
 from tokengraft.scaling.shards import SHARD_BYTES, Shard, cut, cut_aligned, parquet_module
 from tokengraft.scaling.tokens import TokenWork
 from tokengraft.scaling.total import OnMeter, Total, count_all
@@ -115,7 +124,9 @@ def survey(
     `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
     `parallel` they are tables with a column a language, or `code=path` pairs of aligned text files,
     and the result holds premiums. Finished shards are kept under `state` (by default the cache),
-    so a run that was stopped goes on. Engines and shard sizes give the same integers.
+    so a run that was stopped goes on. Engines and shard sizes give the same integers. Languages are
+    named as everywhere (`shn`, `Shan`); what `layout.only` names may also be any label of the data,
+    but an error where no row has it and it is no language.
     """
     chosen = make_engine(engine, workers, address)
     layout = layout or Layout()
@@ -127,6 +138,10 @@ def survey(
         pivot = resolve(pivot)
         layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
     else:
+        pivot = canonical(pivot)
+        if layout.language:
+            named = layout.language
+            layout = replace(layout, language=named if named == UNKNOWN else resolve(named))
         files = find_files(sources, format_)
         layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
         shards = cut(files, shard_bytes)
@@ -134,6 +149,8 @@ def survey(
     packed = tuple(Packed.of(one) for one in found)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)
+    if layout.only:
+        _require_rows(layout.only, total.payload.get("text", {}))
     return Survey(layout, pivot, packed, skipped, total, engine)
 
 
@@ -146,17 +163,22 @@ def _parallel(
         codes = [code for code, _ in pairs]
         _require(codes, pivot)
         if layout.only is not None:
-            keep = {*layout.only, pivot}
+            keep = {*choose(layout.only, codes, "the pairs"), pivot}
             pairs = [pair for pair in pairs if pair[0] in keep]
         return _with(layout, aligned=True), cut_aligned(pairs, shard_bytes)
     files = find_files(sources, format_)
     if any(file.format == "text" for file in files):
         raise UsageError("Parallel text files are given as CODE=FILE, two or more.")
-    codes = list(layout.only or _columns(files[0]))
-    if pivot not in codes:
-        codes.append(pivot)
-    _require(codes, pivot)
-    return _with(layout, columns=tuple(sorted(codes))), cut(files, shard_bytes)
+    columns = _columns(files[0], every=layout.only is None)
+    # A column may be missing from the first row of JSONL and yet be there.
+    wanted = {_code(said, columns) for said in layout.only or columns} | {pivot}
+    _require(sorted(wanted), pivot)
+    chosen = tuple((code, columns.get(code, code)) for code in sorted(wanted))
+    return _with(layout, columns=chosen), cut(files, shard_bytes)
+
+
+def _code(said: str, columns: Mapping[str, str]) -> str:
+    return resolve(said, columns) if meanings(said, columns) else resolve(said)
 
 
 def _with(layout: Layout, **changes: Any) -> Layout:
@@ -173,8 +195,11 @@ def _pair(source: str, format_: Format | None) -> tuple[str, File]:
     return resolve(code), found[0]
 
 
-def _columns(file: File) -> list[str]:
-    """The columns of a table that are language codes."""
+def _columns(file: File, every: bool) -> dict[str, str]:
+    """By code the columns of a table that name a language; others are left out.
+
+    One that may be several languages is a CorpusError, unless not `every` column is wanted.
+    """
     from tokengraft.scaling.layout import BadRow, parse_json
     from tokengraft.scaling.streams import Broken, bounded_lines, decompressed
 
@@ -188,7 +213,30 @@ def _columns(file: File) -> list[str]:
                 names = list(parse_json(line or b""))
     except (BadRow, Broken, ValueError, OSError) as error:
         raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
-    return [name for name in names if well_formed(name)]
+    columns: dict[str, str] = {}
+    for name in names:
+        meant = meanings(name)
+        if name in ABOUT or not meant or (len(meant) > 1 and not every):
+            continue
+        code = resolve_at(name, f"{file.url}, column {name!r}")
+        if code in columns:
+            raise UsageError(
+                f"{file.url}: the columns {columns[code]!r} and {name!r} are both {code}."
+            )
+        columns[code] = name
+    return columns
+
+
+def _require_rows(only: Sequence[str], found: Collection[str]) -> None:
+    """A CorpusError where no row is left, or where a label is no language and no row has it."""
+    missing = [said for said in only if canonical(said) not in found]
+    wrong = [said for said in missing if not meanings(said)]
+    if wrong or len(missing) == len(only):
+        said = (wrong or missing)[0]
+        hint = suggest(said, known()) if wrong else ""
+        raise CorpusError(
+            f"No row is in the language {said!r}.{hint} Without -l all languages are counted."
+        )
 
 
 def _require(codes: Sequence[str], pivot: str) -> None:

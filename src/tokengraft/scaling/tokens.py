@@ -20,7 +20,7 @@ from tokengraft.scaling.reading import Batch, Seen
 from tokengraft.scaling.travel import Ints, Packed, encode
 from tokengraft.tokenizer import Tokenizer
 
-VERSION = "1"  # part of every key: raise it when the meaning of a count changes
+VERSION = "2"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from tokengraft.errors import TokenizerError, Unavailable, did_you_mean
 from tokengraft.files import sha256
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.entries import BY_NAME, Entry
+from tokengraft.tokenizer.entries import BY_NAME, ROOTSTOCK, Entry
 from tokengraft.tokenizer.sources import Source
 
-ROOTSTOCK = "rootstock"  # the bundled model
+PLAN = "plan.json"
 ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PATH
 
 
@@ -64,12 +64,12 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
         return _found(name, label, sources.bundled(name), kind)
     if (encoding := _tiktoken(name)) is not None:
         return encoding
+    if entry is ROOTSTOCK:
+        return _found(name, label, sources.folder(rootstock()), kind)
     if entry is not None and entry.hub_id is None:
         raise Unavailable(
             f"{name}: not bundled here; give a folder that holds it with --tokenizers."
         )
-    if name == ROOTSTOCK:
-        return _found(name, "rootstock", sources.folder(rootstock()), "tokenizer.json")
     if entry is None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise TokenizerError(
             f"No tokenizer {name!r}: neither a path, a known name, a tiktoken encoding nor a hub "
@@ -99,7 +99,7 @@ def status(entry: Entry, search: Sequence[Path] = ()) -> str:
     for place in places(search):
         if _in_place(place, entry.name) is not None:
             return str(place)
-    if entry.bundled:
+    if entry.bundled or entry is ROOTSTOCK:
         return "bundled"
     if entry.hub_id is not None and sources.hub_cached(entry.hub_id):
         return "cached"
@@ -133,11 +133,13 @@ def _tiktoken(name: str) -> Found | None:
 
 def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     """Choose the file to build from, and hash what defines the tokenizer."""
-    kind = kind if kind in source.files else _preferred(source)
+    kind = kind if kind in source.files and kind != PLAN else _preferred(source)
     if kind is None:
+        plan = " This is a plan; `tokengraft insert TOKENIZER PLAN -o OUT` makes a tokenizer of it."
         raise TokenizerError(
             f"{source.where}: no tokenizer file here. Expected one of "
             f"{', '.join(sources.KNOWN_FILES[:5])} or a .tiktoken file."
+            f"{plan if PLAN in source.files else ''}"
         )
     chosen = kind
     used = used_files(source, chosen)
@@ -154,10 +156,19 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
 
 
 def _preferred(source: Source) -> str | None:
-    order = [*sources.KNOWN_FILES[:5]]
-    order += [n for n in source.files if n.endswith((".tiktoken", ".model", ".json"))]
-    settings = ("tokenizer_config.json", "config.json", "generation_config.json")
-    return next((n for n in order if n in source.files and n not in settings), None)
+    """The file to build from; a `.json` of another name only if its contents are a tokenizer's."""
+    order = [n for n in sources.KNOWN_FILES[:5] if n in source.files]
+    order += [n for n in source.files if n.endswith((".tiktoken", ".model")) or n == "vocab.json"]
+    others = (n for n in source.files if n.endswith(".json") and _is_tokenizer(source.read(n)))
+    return next(iter(order), None) or next(others, None)
+
+
+def _is_tokenizer(data: bytes) -> bool:
+    try:
+        spec = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(spec, dict) and isinstance(spec.get("model"), dict)
 
 
 def used_files(source: Source, kind: str) -> list[str]:

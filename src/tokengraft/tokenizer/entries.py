@@ -47,7 +47,10 @@ ENTRIES = (
     Entry("phi-4", "Phi-4", "Phi-4", "Microsoft", 16_384, "2024-12", "MIT", "microsoft/phi-4"),
     Entry("gpt-oss", "gpt-oss", "gpt-oss", "OpenAI", 131_072, "2025-08", "Apache-2.0", "openai/gpt-oss-20b"),
 )
+# The model that comes with the package: listed and found by name, but no part of an audit's default.
+ROOTSTOCK = Entry("rootstock", "rootstock", "Rootstock", "tokengraft", 2048, "2026-11", "Apache-2.0", None, "tokenizer.json")
 # fmt: on
-BY_NAME = {entry.name: entry for entry in ENTRIES}
+LISTED = (*ENTRIES, ROOTSTOCK)
+BY_NAME = {entry.name: entry for entry in LISTED}
 PAPER = tuple(entry.name for entry in ENTRIES if entry.paper)
 BUNDLED = tuple(entry.name for entry in ENTRIES if entry.bundled)

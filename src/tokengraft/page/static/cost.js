@@ -38,7 +38,10 @@ sections.push({
   name: "Cost",
   needs: () => page.audits.length > 0 && Boolean(audit().cost?.models.length),
   draw(host) {
-    const { models, asOf } = audit().cost;
+    const { asOf } = audit().cost;
+    // Dollars are for models with a price; without any, all are shown by how many times as much.
+    const priced = audit().cost.models.filter((m) => m.input !== null);
+    const models = priced.length ? priced : audit().cost.models;
     let [at, dearest] = [Math.max(0, models.findIndex((m) => m.model === "GPT-4o")), false];
     const box = el("figure", { class: "bars" });
     const caption = el("p", { class: "status" });
@@ -49,7 +52,7 @@ sections.push({
     };
     draw(
       host,
-      heading("cost", `What costs a dollar in ${pivot().name}`, `The price of the same content, language by language. Where the bar is long, the context window is short by the same factor.`),
+      heading("cost", priced.length ? `What costs a dollar in ${pivot().name}` : `What the same content costs`, `${priced.length ? "The price of the same content" : `How many times as many tokens the same content takes as in ${pivot().name}`}, language by language. Where the bar is long, the context window is short by the same factor.`),
       el(
         "div",
         { class: "controls" },

@@ -75,26 +75,44 @@ function languageName(code) {
   return parts.flatMap((part) => part.languages).find((entry) => entry.code === code)?.name ?? code;
 }
 
+// What the marks of a chart mean; only of those that are in it.
+function scoreLegend(scores) {
+  const has = (key) => scores.some((s) => s[key] !== null);
+  return [
+    ["score", has("low") ? "measured, with its interval" : "measured"],
+    has("floor") ? ["tick-floor", "floor: what a model that kept nothing scores"] : null,
+    has("ceiling") ? ["tick-ceiling", "ceiling: what the unchanged model scores, its text cut another way"] : null,
+  ].filter(Boolean).map(([look, text]) => el("li", {}, el("i", { class: look }), text));
+}
+
 function drawEvaluation(evaluation) {
-  let measure = evaluation.measures.includes("kl") ? "kl" : evaluation.measures[0];
+  const names = Object.entries(evaluation.measures).map(([key, [name]]) => [key, name]);
+  let measure = "kl" in evaluation.measures ? "kl" : names[0][0];
   const plot = el("div", { class: "plot" });
-  const words = el("p", { class: "status" });
+  const words = el("p", { class: "measure" });
+  const legend = el("ul", { class: "groups" });
+  const exactly = el("p", { class: "status" });
   const paint = fitted(plot, (width) => {
-    const scores = evaluation.scores.filter((s) => s.measure === measure && s.value !== null);
-    words.textContent = scores[0]?.definition ?? "";
-    draw(plot, scoreChart(scores.slice(0, 60), width));
+    const scores = evaluation.scores.filter((s) => s.measure === measure && s.value !== null).slice(0, 60);
+    const definition = scores[0]?.definition;
+    words.textContent = evaluation.measures[measure][1];
+    exactly.textContent = definition ? `Exactly: ${definition}.` : "";
+    draw(legend, scoreLegend(scores));
+    draw(plot, scoreChart(scores, width));
   });
   return el(
     "article",
     {},
-    el("h3", {}, `How much was kept: ${evaluation.name}`),
-    el("div", { class: "controls" }, choice("Measure", evaluation.measures.map((m) => [m, m.replaceAll("_", " ")]), measure, (v) => {
+    el("h3", {}, evaluation.title),
+    el("div", { class: "controls" }, choice("Measure", names, measure, (v) => {
       measure = v;
       paint();
-    })),
-    el("ul", { class: "groups" }, [["score", "measured, with its interval"], ["tick-floor", "floor: what knows nothing scores"], ["tick-ceiling", "ceiling: what changes nothing scores"]].map(([look, text]) => el("li", {}, el("i", { class: look }), text))),
-    plot,
+    }, { id: "score-measure" })),
     words,
+    legend,
+    plot,
+    exactly,
+    evaluation.notes.map((note) => el("p", { class: "status" }, `Note: ${note}.`)),
     evaluation.costs.length ? costTable(evaluation.costs) : null,
     evaluation.samples.length ? [el("h4", {}, "Samples"), el("div", { class: "samples" }, evaluation.samples.map((s) =>
       el("dl", {}, Object.entries(s).map(([k, v]) => [el("dt", {}, k.replaceAll("_", " ")), el("dd", { dir: k === "language" ? "ltr" : "auto" }, k === "language" ? languageName(v) : tamed(v))]))))] : null,
@@ -127,11 +145,18 @@ function costTable(costs) {
 
 // Several evaluations are compared in one chart, each a method under its own name.
 function evaluationsShown() {
-  const all = page.evaluations.filter((e) => e.scores.length);
-  if (all.length < 2) return all;
+  const called = (e) => {
+    const twins = page.evaluations.filter((other) => other.graft === e.graft).length > 1;
+    return e.graft && !twins ? e.graft : e.name;
+  };
+  const all = page.evaluations.filter((e) => e.scores.length).map((e) => ({ ...e, name: called(e) }));
+  if (all.length < 2) {
+    return all.map((e) => ({ ...e, title: e.graft && e.base ? `How much of ${e.base} was kept in ${e.graft}` : `How much was kept: ${e.name}` }));
+  }
   return [{
-    name: listed(all.map((e) => e.name)),
-    measures: [...new Set(all.flatMap((e) => e.measures))],
+    title: `How much was kept: ${listed(all.map((e) => e.name))}`,
+    measures: Object.assign({}, ...all.map((e) => e.measures)),
+    notes: [...new Set(all.flatMap((e) => e.notes.map((note) => `${e.name}: ${note}`)))],
     scores: all.flatMap((e) => e.scores.map((s) => ({ ...s, method: s.method ? `${e.name} ${s.method}` : e.name }))),
     costs: all.flatMap((e) => e.costs.map((row) => ({ ...row, name: `${row.name}, ${e.name}` }))),
     samples: all.flatMap((e) => e.samples),
@@ -144,13 +169,16 @@ sections.push({
   needs: () => page.grafts.length > 0 || page.evaluations.length > 0,
   draw(host) {
     const planned = page.plans.flatMap((p) => p.languages).filter((l) => l.premium_before !== null && l.premium_after !== null);
+    const over = [...new Set(page.plans.map((p) => p.pivotName))];
+    const shown = evaluationsShown();
+    const floors = shown.some((e) => e.scores.some((s) => s.floor !== null));
     const plot = el("div", { class: "plot" });
     if (planned.length) fitted(plot, (width) => draw(plot, dumbbells(planned, width)));
     draw(
       host,
-      heading("graft", "Grafted into a model", "New tokens get rows in a frozen model; everything it knew stays byte for byte. A score is read between its floor and its ceiling."),
-      planned.length ? [el("h3", {}, "Premium before and after"), plot] : null,
-      evaluationsShown().map(drawEvaluation),
+      heading("graft", "Grafted into a model", "New tokens get rows in a frozen model; everything it knew stays byte for byte." + (floors ? " A score is read against its floor, and its ceiling where there is one." : "")),
+      planned.length ? [el("h3", {}, `Premium${over.length === 1 && over[0] ? ` over ${over[0]}` : ""} before and after`), plot] : null,
+      shown.map(drawEvaluation),
       el("div", { class: "pair grafts" }, page.grafts.map(graftCard)),
     );
   },

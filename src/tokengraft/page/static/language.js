@@ -21,7 +21,7 @@ function languageFacts(n) {
     return [el("p", { class: "fact" }, `This run has no lines in both ${entry.name} and ${pivot().name}, so there is no premium.`)];
   }
   if (!order.length) {
-    return [el("p", { class: "fact" }, `No tokenizer of this run can write ${entry.name}: all replace it by UNK.`)];
+    return [el("p", { class: "fact" }, `No tokenizer of this run writes all of ${entry.name}, so there is no premium.`), ...lostFacts(n)];
   }
   const [best, worst] = [order[0], order.at(-1)];
   const own = n === audit().pivot;
@@ -39,21 +39,34 @@ function languageFacts(n) {
   }
   const models = audit().cost?.models.filter((m) => !isBad(m.tokenizer, n) && audit().cells.sums[m.tokenizer][n]) ?? [];
   if (models.length && !own) facts.push(contextFact(models, n), moneyFact(models, n));
-  const lost = audit().tokenizers.filter((_, t) => isBad(t, n));
-  if (lost.length) {
-    facts.push(fact("Not written at all by", `${listed(lost.map((k) => k.label))}: what they cannot spell becomes UNK and never reaches the model.`));
-  }
-  return facts;
+  return [...facts, ...lostFacts(n)];
+}
+
+// Tokenizers that lose the language to UNK, those that lose most of it apart.
+function lostFacts(n) {
+  const lost = audit().tokenizers.map((k, t) => ({ label: k.label, t, share: unkPercent(audit().cells.unk[t][n]) })).filter((r) => isBad(r.t, n));
+  const [gone, part] = [lost.filter((r) => isGone(r.t, n)), lost.filter((r) => !isGone(r.t, n))];
+  return [
+    part.length
+      ? fact("Partly lost by", `${listed(part.map((r, i) => `${r.label} (${r.share}${i ? "" : " of the tokens are UNK"})`))}: what UNK stands for never reaches the model, so the count says too little.`)
+      : null,
+    gone.length
+      ? fact("Not written by", `${listed(gone.map((r) => r.label))}: most of the text becomes UNK and never reaches the model.`)
+      : null,
+  ];
 }
 
 const fact = (name, ...words) => el("div", { class: "fact" }, el("h3", {}, name), el("p", {}, ...words));
 
+// Few pages to one decimal: a third of a page is not none.
+const pageCount = (v) => (v < 9.95 ? plain(v) : count(v));
+
 function contextFact(models, n) {
   const big = [...models].sort((a, b) => b.context - a.context)[0];
-  const per = (place) => big.context / pageTokens(big.tokenizer, place);
+  const per = (place) => pageCount(big.context / pageTokens(big.tokenizer, place));
   return fact(
     "Context left",
-    `${big.model} reads ${count(big.context)} tokens at a time: ${count(per(audit().pivot))} pages in ${pivot().name}, ${count(per(n))} in ${languages()[n].name}.`,
+    `${big.model} reads ${count(big.context)} tokens at a time: ${per(audit().pivot)} pages in ${pivot().name}, ${per(n)} in ${languages()[n].name}.`,
   );
 }
 
@@ -73,7 +86,7 @@ function languageBars(n) {
     const parts = bad
       ? [["unk", Math.min(1, premium / most)]]
       : [["floor", (c.floor[t][n] ?? 0) / most], ["longer", c.longer[t][n] / most], ["split", c.characters[t][n] / most]];
-    return bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${bad ? "lost to UNK" : times(premium)}` });
+    return bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${bad ? `no premium, ${unkPercent(c.unk[t][n])} UNK` : times(premium)}` });
   });
   const box = el(
     "figure",

@@ -22,9 +22,15 @@ function planLost(plan, language, budget, last) {
   return share !== null && share !== undefined && share > plan.unkLimit;
 }
 
+// What the figures of a plan are: premiums over its own pivot, which may be another than the audit's.
+const planMeasure = (plan) =>
+  !plan.languages.some((l) => l.premium_before !== null || l.curve.some((p) => p[1] !== null))
+    ? "Length of the text in tokens, against before"
+    : plan.pivotName ? `Premium over ${plan.pivotName}` : "Premium";
+
 function paintPlan(host, plan, budget, width) {
   const height = Math.max(300, Math.min(440, width * 0.45));
-  const [left, right, top, bottom] = [46, width < 500 ? 76 : 120, 16, 44];
+  const [left, right, top, bottom] = [46, width < 500 ? 76 : 120, 28, 44];
   const curves = plan.languages.filter((l) => l.curve.length);
   const end = Math.max(1, plan.budget, ...curves.flatMap((l) => l.curve.map((p) => p[0])));
   const values = curves.flatMap((l) => l.curve.map((p) => planValue(l, p[0]))).filter((v) => v !== null);
@@ -44,6 +50,7 @@ function paintPlan(host, plan, budget, width) {
     parts.push(shape("text", { x: x(n), y: height - bottom + 20, class: "tick middle" }, count(n)));
   }
   parts.push(shape("text", { x: (left + width - right) / 2, y: height - 4, class: "tick middle" }, "new tokens"));
+  parts.push(shape("text", { x: left - 34, y: 10, class: "tick" }, planMeasure(plan)));
   parts.push(shape("line", { x1: x(budget), x2: x(budget), y1: top, y2: height - bottom, class: "now" }));
   const ends = curves.map((l, i) => ({ l, i, at: y(planValue(l, end) ?? 0) })).sort((a, b) => a.at - b.at);
   let last = -Infinity;
@@ -60,7 +67,12 @@ function paintPlan(host, plan, budget, width) {
     );
     if (now !== null) parts.push(shape("circle", { cx: x(budget), cy: y(now), r: 5, class: `dot c${i % 6}` }));
   }
-  draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Premium against number of new tokens: ${curves.map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
+  draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${planMeasure(plan)}, by number of new tokens: ${curves.map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
+}
+
+function otherPivot(plan) {
+  const own = page.audits.length && plan.pivotName && pivot().code !== plan.pivot;
+  return own ? `; the premiums of the audit are over ${pivot().name}` : "";
 }
 
 function planTable(plan, budget) {
@@ -117,6 +129,7 @@ function drawPlan(plan, number) {
     { class: "plan" },
     el("h3", {}, `${plan.name}: ${counted(plan.count, "token")} for ${listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
     el("div", { class: "slider" }, el("label", { for: `budget-${number}` }, "How many tokens to add"), slider, shown),
+    el("p", { class: "measure" }, `${planMeasure(plan)}, before → with that many tokens${otherPivot(plan)}`),
     list,
     plan.languages.some((l) => planLost(plan, l, 0, false) || planLost(plan, l, end, true))
       ? el("p", { class: "status" }, `† More than ${percent(plan.unkLimit)} of the characters of the test text are UNK: they were lost, not encoded, so this is no honest premium.`)

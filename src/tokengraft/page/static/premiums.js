@@ -235,7 +235,7 @@ sections.push({
         { class: "key-row" },
         premiumScaleLegend(),
         lost
-          ? el("p", { class: "unk-key" }, el("span", { class: "key unk" }, "UNK"), `More than ${percent(a.unkLimit)} of the tokens are UNK: the text was thrown away, not encoded. A low count there is no bargain, so it is no premium.`)
+          ? el("p", { class: "unk-key" }, el("span", { class: "key unk" }, "UNK"), `More than ${percent(a.unkLimit)} of the tokens are UNK: what they stand for was thrown away, not encoded, so the count says too little and is no premium. Point at a cell for its share.`)
           : null,
         apart.length
           ? el("p", { class: "unk-key" }, el("span", { class: "key none" }, "–"), `No lines in common with ${pivot().name}: ${listed(apart.map((e) => e.name))}.`)

@@ -12,7 +12,8 @@ function scriptPanels() {
   const panels = [...groups.values()].map((group) => {
     const rows = audit().tokenizers.map((k, t) => {
       const values = group.places.map((n) => honest(t, n)).filter((v) => v !== null);
-      return { label: k.label, values, lost: group.places.length - values.length };
+      const lost = group.places.every((n) => isGone(t, n)) ? "lost to UNK" : `UNK above ${percent(audit().unkLimit)}`;
+      return { label: k.label, values, lost: group.places.some((n) => isBad(t, n)) ? lost : "no lines in common" };
     });
     return { ...group, rows, typical: median(rows.map((r) => median(r.values))) ?? 0 };
   });
@@ -34,7 +35,7 @@ function paintPanel(panel, high) {
     const y = top + row * i + row / 2;
     parts.push(shape("text", { x: left - 8, y: y + 4, class: "tick end" }, r.label));
     if (!r.values.length) {
-      parts.push(shape("text", { x: left + 4, y: y + 4, class: "tick lost" }, "lost to UNK"));
+      parts.push(shape("text", { x: left + 4, y: y + 4, class: "tick lost" }, r.lost));
       return;
     }
     const [low, top_] = [Math.min(...r.values), Math.max(...r.values)];
@@ -43,7 +44,7 @@ function paintPanel(panel, high) {
       shape("circle", { cx: x(median(r.values)), cy: y, r: 4.5, class: `mid ${premiumClass(median(r.values))}` }),
     );
   });
-  const words = panel.rows.map((r) => `${r.label} ${r.values.length ? times(median(r.values)) : "lost to UNK"}`);
+  const words = panel.rows.map((r) => `${r.label} ${r.values.length ? times(median(r.values)) : r.lost}`);
   return el(
     "figure",
     { class: "panel" },

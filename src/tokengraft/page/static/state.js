@@ -9,6 +9,8 @@ const audit = () => page.audits[state.run];
 const languages = () => audit().languages;
 const pivot = () => languages()[audit().pivot];
 const isBad = (t, n) => audit().bad[t][n] === "1";
+// Whether UNK spoils a cell so far that most of its text is lost.
+const isGone = (t, n) => isBad(t, n) && audit().cells.unk[t][n] >= audit().unkMost;
 const placeOf = (code) => languages().findIndex((entry) => entry.code === code);
 
 // The premium of a cell, or null where UNK spoils it.

@@ -67,8 +67,10 @@ function aboutCell(t, n) {
   if (isBad(t, n)) {
     return [
       head,
-      `No premium: ${percent(c.unk[t][n])} of the tokens are UNK.`,
-      `The text is thrown away, not encoded, so its ${times(c.premium[t][n])} is no bargain.`,
+      `No premium: ${unkPercent(c.unk[t][n])} of the tokens are UNK.`,
+      isGone(t, n)
+        ? `Most of the text is thrown away, not encoded, so its ${times(c.premium[t][n])} is no bargain.`
+        : `What they stand for is lost, so its ${times(c.premium[t][n])} says too little.`,
     ];
   }
   const parts = [];

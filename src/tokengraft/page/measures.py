@@ -1,0 +1,97 @@
+"""What the measures of an evaluation are called on the page, and what they say in plain words."""
+
+from __future__ import annotations
+
+_PLACES = ", same places only"
+_HALF = "the second half of a line"
+
+# measure → name, and a sentence that ends in what the best value is
+PLAIN = {
+    "kl": (
+        "How far the next guess moved (KL)",
+        "How far the graft’s guess about what comes next is from the base model’s. 0 is best: the "
+        "same guess.",
+    ),
+    "top1": (
+        "Same likeliest next token",
+        "How often both models find the same next token likeliest. 1 is best: always.",
+    ),
+    "top10": (
+        "Same ten likeliest next tokens",
+        "How many of the base model’s ten likeliest next tokens are among the graft’s ten. 1 is "
+        "best: all of them.",
+    ),
+    "aligned_cosine": (
+        "Same inner state",
+        "Whether the inner states of both models point the same way wherever both have read the "
+        "same text. 1 is best.",
+    ),
+    "pooled_cosine": (
+        "Same average over a sentence (the paper’s)",
+        "The inner states of a sentence averaged, before and after, and the two averages compared. "
+        "1 is best, but sentences that have nothing to do with each other come close to it too.",
+    ),
+    "aligned_pooled_cosine": (
+        f"Same average over a sentence{_PLACES}",
+        "The same comparison of averages, over places where both models have read the same text. "
+        "1 is best.",
+    ),
+    "mutual_rank": (
+        "Rank of a sentence’s own counterpart",
+        "At which place a sentence finds itself among the averages from before the graft, and the "
+        "other way round. 1 is best: in the first.",
+    ),
+    "aligned_mutual_rank": (
+        f"Rank of a sentence’s own counterpart{_PLACES}",
+        "The same rank, with averages over places where both models have read the same text. 1 is "
+        "best.",
+    ),
+    "retrieval": (
+        "Sentences that find themselves",
+        "How many sentences are nearest to their own average from before the graft, of all "
+        "sentences. 1 is best: all are.",
+    ),
+    "aligned_retrieval": (
+        f"Sentences that find themselves{_PLACES}",
+        "The same share, with averages over places where both models have read the same text. 1 is "
+        "best.",
+    ),
+    "continuation_bpb": (
+        "Surprise at the rest of a line",
+        f"How many bits a byte of {_HALF} costs the graft once it has read the first half in new "
+        "tokens. The best to hope for is the base model’s figure.",
+    ),
+    "base_continuation_bpb": (
+        "Surprise at the rest of a line, base model",
+        f"How many bits a byte of {_HALF} costs the base model. This is what the graft is held "
+        "against.",
+    ),
+    "continuation_excess": (
+        "Added surprise at the rest of a line",
+        f"By what share the bits for {_HALF} grew. 0 is best: not at all; 0.05 is five percent.",
+    ),
+    "shared_bpb": (
+        "Surprise at whole lines, both spellings",
+        "How many bits a byte costs the graft that may write old and new tokens. The best to hope "
+        "for is the base model’s figure.",
+    ),
+    "new_spelling_bpb": (
+        "Surprise at whole lines, new spelling",
+        "The same bits, where only the spelling in new tokens counts. The best to hope for is the "
+        "base model’s figure.",
+    ),
+    "base_bpb": (
+        "Surprise at whole lines, base model",
+        "How many bits a byte costs the base model. This is what the graft is held against.",
+    ),
+    "vote_split": (
+        "Share that stays with the old spelling",
+        "How much of the probability of a stretch of text still goes to its spelling in old "
+        "tokens. Neither end is best.",
+    ),
+}
+
+
+def told(measure: str) -> tuple[str, str]:
+    """A name for the measure, and a plain sentence; empty for one that is not known here."""
+    return PLAIN.get(measure, (measure.replace("_", " "), ""))
