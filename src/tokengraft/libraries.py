@@ -37,6 +37,15 @@ def dtype_option(dtype: Any) -> dict[str, Any]:
     return {"dtype" if version >= (4, 56) else "torch_dtype": dtype}
 
 
+def body(model: Any) -> Any:
+    """A causal model without its head.
+
+    Gemma 3 of transformers 4.5x names a body that it has not, and gives itself as `base_model`.
+    """
+    found = model.base_model
+    return getattr(model, "model", model) if found is model else found
+
+
 @contextlib.contextmanager
 def quiet(warnings: bool = True) -> Iterator[Any]:
     """The transformers module without progress bars, which would stand between our own.

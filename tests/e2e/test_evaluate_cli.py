@@ -34,14 +34,15 @@ def test_rootstock_against_itself_is_exact(tmp_path):
     assert {"scores.csv", "evaluation.json", "fidelity.svg"} <= {p.name for p in out.iterdir()}
 
 
-@pytest.mark.skipif(
+needs_harness = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None,
     reason="lm-evaluation-harness is not installed (pip install 'tokengraft[tasks]')",
 )
-def test_a_task_from_local_files(tmp_path):
-    from tokengraft.errors import UsageError
-    from tokengraft.evaluating.harness import run_tasks
 
+
+@pytest.fixture
+def own_tasks(tmp_path):
+    """A folder with a task of one's own, and a group of it and one of the harness's tasks."""
     data = tmp_path / "capitals.jsonl"
     questions = [
         {"question": "The capital of France is", "choices": ["Paris", "bread"], "answer": 0},
@@ -63,8 +64,16 @@ def test_a_task_from_local_files(tmp_path):
         "  - {metric: acc, aggregation: mean, higher_is_better: true}\n",
         encoding="utf-8",
     )
+    return tmp_path
+
+
+@needs_harness
+def test_a_task_from_local_files(own_tasks):
+    from tokengraft.errors import UsageError
+    from tokengraft.evaluating.harness import run_tasks
+
     rows = run_tasks(
-        "rootstock", "rootstock", ["tokengraft_capitals"], include=tmp_path, device="cpu"
+        "rootstock", "rootstock", ["tokengraft_capitals"], include=own_tasks, device="cpu"
     )
     by_model = {row["model"]: row for row in rows if row["metric"] == "acc"}
     assert by_model["base"]["value"] == by_model["graft"]["value"]
@@ -72,6 +81,33 @@ def test_a_task_from_local_files(tmp_path):
     assert 0 <= by_model["base"]["value"] <= 1
     with pytest.raises(UsageError, match="no task 'nonsense'"):
         run_tasks("rootstock", "rootstock", ["nonsense"])
+
+
+@needs_harness
+def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
+    """Asked for through `evaluate`, which runs tasks where the models are."""
+    from tokengraft.evaluating import evaluate as measure
+
+    data = own_tasks / "arc.jsonl"
+    choices = {"text": ["Paris", "bread"], "label": ["A", "B"]}
+    question = {"question": "The capital of France?", "choices": choices, "answerKey": "A"}
+    data.write_text(json.dumps(question) + "\n", encoding="utf-8")
+    (own_tasks / "mine.yaml").write_text(
+        "group: mine\n"
+        "task:\n"
+        "  - tokengraft_capitals\n"
+        "  - task: arc_easy\n"
+        "    dataset_path: json\n"
+        "    dataset_name: null\n"
+        "    dataset_kwargs:\n"
+        f"      data_files: {{train: {data}, validation: {data}, test: {data}}}\n",
+        encoding="utf-8",
+    )
+    found = measure(
+        "rootstock", "rootstock", "udhr", ["hin"], 1, against=False, continuation=False,
+        resamples=0, tasks=["mine"], tasks_include=own_tasks,
+    )  # fmt: skip
+    assert {"tokengraft_capitals", "arc_easy"} <= set(found.tasks["task"])
 
 
 def test_without_the_harness_the_message_says_what_to_do(monkeypatch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
 import shutil
 import signal
 from dataclasses import replace
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -30,6 +34,7 @@ from tokengraft.deriving import (  # noqa: E402
 from tokengraft.deriving.adam import RowAdam  # noqa: E402
 from tokengraft.deriving.divergence import _BLOCK, compare, divergence, slopes  # noqa: E402
 from tokengraft.deriving.head import Head  # noqa: E402
+from tokengraft.deriving.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.text import choose, cut, is_held_out, read_lots  # noqa: E402
 from tokengraft.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
@@ -238,6 +243,34 @@ def test_an_interrupt_at_any_moment_is_gone_on_from(setting, tmp_path, monkeypat
     assert [c.step for c in again.curve] == [c.step for c in whole.curve] == [8, 16, 24]
 
 
+def test_a_minute_of_training_is_saved_and_every_step_told(setting, tmp_path, monkeypatch):
+    """Killed outright before the first check: the last step saved by time is gone on from."""
+    reader, lots, start, parts = setting
+    recipe = replace(RECIPE, check_every=100)
+    whole = Distiller(reader, lots, start, recipe, parts).run()
+    monkeypatch.setattr(distil, "_SAVED", 0.0)  # a minute has always passed
+    told = []
+
+    class Killed(BaseException):
+        pass
+
+    def stepping(out):
+        told.append((out.steps, out.score.kl))
+        if out.steps == 10:
+            raise Killed
+
+    killed = Distiller(reader, lots, start, recipe, parts, tmp_path)
+    with pytest.raises(Killed):
+        killed.run(stepping=stepping)
+    assert told == [(step, whole.start.kl) for step in range(11)]
+    steps = []
+    again = Distiller(reader, lots, start, recipe, parts, tmp_path)
+    found = again.run(stepping=lambda out: steps.append(out.steps))
+    assert 0 < steps[0] <= 10
+    assert np.allclose(found.rows, whole.rows, atol=1e-6)
+    assert [c.step for c in found.curve] == [c.step for c in whole.curve] == [24]
+
+
 def test_paths_may_be_strings(folder, parts, lines, tmp_path):
     made = derive_rows(
         str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), recipe=RECIPE, steps=8,
@@ -348,6 +381,30 @@ def test_little_time_makes_small_steps(setting):
     assert used == [4, 64, 64]
 
 
+@pytest.mark.parametrize("minutes", [0, -1, float("nan")])
+def test_no_time_is_refused(folder, parts, minutes):
+    with pytest.raises(UsageError, match="minutes nothing can be learned"):
+        derive_rows(folder, parts, max_minutes=minutes)
+
+
+def test_tokens_count_as_unseen_unless_a_step_read_them(setting):
+    reader, lots, start, parts = setting
+    rare = [one for one in lots.train if (one.new == 260).any()]
+    common = [one for one in lots.train if not (one.new == 260).any()]
+    assert rare and common
+
+    def unseen(train, steps, minutes=None):
+        recipe = replace(RECIPE, steps=steps, passages=4, max_minutes=minutes)
+        return Distiller(reader, replace(lots, train=tuple(train)), start, recipe, parts).run()
+
+    assert unseen(lots.train, 80).unseen == 0
+    assert unseen(common, 80).unseen == 1
+    assert unseen(lots.train, 0).unseen == 5
+    one = choose(lots.train, 256, 0, RECIPE.seed)[0]  # all that the teacher has time for
+    held = {token for token in lots.train[one].new.tolist() if token >= 256}
+    assert unseen(lots.train, 9, 1e-9).unseen == 5 - len(held)
+
+
 def test_lines_are_held_out_by_their_own_hash(lines):
     share = np.mean([is_held_out(f"{n} {line}", 0.2) for n in range(20) for line in lines])
     assert 0.15 < share < 0.25
@@ -365,6 +422,31 @@ def test_cut_keeps_every_character():
     assert "".join(passages).strip() == line.strip()
     assert max(map(len, passages)) <= 25
     assert cut("x" * 60, 25) == ["x" * 25, "x" * 25, "x" * 10]
+
+
+def cut_slowly(line, characters):
+    passages = []
+    while len(line) > characters:
+        space = line.rfind(" ", 1, characters + 1)
+        end = space if space > 0 else characters
+        passages.append(line[:end])
+        line = line[end:]
+    return [*passages, line] if line.strip() else passages
+
+
+@given(st.text("ab  \u1200", max_size=60), st.integers(1, 12))
+def test_cut_is_what_cutting_off_again_and_again_gives(line, characters):
+    assert cut(line, characters) == cut_slowly(line, characters)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_one_line_serves_for_both_lots_whatever_its_hash(folder, lines, share):
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
+    aligner = Aligner(load(folder), new)
+    lots = read_lots([" ".join(lines)], aligner, 256, held_out=share)
+    assert len(lots.train) >= 8 * len(lots.held_out) > 0
 
 
 def test_choose_prefers_tokens_not_seen_yet(setting):
@@ -410,6 +492,68 @@ def test_errors_say_what_to_do(folder, parts, lines):
         derive_rows(folder, [[9999]], "mean")
     with pytest.raises(CorpusError, match="more text"):
         derive_rows(folder, parts, text=["xyz"], tokenizer=tokenizer(len(MERGES)))
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "noise", "gone"])
+@pytest.mark.parametrize("name", ["teacher-states.npy", "teacher-known.npy", "distil.safetensors"])
+def test_a_damaged_work_file_counts_as_none(setting, tmp_path, name, damage):
+    reader, lots, start, parts = setting
+    recipe = replace(RECIPE, steps=8)
+    whole = Distiller(reader, lots, start, recipe, parts, tmp_path).run()
+    (file,) = tmp_path.glob(f"*/{name}")
+    kept = file.read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes({"empty": b"", "cut": kept[:-9], "noise": b"\x93NUMPY\x01 " * 30}[damage])
+    if name != "distil.safetensors":  # else the finished run is only read back
+        next(tmp_path.glob("*/distil.safetensors")).unlink()
+    again = Distiller(reader, lots, start, recipe, parts, tmp_path).run()
+    assert np.allclose(again.rows, whole.rows, atol=1e-6)
+    assert again.score.kl == pytest.approx(whole.score.kl, abs=1e-6)
+
+
+def test_a_checkpoint_has_the_usual_mode(tmp_path):
+    checkpoint.save(tmp_path, {"a": torch.zeros(3)}, {"key": "k"})
+    (tmp_path / "other").touch()
+    modes = [(tmp_path / name).stat().st_mode for name in ("distil.safetensors", "other")]
+    assert modes[0] == modes[1]
+
+
+def test_a_full_disk_is_told_not_died_of(setting, tmp_path):
+    """Maps over files with holes would end the process by a signal."""
+    reader, lots, start, parts = setting
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(OSError, match="teacher-states") as caught:
+            Distiller(reader, lots, start, RECIPE, parts, tmp_path)
+        with pytest.raises(OSError, match=r"distil\.safetensors"):
+            checkpoint.save(tmp_path / "new", {"a": torch.zeros(3000)}, {"key": "k"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_states_beyond_half_precision_stay_finite(setting):
+    reader, lots, *_ = setting
+    reader.backbone.base.norm.weight.data *= 1e6
+    states = Teacher(reader, lots.held_out[:4]).states(np.arange(4))
+    assert torch.isfinite(states).all()
+    assert states.abs().max() == 65504
+
+
+def test_passages_fit_learned_positions(tmp_path, parts, lines):
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=264, n_embd=16, n_layer=2, n_head=2, n_positions=24, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer(0)))
+    new = tokenizer(len(MERGES))
+    made = derive_rows(tmp_path, parts, text=lines, tokenizer=new, recipe=RECIPE, steps=2)
+    assert made.params["steps_done"] == 2
 
 
 ROOTSTOCK = Path(str(resources.files("tokengraft"))) / "assets" / "rootstock"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -102,6 +107,10 @@ def test_batch_size_is_irrelevant(llama):
     assert np.allclose(a, b, atol=1e-5)
 
 
+def test_ids_behind_the_table_have_no_state(llama):
+    assert vocabulary_states(llama, [0, 2], 125)[2].shape == (120, 16)
+
+
 def test_float32_whatever_the_weights(llama):
     llama.model.bfloat16()
     assert vocabulary_states(llama, [0, 2], 10)[2].dtype == np.float32
@@ -128,6 +137,45 @@ def test_interrupted_pass_leaves_no_cache(llama, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         vocabulary_states(llama, [2], batch=8, cache=tmp_path, key="m", progress=stop)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000])
+def test_a_damaged_cache_is_made_anew(llama, tmp_path, size):
+    whole = vocabulary_states(llama, [2], cache=tmp_path, key="model")[2].copy()
+    (file,) = tmp_path.iterdir()
+    kept = file.read_bytes()
+    file.unlink()
+    file.write_bytes(kept[:size])
+    assert np.array_equal(vocabulary_states(llama, [2], cache=tmp_path, key="model")[2], whole)
+    assert file.read_bytes() == kept
+
+
+FULL = """
+import sys
+from test_derive_states import Backbone, make, vocabulary_states
+model = make("llama")
+model.resize_token_embeddings(4000)
+try:
+    vocabulary_states(Backbone(model), [0, 2], cache=sys.argv[1], key="model")
+except OSError as error:
+    sys.exit(error.strerror)
+"""
+
+
+def test_a_full_disk_under_the_cache(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(tmp_path)]
+    if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs a small disk of its own")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True,
+            check=False, cwd=Path(__file__).parent,
+        )  # fmt: skip
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.endswith("No space left on device\n")
+        assert not list(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=False)
 
 
 @pytest.mark.parametrize("layer", [-1, 4, "last"])

@@ -237,6 +237,46 @@ def test_the_rows_of_every_method_pass_verification(
     assert done.report.passed
 
 
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """As Gemma 3's text models: a special token whose id, 320, lies behind the table's rows."""
+    base = make(tmp_path_factory.mktemp("image") / "base", "llama-untied")
+
+    def add(value: dict[str, Any]) -> None:
+        value["added_tokens"].append({**value["added_tokens"][0], "id": 320, "content": "<image>"})
+
+    edit(base / "tokenizer.json", add)
+    given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
+    parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    return base, plan_tokens(parsed, given, budget=24)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"split-anchor"}))
+def test_every_method_with_a_token_behind_the_table(
+    method: str, image: tuple[Path, Any], tmp_path: Path
+) -> None:
+    base, chosen = image
+    options = {"steps": 3} if method == "distil" else {}
+    text = None
+    if METHODS[method].needs == "text":
+        text = [*LINES, f"{LINES[-1][:40]} <image>"]  # which the base itself could not read
+    done = graft(
+        base, chosen, tmp_path / "out", method=method, text=text, check=LINES,
+        derive_options=options,
+    )  # fmt: skip
+    assert done.report is not None
+    assert done.report.passed
+    assert done.written.new == range(321, 321 + len(chosen.tokens))
+
+
+def test_results_say_in_a_line_what_they_are(base: Path, tmp_path: Path) -> None:
+    done = do(base, tmp_path / "out")
+    assert repr(done) == f"Grafted({str(tmp_path / 'out')!r}, 24 tokens by random, verified)"
+    assert repr(done.rows) == "Rows(24 of 16 by random)"
+    again = do(base, tmp_path / "out", verified=False)
+    assert repr(again).endswith("24 tokens by random, not verified)")
+
+
 def test_outsized_rows_are_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(GraftError, match="over 10 times as long as the longest old one"):
         do(base, tmp_path / "out", rows=Rows(new_rows() * 100, "loud"))

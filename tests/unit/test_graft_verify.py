@@ -12,17 +12,26 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import copy, edit, make, new_rows, plan, texts
+from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokenizer_json
 
+from tokengraft.corpus import udhr
 from tokengraft.grafting.errors import ModelError
 from tokengraft.grafting.run import Rows, graft
 from tokengraft.grafting.verify import Check, Report, check_lines, verify
+from tokengraft.grafting.verify_parts import wrong_first_part
+from tokengraft.grafting.verify_tokens import around
 from tokengraft.grafting.weights import read_checkpoint
+from tokengraft.planning import insert, plan_tokens
+from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.insert_convert import from_wordpiece
+from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
+from tokengraft.tokenizer.sources import bundled
 
 OLD = 320
 ROWS = 384  # 40 padding rows stay behind the new ones
 EMBED = "model.embed_tokens.weight"
 LINES = [line for lines in texts().values() for line in lines]
+SHAN = udhr.load(["shn"]).lines("shn_Mymr")[:20]
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +229,111 @@ def test_a_broken_invariant_is_caught(what: str, base: Path, sound: Path, tmp_pa
         assert failures(report) == {name, "manifest"}
     if number in "2345":
         assert "old weights" not in failures(report)
+
+
+def start_with_end(value: dict[str, Any]) -> dict[str, Any]:
+    """The end token before every text, as Llama has its BOS."""
+    special = {"SpecialToken": {"id": END, "type_id": 0}}
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    known = {END: {"id": END, "ids": [0], "tokens": [END]}}
+    post = {"type": "TemplateProcessing", "single": [special, first],
+            "pair": [special, first, special, second], "special_tokens": known}  # fmt: skip
+    return {**value, "post_processor": post}
+
+
+@pytest.fixture(scope="module")
+def framed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    base = make(tmp_path_factory.mktemp("framed") / "base", "llama-tied")
+    edit(base / "tokenizer.json", start_with_end)
+    given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
+    parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    chosen = plan_tokens(parsed, given, budget=24)
+    rows = Rows(new_rows()[: len(chosen.tokens)], "random")
+    return base, graft(base, chosen, base.parent / "sound", rows=rows, check=LINES).folder
+
+
+@pytest.mark.parametrize("key", ["single", "pair"])
+@pytest.mark.parametrize("tokenizer_class", ["PreTrainedTokenizerFast", "no such class"])
+def test_a_start_token_moved_behind_the_text_is_caught(
+    key: str, tokenizer_class: str, framed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """By what transformers gives, and by the file alone where the base's class does not load."""
+    base, folder = (copy(one, tmp_path / one.name) for one in framed)
+    edit(base / "tokenizer_config.json", lambda v: {**v, "tokenizer_class": tokenizer_class})
+    (folder / "tokengraft.json").unlink()
+
+    def turn(value: dict[str, Any]) -> None:
+        value["post_processor"][key].reverse()
+
+    edit(folder / "tokenizer.json", turn)
+    (found,) = [c for c in verify(folder, base, LINES).checks if c.name == "preserved"]
+    assert not found.passed
+    assert ("around a text" if key == "single" else "around two texts") in found.detail
+
+
+def test_around_finds_what_stands_before_between_and_behind() -> None:
+    assert around([1, 5, 6, 2], [5, 6]) == [[1], [2]]
+    assert around([1, 5, 2, 5, 3], [5], [5]) == [[1], [2], [3]]
+    assert around([5], [5]) == [[], []]
+    assert around([1, 2], [5]) == around([1, 2], []) == [[1, 2]]
+
+
+@pytest.fixture(scope="module")
+def pooled(base: Path) -> Path:
+    made = graft(
+        base, plan(), base.parent / "pooled", rows=Rows(new_rows(), "random"), check=LINES,
+        policy="winner-takes-all",
+    )  # fmt: skip
+    assert made.report is not None
+    assert made.report.passed
+    return made.folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"first_parts": [5] * 24}, "not 5"),
+        ({"first_parts": [10**6, *(t.parts[0] for t in plan().tokens[1:])]}, "384 rows"),
+        ({"first_parts": [*(t.parts[0] for t in plan().tokens[:-1]), -1]}, "384 rows"),
+        ({"bias": float("nan")}, "output is damaged"),
+    ],
+    ids=["another part", "no such row", "below all rows", "no bias"],
+)
+def test_a_pool_of_other_parts_is_caught(
+    change: dict[str, Any], message: str, base: Path, pooled: Path, tmp_path: Path
+) -> None:
+    folder = copy(pooled, tmp_path / "broken")
+    edit(folder / "tokengraft.json", lambda v: {**v, "output": {**v["output"], **change}})
+    (found,) = [c for c in verify(folder, base, LINES).checks if c.name == "output policy"]
+    assert not found.passed
+    assert message in found.detail
+
+
+FAMILIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "byte-level": lambda: json.loads(tokenizer_json()),
+    "byte fallback": lambda: from_sentencepiece(bundled("mistral-v0.3").read("tokenizer.model")),
+    "unigram": lambda: from_sentencepiece(bundled("t5").read("spiece.model")),
+    "wordpiece": lambda: from_wordpiece(
+        bundled("bert-multilingual").read("vocab.txt").decode().splitlines()
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["merges", "paper"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_first_parts_are_found_again_in_the_tokenizers(name: str, mode: Any) -> None:
+    old = FAMILIES[name]()
+    budget = {} if mode == "paper" else {"budget": 30}
+    chosen = plan_tokens(old, {"shn_Mymr": SHAN}, mode=mode, boundaries="keep", **budget)
+    given = [token.parts[0] for token in chosen.tokens]
+    new, rows = insert(old, chosen), first_free_id(old)
+    ids = range(rows, first_free_id(new))
+    assert given
+    assert wrong_first_part(old, new, ids, rows, given) is None
+    for place in (0, len(given) - 1):
+        wrong = [*given]
+        wrong[place] += 1
+        assert f"token {rows + place}" in (wrong_first_part(old, new, ids, rows, wrong) or "")
 
 
 def test_an_old_id_keeps_its_place_even_where_no_text_shows_it(

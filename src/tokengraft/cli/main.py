@@ -81,7 +81,7 @@ def _system(error: OSError) -> str:
     said = error.strerror or str(error)
     told = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        told += " Make room, or name another place with --out."
+        told += " Make room, or name another place (--out, --work)."
     if _verb(sys.argv[1:]) in _WHOLE:
         return f"{told} Nothing half-written was left."
     return f"{told} Every file that was written is whole, but some may be missing."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import ModelError
 from tokengraft.files import sha256_file
-from tokengraft.libraries import load_frozen, pick_devices, require_torch
+from tokengraft.libraries import body, load_frozen, pick_devices, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -50,10 +50,12 @@ class Backbone:
         self.model = model.eval()
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
-        self.base = model.base_model
+        self.base = body(model)
         config = getattr(model.config, "text_config", model.config)
         self.layers = int(config.num_hidden_layers)
         self.dimensions = int(config.hidden_size)
+        #: Positions that the model was made for; one with learned positions has no more.
+        self.window: int | None = getattr(config, "max_position_embeddings", None)
         self.blocks = _blocks(self.base, self.layers)
         #: This model and its copies on other devices, which share work with it.
         self.team: tuple[Backbone, ...] = (self,)

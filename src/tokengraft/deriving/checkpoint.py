@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -51,23 +53,36 @@ def key(
 
 
 def save(folder: Path, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and facts into `folder`."""
+    """Write tensors and facts into `folder`; OSError where the system refuses."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with writing(folder / _NAME) as temporary:
-        save_file(held, temporary, metadata={"facts": json.dumps(facts)})
+        mode = temporary.stat().st_mode
+        try:
+            save_file(held, temporary, metadata={"facts": json.dumps(facts)})
+        except SafetensorError as error:
+            said = re.search(r"os error (\d+)", str(error))
+            if said is None:
+                raise
+            number = int(said[1])
+            raise OSError(number, os.strerror(number), str(folder / _NAME)) from error
+        temporary.chmod(mode)  # safetensors makes private files
 
 
 def load(folder: Path, wanted: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-    """What was saved under the key `wanted`, or None."""
-    from safetensors import safe_open
+    """What was saved under the key `wanted`, or None; a damaged file counts as none."""
+    from safetensors import SafetensorError, safe_open
 
     file = folder / _NAME
     if not file.is_file():
         return None
-    with safe_open(file, "pt") as opened:
-        facts: dict[str, Any] = json.loads((opened.metadata() or {}).get("facts", "{}"))
-        if facts.get("key") != wanted:
-            return None
-        return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
+    try:
+        with safe_open(file, "pt") as opened:
+            facts: dict[str, Any] = json.loads((opened.metadata() or {}).get("facts", "{}"))
+            if facts.get("key") != wanted:
+                return None
+            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        return None

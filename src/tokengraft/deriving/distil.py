@@ -39,6 +39,7 @@ from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
+_SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
 _TRIAL = 8  # passages on which a step's time is measured
 
 
@@ -62,6 +63,7 @@ class Distiller:
         self.reader, self.lots, self.recipe = reader, lots, recipe
         self.device = reader.backbone.device
         self.key, self.folder = "", None
+        self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to one and the same step
         if work is not None:
             self.key = checkpoint.key(reader, lots, start, recipe, parts)
@@ -79,11 +81,14 @@ class Distiller:
         self,
         progress: Progress | None = None,
         teaching: Callable[[int, int], None] | None = None,
+        stepping: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
         """Train from the start, or on from the last checkpoint under the same key.
 
-        `progress` is called with every held-out check; `teaching` while the teacher's held-out
-        states are computed. Teacher states of training passages are computed when first needed.
+        `progress` is called with every held-out check, `stepping` at the start and after every
+        step, `teaching` while the teacher's held-out states are computed. Teacher states of
+        training passages are computed when first needed. A checkpoint is written with every
+        check, and every minute between two.
         """
         begun = time.monotonic()
         composed = Composed(self._start, self._phi, self.recipe.share)
@@ -98,9 +103,11 @@ class Distiller:
             self._judge(out.reading / 10, teaching, out.judged)
         begun -= out.seconds
         self._use(out.reading)
-        out.unseen = len(out.rows) - len(self._seen(self.lots.train))
+        self._save_at = time.monotonic() + _SAVED
         try:
             while out.stopped == "steps":
+                if stepping is not None:
+                    stepping(out)
                 if self._due(out):
                     self._check(composed, out)
                     self._save(composed, out)
@@ -108,12 +115,15 @@ class Distiller:
                         progress(out.curve[-1])
                 elif out.steps < self.recipe.steps:
                     self._step(composed, out, begun)
+                    if time.monotonic() >= self._save_at:
+                        self._save(composed, out)
                 else:
                     break
         except KeyboardInterrupt:
             if self._whole:
                 self._save(composed, out)
             raise
+        out.unseen = len(out.rows) - len(self._seen(self._read(out)))
         return out
 
     def _due(self, out: Outcome) -> bool:
@@ -152,13 +162,13 @@ class Distiller:
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that lies behind, by steps or by time, whichever is further."""
         share = step / self.recipe.steps
-        if self.recipe.max_minutes:
+        if self.recipe.max_minutes is not None:
             share = max(share, seconds / (60 * self.recipe.max_minutes))
         return min(1.0, share)
 
     def _affordable(self) -> float:
         """Old tokens that the teacher can read in its share of the time, by trial."""
-        if not self.recipe.max_minutes:
+        if self.recipe.max_minutes is None:
             return math.inf
         sample = self.lots.held_out[:8]
         if self.device.type == "cuda":
@@ -171,7 +181,7 @@ class Distiller:
     def _fitting(self) -> int:
         """Passages a step: fewer than the recipe's where the time would not do for enough steps."""
         recipe = self.recipe
-        if not recipe.max_minutes:
+        if recipe.max_minutes is None:
             return recipe.passages
         sample = np.arange(min(_TRIAL, len(self.lots.train)))
         for _ in range(2):  # the first pass is slow everywhere
@@ -214,8 +224,16 @@ class Distiller:
             self._turn = turn
         return self._used[self._order[place]]
 
+    def _read(self, out: Outcome) -> list[Alignment]:
+        """The passages that were trained on: all that are used, or those of the few steps."""
+        numbers = self._used
+        if out.steps * out.passages < len(numbers):
+            few = [self._batch(step, out.passages) for step in range(out.steps)]
+            numbers = np.concatenate([numbers[:0], *few])
+        return [self.lots.train[n] for n in numbers]
+
     def _seen(self, passages: Sequence[Alignment]) -> torch.Tensor:
-        ids = np.unique(np.concatenate([one.new for one in passages]))
+        ids = np.unique(np.concatenate([np.empty(0, np.int64), *(one.new for one in passages)]))
         first = self.reader.first_new
         return torch.from_numpy(ids[ids >= first] - first).to(self.device)
 
@@ -229,8 +247,11 @@ class Distiller:
             "start": asdict(out.start),
             "curve": [asdict(check) for check in out.curve],
         }
+        begun = time.monotonic()
         best = torch.from_numpy(out.rows)
         checkpoint.save(self.folder, {"best": best, **composed.tensors()}, facts)
+        ended = time.monotonic()
+        self._save_at = ended + max(_SAVED, 30 * (ended - begun))  # at most 3% of the time
 
     def _resumed(self, composed: Composed) -> Outcome | None:
         found = None if self.folder is None else checkpoint.load(self.folder, self.key)

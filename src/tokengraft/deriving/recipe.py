@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tokengraft.deriving.protocol import Rows
+from tokengraft.errors import UsageError
 
 if TYPE_CHECKING:
     from tokengraft.deriving.judging import HeldOut
@@ -39,6 +40,13 @@ class Recipe:
     patience: int = 5
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise UsageError(
+                f"in {self.max_minutes:g} minutes nothing can be learned: give more, leave the "
+                "limit away, or take a method that needs no training"
+            )
+
 
 @dataclass(frozen=True)
 class Check:
@@ -63,7 +71,7 @@ class Outcome:
     reading: float = math.inf  # old tokens of training text that were used at most
     judged: int = 0  # held-out passages
     passages: int = 0  # a step
-    unseen: int = 0  # new tokens that no training passage holds: only the bridge moved them
+    unseen: int = 0  # new tokens in no passage that was trained on: only the bridge moved them
 
 
 Progress: TypeAlias = Callable[[Check], None]

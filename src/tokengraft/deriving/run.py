@@ -14,8 +14,9 @@ import numpy as np
 from tokengraft.deriving.backbone import Backbone, model_hash
 from tokengraft.deriving.linear import Linear
 from tokengraft.deriving.protocol import Rows
+from tokengraft.deriving.recipe import Recipe
 from tokengraft.deriving.registry import TRAINING_FREE, Method, named
-from tokengraft.deriving.specials import prefix_ids
+from tokengraft.deriving.specials import model_tokenizer, prefix_ids
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.errors import UsageError
 from tokengraft.files import sha256
@@ -27,7 +28,7 @@ from tokengraft.tokenizer.catalog import load
 if TYPE_CHECKING:
     from tokengraft.deriving.judging import HeldOut
     from tokengraft.deriving.reading import Reader
-    from tokengraft.deriving.recipe import Check, Recipe
+    from tokengraft.deriving.recipe import Check, Outcome
     from tokengraft.deriving.text import Lots
 
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
@@ -70,8 +71,7 @@ class _Case:
     k: int
     cache: Path | None
     work: Path | None
-    recipe: Recipe | None
-    changes: Mapping[str, Any]
+    recipe: Recipe
     characters: int
     progress: Callable[[str, float, float], None] | None
     notes: list[str] = field(default_factory=list)
@@ -98,8 +98,11 @@ class _Case:
 
         assert self.new is not None and self.text is not None
         aligner = Aligner(self.old, self.new)
-        lots = read_lots(self.text, aligner, self.first_new, self.characters)
-        return Reader(self.backbone, self.first_new, prefix_ids(self.old)), lots
+        prefix = prefix_ids(self.old)
+        tokens = min(512, (self.backbone.window or 512) - len(prefix))
+        rows = len(self.backbone.weight)
+        lots = read_lots(self.text, aligner, self.first_new, self.characters, tokens, rows=rows)
+        return Reader(self.backbone, self.first_new, prefix), lots
 
 
 def derive_rows(
@@ -153,16 +156,17 @@ def derive_rows(
             f"method {chosen.name} learns from text: give some with --text FILE (in Python: `text` "
             "and the extended `tokenizer`), or take --method auto"
         )
+    given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    recipe = replace(recipe or Recipe(), **changes)
     backbone = backbone or Backbone.load(folder, device, dtype)
     _check(parts, backbone)
-    given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
-    changes = {name: value for name, value in given.items() if value is not None}
     case = _Case(
         folder, backbone, parts,
-        _tokenizer(tokenizer_old if tokenizer_old is not None else folder),
+        _tokenizer(model_tokenizer(folder) if tokenizer_old is None else tokenizer_old),
         None if tokenizer is None else _tokenizer(tokenizer),
         None if text is None else list(text),
-        layer, k, _path(cache), _path(work), recipe, changes, characters, progress, notes,
+        layer, k, _path(cache), _path(work), recipe, characters, progress, notes,
     )  # fmt: skip
     if chosen.name == "distil":
         rows = _distil(case, start)
@@ -226,9 +230,8 @@ def _array_method(case: _Case, chosen: Method) -> Rows:
 def _split_anchor(case: _Case) -> Rows:
     from tokengraft.deriving import split_anchor
 
-    fit = split_anchor.fit(
-        case.backbone, case.old.vocabulary.pieces, tell=case.tell("split anchors")
-    )
+    pieces = case.old.vocabulary.pieces[: len(case.backbone.weight)]
+    fit = split_anchor.fit(case.backbone, pieces, tell=case.tell("split anchors"))
     worst = max(fit.errors.items(), key=lambda item: item[1][0], default=None)
     case.result["params"] = {
         "ridge": fit.ridge,
@@ -263,7 +266,6 @@ def _context(case: _Case) -> Rows:
 def _distil(case: _Case, start: str | Rows) -> Rows:
     require_torch()
     from tokengraft.deriving.distil import Distiller
-    from tokengraft.deriving.recipe import Recipe
 
     if isinstance(start, str):
         chosen = named(start)
@@ -272,21 +274,22 @@ def _distil(case: _Case, start: str | Rows) -> Rows:
         first = _split_anchor(case) if start == "split-anchor" else _array_method(case, chosen)
     else:
         first = np.array(start, np.float32)
-    recipe = case.recipe or Recipe()
-    recipe = replace(recipe, **case.changes)
+    recipe = case.recipe
     reader, lots = case.reading()
     run = Distiller(reader, lots, first, recipe, case.parts, case.work)
 
-    def report(check: Check) -> None:
+    def report(out: Outcome) -> None:
         if case.progress is not None:
-            case.progress(f"distil: held-out KL {check.score.kl:.3f}", check.step, recipe.steps)
+            score = out.curve[-1].score if out.curve else out.start
+            case.progress(f"distil: held-out KL {score.kl:.3f}", out.steps, recipe.steps)
 
-    out = run.run(report, case.tell("teacher"))
+    out = run.run(teaching=case.tell("teacher"), stepping=report)
     if out.stopped != "steps":
         case.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
     if out.unseen:
         case.notes.append(
-            f"{out.unseen} tokens are in no training passage: only the shared map moved their rows"
+            f"{out.unseen} tokens are in no passage that was trained on: only the shared map "
+            "moved their rows"
         )
     case.result.update(
         params={**asdict(recipe), "start": start if isinstance(start, str) else "given rows",

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+from tokengraft.errors import ModelError
+from tokengraft.files import sha256
+from tokengraft.grafting.tokenizer_files import CONFIG, base_tokenizer
+from tokengraft.grafting.weights import read_if_there
 from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.catalog import load
+from tokengraft.tokenizer.classes import with_start
+
+
+def model_tokenizer(folder: Path) -> Tokenizer:
+    """A model's tokenizer as a graft of it has it: what its class puts around a text included.
+
+    SentencePiece files leave that to transformers' code, some `tokenizer.json` too.
+    """
+    try:
+        parsed = base_tokenizer(folder)
+    except ModelError:  # older formats, which no graft is made of
+        return load(folder)
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    whole = with_start(parsed, read_if_there(folder / CONFIG))
+    data = json.dumps(whole, ensure_ascii=False).encode("utf-8")
+    return HuggingFace.from_json(str(folder), sha256(data), data)
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tokengraft.deriving.backbone import Backbone
+from tokengraft.deriving.maps import reopen, reserve
 from tokengraft.deriving.mean import weights
 from tokengraft.deriving.protocol import Rows
 from tokengraft.deriving.team import spread
@@ -86,22 +87,24 @@ def vocabulary_states(
     key: str = "",
     progress: Progress | None = None,
 ) -> dict[Layer, Rows]:
-    """V_l for the first `count` ids (all by default), each alone, for each layer.
+    """V_l for the first `count` ids that have a row (all by default), each alone, for each layer.
 
     With a `cache` folder each layer is a memory-mapped .npy there, named by `key` (the model's
-    hash), layer and version; it appears under that name only when complete.
+    hash), layer and version; it appears under that name only when complete. A damaged one is made
+    anew.
     """
     check_layers(layers, backbone.layers)
-    total = len(backbone.weight) if count is None else count
+    rows = len(backbone.weight)
+    total = rows if count is None else min(count, rows)  # tokens behind the table have no row
+    shape = (total, backbone.dimensions)
     found: dict[Layer, Rows] = {}
     files = {layer: _file(cache, key, layer, total, backbone) for layer in layers}
     for layer, file in files.items():
-        if file is not None and file.is_file():
-            found[layer] = np.load(file, mmap_mode="r")
+        if file is not None and (kept := reopen(file, shape, np.float32)) is not None:
+            found[layer] = kept
     missing = [layer for layer in layers if layer not in found]
     if not missing:
         return found
-    shape = (total, backbone.dimensions)
     arrays: dict[Layer, Rows] = {}
     scratch: dict[Layer, Path] = {}
     try:
@@ -112,9 +115,7 @@ def vocabulary_states(
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             scratch[layer] = file.with_name(f".{file.stem}.{os.getpid()}.npy")
-            arrays[layer] = np.lib.format.open_memmap(
-                scratch[layer], mode="w+", dtype=np.float32, shape=shape
-            )
+            arrays[layer] = reserve(scratch[layer], shape, np.float32)
         _fill(backbone, arrays, total, batch, progress)
         for layer, temporary in scratch.items():
             arrays[layer].flush()  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ What is kept is the last hidden state at each aligned position (2 · dimensions 
 next-token distribution is a product with the head away, while top-k log-probabilities would be
 larger for any k above dimensions / 3 and not exact. Rounding to float16 makes a KL of 1e-7 nats on
 rootstock (at most 1e-6 at one position). In a work folder the store is a memory map that a resumed
-run goes on with; without one it lies in memory.
+run goes on with; without one it lies in memory. Values beyond float16 are kept as its largest.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tokengraft.deriving.maps import reopen, reserve
 from tokengraft.deriving.reading import Reader, by_tokens
 from tokengraft.deriving.team import spread
 from tokengraft.tokenizer.align import Alignment, Ints
+
+_LARGEST = float(np.finfo(np.float16).max)
 
 
 class Teacher:
@@ -34,8 +37,7 @@ class Teacher:
         self.starts: Ints = self.ends - counts
         self.sizes: Ints = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
         shape = (int(counts.sum()), reader.backbone.dimensions)
-        self._states = _array(folder, f"{name}-states.npy", shape, np.float16)
-        self._known = _array(folder, f"{name}-known.npy", (len(passages),), np.bool_)
+        self._states, self._known = _arrays(folder, name, shape, (len(passages),))
 
     def fill(
         self, wanted: Ints | None = None, progress: Callable[[int, int], None] | None = None
@@ -47,7 +49,8 @@ class Teacher:
         team = self.reader.team
 
         def read(reader: Reader, share: Ints) -> np.ndarray:
-            found: np.ndarray = reader.old([self.passages[n] for n in share]).half().cpu().numpy()
+            states = reader.old([self.passages[n] for n in share])
+            found: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
             return found
 
         for chosen in by_tokens(self.sizes[numbers], self.batch_tokens * len(team)):
@@ -71,14 +74,18 @@ class Teacher:
         return torch.from_numpy(found).to(device or self.reader.backbone.device).float()
 
 
-def _array(folder: Path | None, name: str, shape: tuple[int, ...], kind: type) -> np.ndarray:
+def _arrays(
+    folder: Path | None, name: str, shape: tuple[int, ...], count: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """States, and which passages' are known; from the folder only where both are there whole."""
     if folder is None:
-        return np.zeros(shape, kind)
-    file = folder / name
-    if file.is_file():
-        found: np.ndarray = np.load(file, mmap_mode="r+")
-        if found.shape == shape and found.dtype == np.dtype(kind):
-            return found
+        return np.zeros(shape, np.float16), np.zeros(count, np.bool_)
+    states, known = (folder / f"{name}-{what}.npy" for what in ("states", "known"))
+    had = reopen(states, shape, np.float16, "r+"), reopen(known, count, np.bool_, "r+")
+    if had[0] is not None and had[1] is not None:
+        return had[0], had[1]
     folder.mkdir(parents=True, exist_ok=True)
-    made: np.ndarray = np.lib.format.open_memmap(file, mode="w+", dtype=kind, shape=shape)
-    return made
+    # First nothing is known, then the states are empty: never the other way round.
+    for file in (known, states):
+        file.unlink(missing_ok=True)
+    return reserve(states, shape, np.float16), reserve(known, count, np.bool_)

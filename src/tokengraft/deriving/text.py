@@ -38,13 +38,14 @@ def is_held_out(line: str, share: float) -> bool:
 
 def cut(line: str, characters: int) -> list[str]:
     """`line` in passages of at most `characters`, cut before a space where there is one."""
-    passages = []
-    while len(line) > characters:
-        space = line.rfind(" ", 1, characters + 1)
-        end = space if space > 0 else characters
-        passages.append(line[:end])
-        line = line[end:]
-    return [*passages, line] if line.strip() else passages
+    passages, start = [], 0
+    while len(line) - start > characters:
+        space = line.rfind(" ", start + 1, start + characters + 1)
+        end = space if space > 0 else start + characters
+        passages.append(line[start:end])
+        start = end
+    rest = line[start:]
+    return [*passages, rest] if rest.strip() else passages
 
 
 def read_lots(
@@ -55,16 +56,22 @@ def read_lots(
     tokens: int = 512,
     held_out: float = 0.05,
     most_held_out: int = 256,
+    rows: int | None = None,
 ) -> Lots:
-    """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens."""
+    """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
+
+    Of a model of `rows` rows, passages with an old token behind them are dropped: it has no row.
+    """
     lots: tuple[list[str], list[str]] = ([], [])
     for line in dict.fromkeys(one.strip() for one in lines):
         if line:
             lots[is_held_out(line, held_out)].extend(cut(line, characters))
-    train, judged = (_with_new(aligner, lot, first_new, tokens) for lot in lots)
-    if not judged and len(train) >= 10:  # too few lines for one to fall to the held-out lot
-        judged = train[::10]
-        train = [one for number, one in enumerate(train) if number % 10]
+    train, judged = (_with_new(aligner, lot, first_new, tokens, rows) for lot in lots)
+    if not train or not judged:  # too few lines: all of them fell to one lot
+        every = train or judged
+        if len(every) >= 10:
+            judged = every[::10]
+            train = [one for number, one in enumerate(every) if number % 10]
     if not train or not judged:
         raise CorpusError(
             f"the text holds {len(train)} passages with a new token to train on and {len(judged)} "
@@ -75,13 +82,14 @@ def read_lots(
 
 
 def _with_new(
-    aligner: Aligner, passages: Sequence[str], first_new: int, tokens: int
+    aligner: Aligner, passages: Sequence[str], first_new: int, tokens: int, rows: int | None
 ) -> list[Alignment]:
     kept = []
     for start in range(0, len(passages), _BATCH):
         for one in aligner(passages[start : start + _BATCH]):
             short = shorten(one, tokens)
-            if len(short) and (short.new >= first_new).any():
+            known = rows is None or bool((short.old < rows).all())
+            if len(short) and known and (short.new >= first_new).any():
                 kept.append(short)
     return kept
 

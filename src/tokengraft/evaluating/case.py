@@ -20,7 +20,9 @@ class Case:
     """Lines to be read; `same` marks those that the new tokenizer leaves as they were.
 
     `lengths` are the bytes of each old token, `inside` whether it continues a character begun by
-    another, `whole` whether a line was read to its end.
+    another, `whole` whether a line was read to its end. `rows` are the old tokens that the base has
+    rows for: an added token may lie behind its table (Gemma 3's image token). No line is longer
+    than `room` under either tokenizer, special tokens left out.
     """
 
     language: str
@@ -29,6 +31,8 @@ class Case:
     lengths: Ints
     inside: npt.NDArray[np.bool_]
     first_new: int
+    rows: int
+    room: int
     whole: tuple[bool, ...]
 
     @property
@@ -75,5 +79,5 @@ def prepare(
     return Case(
         language, tuple(pairs), tuple(np.array_equal(p.old, p.new) for p in pairs),
         np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
-        len(pieces), tuple(whole),
+        len(pieces), min(len(pieces), len(base.embedding.weight)), room, tuple(whole),
     )  # fmt: skip

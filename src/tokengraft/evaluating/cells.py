@@ -22,7 +22,8 @@ class Key:
     method: str  # name and parameters
     language: str
     text: str  # digest of the lines it was measured on
-    settings: str  # positions, window, seed, resamples
+    settings: str  # positions, window, seed, resamples, continuation or not
+    learnt_from: str = ""  # digest of the text that the rows were trained on, if any
 
     def digest(self) -> str:
         """A file name's worth of hash."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,9 @@ def halve(case: Case) -> Halves:
             places = np.arange(len(pair) - 1)
         middle = int(places[len(places) // 2])
         before, after = int(pair.old_at[middle]) + 1, int(pair.new_at[middle]) + 1
-        rest = pair.old[before : int(pair.old_at[-1]) + 1]
+        # A plan of single characters may cut a prompt into more tokens than there were.
+        end = min(int(pair.old_at[-1]) + 1, before + case.room - max(before, after))
+        rest = pair.old[before:end]
         for part, ids in zip(found, (pair.old[:before], pair.new[:after], rest), strict=True):
             part.append(ids)
     size = np.array([case.lengths[rest].sum() for rest in found[2]], np.float64)
@@ -84,7 +87,7 @@ class Continuation:
     ) -> None:
         self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
         self.halves = halve(case)
-        self.head = head_of(subject, case.first_new)
+        self.head = head_of(subject, case.rows)
         self.base = self._bits(subject, self.halves.old, self.head, same=self.halves.same,
                                progress=progress)  # fmt: skip
 
@@ -106,24 +109,33 @@ class Continuation:
         size, base = self.halves.size, self.base
         against: dict[str, Floats] = {}
         if floors:
-            order = derangement(len(self.halves.old), self.seed)
-            others = [self.halves.old[n] for n in order]
-            cut = Segmenter(self.subject.tokenizer, seed=self.seed)
-            against["unrelated"] = self._bits(self.subject, others, self.head)
+            own = self.halves.old
+            left = [self.case.room - len(rest) for rest in self.halves.rest]
+            if len(own) > 1:
+                order = derangement(len(own), self.seed)
+                others = [own[n][:most] for n, most in zip(order, left, strict=True)]
+                against["unrelated"] = self._bits(self.subject, others, self.head)
             against["mean_row"] = self.measure(new=mean_rows(self.subject, self.case))
-            prompts = [cut(ids, 0 if len(ids) < 2 else None)[0] for ids in self.halves.old]
-            if cut.enough(self.halves.old, prompts):
+            cut = Segmenter(self.subject.tokenizer, seed=self.seed)
+            prompts = [
+                cut(ids, most - len(ids) if len(ids) > 1 else 0)[0]
+                for ids, most in zip(own, left, strict=True)
+            ]
+            if cut.enough(own, prompts):
                 against["ceiling"] = self._bits(self.subject, prompts, self.head)
         seed = self.seed
-        plain = {name: float(v.sum() / size.sum()) for name, v in against.items()}
-        excess = {name: float((v - base).sum() / base.sum()) for name, v in against.items()}
+        plain: dict[str, Any] = {name: float(v.sum() / size.sum()) for name, v in against.items()}
+        excess: dict[str, Any] = {
+            name: float((v - base).sum() / base.sum()) for name, v in against.items()
+        }
         return {
             BPB.name: score(BPB, Sums(bits, size), **plain, resamples=resamples, seed=seed),
             BASE_BPB.name: score(BASE_BPB, Sums(base, size), resamples=resamples, seed=seed),
             EXCESS.name: score(
-                EXCESS, Sums(bits - base, base), **excess, resamples=resamples, seed=seed
+                EXCESS, Sums(bits - base, base), n=len(base), **excess, resamples=resamples,
+                seed=seed,
             ),
-        }
+        }  # fmt: skip
 
     def _bits(
         self,

@@ -100,7 +100,7 @@ class BaseReading:
         self.head: Head | None = None
         self.distributions: Distributions | None = None
         if subject.kind == "causal":
-            self.head = head_of(subject, case.first_new)
+            self.head = head_of(subject, case.rows)
             self.distributions = Distributions(self._sampled(self.view), self.head, keep_bytes)
 
     def read_new(

@@ -36,7 +36,8 @@ def draw(scores: pl.DataFrame, title: str) -> Any:
             if row is not None:
                 _row(axis, y, row, label=place == 0 and y == 0)
         axis.set_title(name, fontsize=9, color=_INK)
-        axis.set_yticks(range(len(codes)), [language_name(code) for code in codes], fontsize=8)
+        axis.set_yticks(range(len(codes)), [language_name(code) for code in codes], fontsize=8,
+                        parse_math=False)  # fmt: skip
         axis.set_ylim(len(codes) - 0.4, -0.6)
         axis.tick_params(labelsize=8, colors=_QUIET)
         axis.spines[["top", "right"]].set_visible(False)
@@ -44,7 +45,8 @@ def draw(scores: pl.DataFrame, title: str) -> Any:
             axis.set_xscale("symlog", linthresh=0.1)
             axis.set_xlim(left=0)
         axis.grid(axis="x", color="#e6e9ec", linewidth=0.6)
-    figure.suptitle(f"{title}: what survived", fontsize=12, color=_INK, y=1 - 0.15 / height)
+    heading = f"{title}: what survived"  # a folder's name may hold a $, which is no formula
+    figure.suptitle(heading, fontsize=12, color=_INK, y=1 - 0.15 / height, parse_math=False)
     figure.subplots_adjust(top=1 - 1.0 / height, bottom=0.7 / height, wspace=0.12)
     figure.legend(loc="lower center", ncols=3, fontsize=8, frameon=False)
     return figure

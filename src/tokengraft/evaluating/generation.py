@@ -106,7 +106,7 @@ def write_samples(
 
 def _decode(subject: Subject, prompt: str, steps: int, tally: _Tally) -> None:
     torch = require_torch()
-    ids = _ids(subject, prompt)
+    ids, characters, steps = _prompt(subject, prompt, steps)
     barred = _barred(subject)
     written: list[int] = []
     with torch.inference_mode():
@@ -127,7 +127,7 @@ def _decode(subject: Subject, prompt: str, steps: int, tally: _Tally) -> None:
         done = _now(subject)
     tally.prompts += 1
     tally.tokens += ids.shape[1]
-    tally.characters += len(prompt)
+    tally.characters += characters
     tally.prefill += read - begun
     tally.decode += done - read
     tally.steps += steps
@@ -148,7 +148,7 @@ def _generate(
     subject: Subject, prompt: str, tokens: int, seed: int, options: dict[str, Any]
 ) -> str:
     torch = require_torch()
-    ids = _ids(subject, prompt)
+    ids, _, tokens = _prompt(subject, prompt, tokens)
     extra: dict[str, Any] = {}
     if (subject.folder / MANIFEST).is_file():
         extra["logits_processor"] = logits_processor(subject.folder)
@@ -162,11 +162,18 @@ def _generate(
     return text.rstrip("\ufffd")  # the limit may fall inside a character
 
 
-def _ids(subject: Subject, prompt: str) -> Any:
+def _prompt(subject: Subject, prompt: str, more: int) -> tuple[Any, int, int]:
+    """Ids to read, how many characters they spell, and how many tokens to write behind them.
+
+    Both fit into the window: at most half of it is kept free for what is written.
+    """
     torch = require_torch()
-    room = subject.window - len(subject.prefix)
-    ids = [*subject.prefix, *subject.tokenizer.encode([prompt])[0][:room]]
-    return torch.tensor([ids], device=subject.device)
+    more = min(more, subject.window // 2)
+    whole = subject.tokenizer.encode([prompt])[0]
+    ids = whole[: subject.window - len(subject.prefix) - more]
+    read = prompt if len(ids) == len(whole) else subject.tokenizer.decode([ids])[0]
+    found = torch.tensor([[*subject.prefix, *ids]], device=subject.device)
+    return found, len(read.rstrip("\ufffd")), more
 
 
 def _barred(subject: Subject) -> Any:

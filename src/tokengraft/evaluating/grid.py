@@ -27,6 +27,7 @@ from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows
 from tokengraft.evaluating.score import Score
 from tokengraft.evaluating.subject import Subject
 from tokengraft.files import sha256
+from tokengraft.grafting.tokenizer_files import base_tokenizer
 from tokengraft.libraries import require_torch
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.types import insert
@@ -71,9 +72,7 @@ class Grid:
     _done: int = 0
 
     def __post_init__(self) -> None:
-        self.spec: dict[str, Any] = json.loads(
-            (self.subject.folder / "tokenizer.json").read_text(encoding="utf-8")
-        )
+        self.spec: dict[str, Any] = base_tokenizer(self.subject.folder)
         self.model = model_hash(self.subject.folder)
 
     def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
@@ -110,17 +109,23 @@ class Grid:
         rows_of: Callable[[str], tuple[dict[str, Any], Rows]],
         continuation: bool,
         total: int | None = None,
+        learnt_from: Mapping[str, str] | None = None,
     ) -> None:
         """Judge the named methods for one language; cells that are known are not made again.
 
-        `rows_of(name)` gives labels for the tables and the rows themselves.
+        `rows_of(name)` gives labels for the tables and the rows themselves, `learnt_from[name]` is
+        a digest of the text that these depend on, besides the tokenizer.
         """
         lines = self.corpus.lines(code)[: self.settings.lines]
         case = prepare(code, lines, self.subject, tokenizer)
         sizes = {"mode": mode, **case.sizes(len(self.subject.prefix))}
         if sizes not in self.sizes:
             self.sizes.append(sizes)
-        keys = {name: self._key(mode, code, tokenizer, name, lines) for name in names}
+        texts = learnt_from or {}
+        keys = {
+            name: self._key(mode, code, tokenizer, name, lines, continuation, texts.get(name, ""))
+            for name in names
+        }
         side = self._key(mode, code, tokenizer, "floors and ceiling", lines)
         base: _Base | None = None
         for name, key in keys.items():
@@ -143,16 +148,24 @@ class Grid:
                 )  # fmt: skip
 
     def _key(
-        self, mode: str, code: str, tokenizer: HuggingFace, method: str, lines: Sequence[str]
+        self,
+        mode: str,
+        code: str,
+        tokenizer: HuggingFace,
+        method: str,
+        lines: Sequence[str],
+        continuation: bool = False,
+        learnt_from: str = "",
     ) -> Key:
         text = sha256("\n".join(lines).encode())
         kind = str(self.subject.embedding.weight.dtype)
-        settings = self.settings.key(self.subject.window) + kind
-        return Key(self.model, tokenizer.fingerprint, f"{mode}: {method}", code, text, settings)
+        settings = self.settings.key(self.subject.window) + kind + str(continuation)
+        name = f"{mode}: {method}"
+        return Key(self.model, tokenizer.fingerprint, name, code, text, settings, learnt_from)
 
     def strategy_names(self) -> list[str]:
         """The paper's 40 by name, layer by layer."""
-        layers = paper_grid.paper_layers(int(self.subject.model.config.num_hidden_layers))
+        layers = paper_grid.paper_layers(Backbone(self.subject.model).layers)
         ways: list[tuple[str, Sequence[int | None]]] = [
             ("knn", paper_grid.KNN_K), ("linear", (None,)), ("local-linear", paper_grid.LOCAL_K),
         ]  # fmt: skip
@@ -161,7 +174,8 @@ class Grid:
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
         backbone = Backbone(self.subject.model)
-        count = len(self.subject.tokenizer.vocabulary)
+        # An added token may lie behind the table.
+        count = min(len(self.subject.tokenizer.vocabulary), len(backbone.weight))
         device = str(self.subject.device)
         found = {}
         for cell, rows in paper_grid.grid(

@@ -42,8 +42,9 @@ def run_tasks(
         raise MissingExtra("Running downstream tasks", "tasks") from error
     own = None if include is None else str(include)
     manager = index(include_path=own, include_defaults=own is None)
-    if own is not None and not set(tasks) <= set(manager.all_tasks):
-        manager = index(include_path=own)  # the harness's own tasks too: thousands of files
+    # A group or tag may name tasks of the harness.
+    if own is not None and not set(tasks) <= set(manager.all_subtasks):
+        manager = index(include_path=own)  # its own tasks too: thousands of files
     unknown = [task for task in tasks if task not in manager.all_tasks]
     if unknown:
         raise UsageError(

@@ -11,6 +11,7 @@ from tokengraft.deriving.registry import named
 from tokengraft.deriving.run import Derived, derive_rows
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.grid import PAPER, Grid, Rows
+from tokengraft.files import sha256
 from tokengraft.planning import plan_tokens
 from tokengraft.planning.types import Plan, insert
 
@@ -72,9 +73,11 @@ def run_default(
 
         if PAPER in methods:
             _paper(grid, code, tokenizer, parts)
-        names = [_name(m, steps, max_minutes, recipe) for m in methods if m != PAPER]
+        names = {_name(m, steps, max_minutes, recipe): m for m in methods if m != PAPER}
+        digest = sha256("\n".join(lines).encode())
+        learnt = {name: digest for name, m in names.items() if named(m).needs == "text"}
         if names:
-            grid.run(MODE, code, tokenizer, names, rows_of, continuation)
+            grid.run(MODE, code, tokenizer, list(names), rows_of, continuation, learnt_from=learnt)
 
 
 def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]) -> None:

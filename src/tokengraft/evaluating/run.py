@@ -143,12 +143,18 @@ def evaluate(
     new = open_subject(graft, device, dtype, window)
     if old.kind != new.kind:
         raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
+    if (old.prefix, old.suffix) != (new.prefix, new.suffix):
+        raise UsageError(
+            f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} behind every text, "
+            f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
+        )
     chosen = _languages(languages, new)
     found = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
     found = found.select(chosen)
     if text is not None:
         assert_disjoint(text, found)
     measured: dict[tuple[str, str], Score] = {}
+    unread: list[str] = []
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
     for code in found.languages:
         room = min(old.window, new.window)
@@ -160,7 +166,8 @@ def evaluate(
             if continuation:
                 scores |= job.continuation()
             if shared if shared is not None else new.policy != "input-only":
-                scores |= job.shared()
+                scores |= (both := job.shared())
+                unread += [] if both else [code]
             if prompts:
                 costs, samples = job.generation(found.lines(code)[:prompts])
                 tables["generation"] += costs
@@ -171,7 +178,7 @@ def evaluate(
 
         tables["tasks"] = run_tasks(
             old.folder, new.folder, tasks, include=tasks_include, limit=tasks_limit, seed=seed,
-            device=None if device == "auto" else device,
+            device=str(old.device),
         )  # fmt: skip
     flat = [row for (code, name), s in measured.items() for row in rows({name: s}, language=code)]
     settings = {
@@ -184,7 +191,7 @@ def evaluate(
     return Evaluation(
         old.name, new.name, old.kind, found.name, settings,
         pl.DataFrame(flat, schema=_SCHEMA, orient="row"), pl.DataFrame(tables["sizes"]),
-        **optional, notes=_notes(measured) if against else (), _scores=measured,
+        **optional, notes=_notes(measured if against else {}, unread), _scores=measured,
     )  # fmt: skip
 
 
@@ -210,7 +217,7 @@ class _Job:
             self.old, self.case, most_positions=self.most_positions, keep_bytes=keep,
             seed=self.seed, progress=self.tell("base"),
         )  # fmt: skip
-        head = head_of(self.new, self.case.first_new) if self.old.kind == "causal" else None
+        head = head_of(self.new, self.case.rows) if self.old.kind == "causal" else None
         view = base.read_new(self.new, progress=self.tell("graft"))
         found = base.compare(view, head)
         none: dict[str, float] = {}
@@ -229,7 +236,7 @@ class _Job:
         found = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
         if not len(found.base):
             return {}
-        head = head_of(self.new, self.case.first_new)
+        head = head_of(self.new, self.case.rows)
         bits = found.measure(self.new, head=head, progress=self.tell("continuation, graft"))
         return found.scores(bits, self.against, self.resamples)
 
@@ -265,16 +272,22 @@ class _Job:
         return report
 
 
-def _notes(measured: Mapping[tuple[str, str], Score]) -> tuple[str, ...]:
+def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:
     codes = dict.fromkeys(
         c for (c, name), s in measured.items() if name == "aligned_cosine" and s.ceiling is None
     )
-    if not codes:
-        return ()
-    return (
-        f"no ceiling for {', '.join(codes)}: the old vocabulary spells the text in single bytes or "
-        "the like, so it cannot be cut in another way",
-    )
+    found = []
+    if codes:
+        found.append(
+            f"no ceiling for {', '.join(codes)}: the old vocabulary spells the text in single "
+            "bytes or the like, so it cannot be cut in another way"
+        )
+    if unread:
+        found.append(
+            f"no shared_bpb for {', '.join(unread)}: this model cannot read both spellings of a "
+            "stretch at once, or no line has two common positions"
+        )
+    return tuple(found)
 
 
 def _languages(languages: Iterable[str] | None, graft: Subject) -> list[str]:

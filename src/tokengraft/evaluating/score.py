@@ -96,15 +96,19 @@ def score(
     unrelated: float | None = None,
     mean_row: float | None = None,
     ceiling: float | None = None,
+    n: int | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Score:
-    """The figure with its interval and what it is read against."""
+    """The figure with its interval and what it is read against; `n` by default what it divides by.
+
+    That is a count of positions, lines or bytes for all figures but a ratio of bits.
+    """
     low, high = interval(sums, resamples, seed)
     return Score(
         value=sums.value, floor=metric.better(unrelated, mean_row), ceiling=ceiling,
-        n=round(float(sums.denominator.sum())), low=low, high=high, definition=metric.definition,
-        unrelated=unrelated, mean_row=mean_row,
+        n=round(float(sums.denominator.sum())) if n is None else n, low=low, high=high,
+        definition=metric.definition, unrelated=unrelated, mean_row=mean_row,
     )  # fmt: skip
 
 

@@ -21,13 +21,15 @@ import numpy as np
 from tokengraft.deriving.head import Head
 from tokengraft.evaluating.case import Case
 from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.metrics import head_of, likelihoods
+from tokengraft.evaluating.metrics import cosines, head_of, likelihoods
 from tokengraft.evaluating.reading import NewRows, Progress, embed, read
 from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
 from tokengraft.evaluating.subject import Subject
-from tokengraft.libraries import require_torch
+from tokengraft.libraries import body, require_torch
 from tokengraft.tokenizer.align import Alignment, Ints
 
+_FULL, _SLIDING = "full_attention", "sliding_attention"  # kinds of layers, by transformers' names
+_ALIKE = 0.99  # cosine: half types round, in batches of another shape otherwise
 BPB = Metric(
     "shared_bpb",
     "bits per byte of whole lines by the graft, both spellings of every stretch summed",
@@ -73,15 +75,29 @@ class Tree:
     new_at: tuple[Ints, ...]
     old_at: tuple[Ints, ...]
 
-    def sees(self) -> Any:
-        """Boolean (length, length): which place may look at which."""
+    def sees(self, window: int | None = None) -> Any:
+        """Boolean (length, length): which place may look at which, `window` places at most."""
         length = len(self.ids)
         found = np.zeros((length, length), bool)
         for place in range(length):
             if self.parents[place] >= 0:
                 found[place] = found[self.parents[place]]
             found[place, place] = True
+        if window is not None:
+            found &= self.depth[:, None] - self.depth[None] < window
         return found
+
+
+def fitting(pair: Alignment, room: int) -> Alignment:
+    """The line up to the last stretch whose old spelling, too, fits behind its new context."""
+    starts = np.concatenate(([0], pair.new_at[:-1] + 1))
+    sizes = np.diff(pair.old_at, prepend=-1)
+    inside = int(np.argmin(np.append(starts + sizes <= room, False)))
+    if inside == len(pair):
+        return pair
+    old_at, new_at = pair.old_at[:inside], pair.new_at[:inside]
+    old, new = (int(at.max(initial=-1)) + 1 for at in (old_at, new_at))
+    return Alignment(pair.old[:old], pair.new[:new], old_at, new_at)
 
 
 def stretches(pair: Alignment, predicted_first: bool) -> list[Stretch]:
@@ -121,20 +137,56 @@ def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
 def read_tree(subject: Subject, tree: Tree, new: NewRows | None = None) -> Any:
     """Last hidden states (places, dimensions) of a tree, with `new` rows where they are given."""
     torch = require_torch()
-    kind = subject.embedding.weight.dtype
     with torch.inference_mode():
-        sees = torch.from_numpy(tree.sees()).to(subject.device)
-        mask = torch.zeros(sees.shape, dtype=kind, device=subject.device)
-        mask.masked_fill_(~sees, torch.finfo(kind).min)
         ids = torch.from_numpy(tree.ids)[None].to(subject.device)
         given = {"input_ids": ids} if new is None else {"inputs_embeds": embed(subject, ids, new)}
-        found = subject.model.base_model(
+        found = body(subject.model)(
             **given,
             position_ids=torch.from_numpy(tree.depth)[None].to(subject.device),
-            attention_mask=mask[None, None],
+            attention_mask=_masks(subject, tree),
             use_cache=False,
         ).last_hidden_state[0]
     return found.float()
+
+
+def readable(subject: Subject, pair: Alignment) -> bool:
+    """Whether a line's tree is read as the line itself is, as far as its new spelling goes.
+
+    It is not where layers go by places in the sequence, whatever mask and positions say, and where
+    transformers takes no such masks (below 4.53 for Gemma 3 and GPT-2).
+    """
+    torch = require_torch()
+    prefix = subject.prefix
+    tree = grow(prefix, pair.new, stretches(pair, bool(prefix)))
+    alone = read(subject, [pair.new], [np.arange(-len(prefix), len(pair.new))]).states
+    try:
+        found = read_tree(subject, tree)[: len(alone)]
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return False
+    return bool(cosines(found, alone).min() > _ALIKE)
+
+
+def _masks(subject: Subject, tree: Tree) -> Any:
+    """What is added to scores: one mask, or one for each kind of layer where these differ."""
+    torch = require_torch()
+    config = getattr(subject.model.config, "text_config", subject.model.config)
+    window = getattr(config, "sliding_window", None)
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    # transformers without a list of kinds slide everywhere or nowhere.
+    kinds = set(getattr(config, "layer_types", None) or (_SLIDING,))
+    if window is None or int(tree.depth.max()) < window:
+        kinds = {_FULL}
+    found = {}
+    for kind in kinds:
+        sees = torch.from_numpy(tree.sees(window if kind == _SLIDING else None))
+        shape = {"dtype": subject.embedding.weight.dtype, "device": subject.device}
+        mask = torch.zeros((1, 1, *sees.shape), **shape)
+        mask.masked_fill_(~sees.to(subject.device), torch.finfo(mask.dtype).min)
+        found[kind] = mask
+    return found if len(found) > 1 else next(iter(found.values()))
 
 
 def shared_scores(
@@ -147,9 +199,10 @@ def shared_scores(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Score]:
-    """The figures over the first `most_lines` lines."""
-    pairs = [pair for pair in case.pairs if len(pair) > 1][:most_lines]
-    if not pairs:
+    """The figures over the first `most_lines` lines; none where the model is not `readable`."""
+    short = [fitting(pair, case.room) for pair in case.pairs]
+    pairs = [pair for pair in short if len(pair) > 1][:most_lines]
+    if not pairs or not readable(graft, max(pairs, key=lambda pair: len(pair.new))):
         return {}
     measured = _lines(graft, head_of(graft), pairs, None, progress)
     new = mean_rows(base, case)
@@ -194,7 +247,8 @@ def _lines(
 def _mean_head(base: Subject, case: Case, count: int) -> Head:
     """The base's head with the mean of its rows for every new token."""
     torch = require_torch()
-    head = head_of(base, case.first_new)
+    head = head_of(base, case.rows)
+    count += case.first_new - case.rows  # ids behind its table come before the new ones
     rows = head.weight.mean(0, keepdim=True).expand(count, -1)
     bias = head.bias
     if bias is not None:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokengraft.deriving.specials import surroundings
+from tokengraft.deriving.specials import model_tokenizer, surroundings
 from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.grafting.resolve import resolve
-from tokengraft.libraries import load_frozen, pick_device, require_torch
-from tokengraft.tokenizer import load as load_tokenizer
+from tokengraft.libraries import body, load_frozen, pick_device, require_torch
 from tokengraft.tokenizer.adapters import Tokenizer
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Subject:
 
         Rows are given as the model's own embedding module would give them (scaled).
         """
-        base = self.model.base_model if self.kind == "causal" else self.model
+        base = body(self.model) if self.kind == "causal" else self.model
         given = {"input_ids": ids} if rows is None else {"inputs_embeds": rows}
         if self.kind == "causal":
             # Filling is at the right, where causal attention cannot see it: no mask, faster path.
@@ -112,7 +111,7 @@ def open_subject(
     kind = kind_of(config)
     where = pick_device(device)
     loaded = load_frozen(folder, _dtype(torch, dtype, where), kind == "causal")
-    tokenizer = load_tokenizer(folder)
+    tokenizer = model_tokenizer(folder)
     prefix, suffix = surroundings(tokenizer)
     manifest = _json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
     limit = window or _window(folder, loaded.config)

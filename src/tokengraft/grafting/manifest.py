@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -88,6 +89,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         isinstance(output, dict)
         and output.get("policy") in POLICIES
         and isinstance(output.get("bias"), int | float)
+        and math.isfinite(output["bias"])
         and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))
         and len(output["new"]) == 2
         and len(output["first_parts"]) == len(range(*output["new"]))

@@ -33,7 +33,7 @@ from tokengraft.tokenizer.insert import family, vocabulary
 _MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rows:
     """Input rows of the new tokens, in the plan's order, and how they came about."""
 
@@ -44,8 +44,12 @@ class Rows:
     head: NDArray[np.float32] | None = None  # (n, d), for an untied output table
     scores: Mapping[str, float] = field(default_factory=dict)  # on held-out text, for the card
 
+    def __repr__(self) -> str:
+        size = " of ".join(map(str, self.rows.shape))
+        return f"Rows({size} by {self.method}{'' if self.head is None else ', with a head'})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Grafted:
     """A finished graft: where it lies, what was written and what was proved."""
 
@@ -53,6 +57,13 @@ class Grafted:
     written: Written
     rows: Rows
     report: Report | None
+
+    def __repr__(self) -> str:
+        proof = "not verified"
+        if self.report is not None:
+            proof = "verified" if self.report.passed else "failed its verification"
+        made = f"{len(self.written.new)} tokens by {self.rows.method}"
+        return f"Grafted({str(self.folder)!r}, {made}, {proof})"
 
 
 def graft(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tokengraft.grafting import (
     side_files,
     verify_files,
     verify_load,
+    verify_parts,
     verify_tensors,
     verify_tokens,
 )
@@ -176,6 +177,7 @@ class _Verification:
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
             or verify_files.tokenizer_difference(*tokenizers, self.new)
+            or verify_files.frame_difference(self.base, *tokenizers)
             or verify_files.settings_difference(self.base, self.folder, *tokenizers)
             or self._trait_difference()
             or verify_files.strange_file(self.base, self.folder, weights)
@@ -245,6 +247,8 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if policy == "input-only":
                 wanted |= set(self.new)
+            if policy == "winner-takes-all" and (found := self._wrong_part(output["first_parts"])):
+                return False, found
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
         else:
@@ -268,6 +272,10 @@ class _Verification:
         if before != after:
             return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
         return True, f"input-only{guess}: greedy English output equals the base's"
+
+    def _wrong_part(self, given: Sequence[int]) -> str | None:
+        tokenizers = self.pair.base, self.pair.new
+        return verify_parts.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
 
     def _manifest(self) -> tuple[bool, str]:
         manifest = read_manifest(self.folder) or {}

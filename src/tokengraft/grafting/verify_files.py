@@ -9,6 +9,7 @@ from typing import Any
 from tokengraft.files import sha256_file
 from tokengraft.grafting import policy, side_files, tokenizer_files
 from tokengraft.grafting.layout import Layout, is_tied, text_config
+from tokengraft.grafting.verify_tokens import frames
 from tokengraft.grafting.weights import INDEX, read_if_there, read_json
 from tokengraft.tokenizer import classes
 
@@ -86,6 +87,15 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
         for one in (old, new)
     ]
     found = first_difference(*kept) or first_difference(*inner)
+    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+
+
+def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """What tokenizer.json puts around texts otherwise than a graft of the base would, or None."""
+    split = {**old, "pre_tokenizer": new.get("pre_tokenizer")}
+    whole = classes.with_start(split, read_if_there(base / tokenizer_files.CONFIG))
+    kept = {**old, "post_processor": whole.get("post_processor")}
+    found = first_difference(frames(kept), frames(new))
     return found and f"{tokenizer_files.TOKENIZER}: {found}"
 
 

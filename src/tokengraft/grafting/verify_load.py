@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.grafting.layout import Layout
+from tokengraft.grafting.verify_tokens import around
 from tokengraft.libraries import dtype_option, quiet
 
 _PROMPT = "The history of the world is"
@@ -43,14 +44,14 @@ def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]])
 
 def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
     """What must survive besides the vocabulary: special tokens and the frame of a text."""
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    dressed = tokenizer("a")["input_ids"]
+    a, b = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in "ab")
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     special = {name: getattr(tokenizer, name, None) for name in names}
     return {
         **{name: None if value is None else str(value) for name, value in special.items()},
         **{f"{name}_id": getattr(tokenizer, f"{name}_id", None) for name in names},
-        "around a text": [i for i in dressed if i not in plain],
+        "around a text": around(tokenizer("a")["input_ids"], a),
+        "around two texts": around(tokenizer("a", "b")["input_ids"], a, b),
         "chat template": tokenizer.chat_template,
     }
 

@@ -74,6 +74,29 @@ class Pair:
         return splitter_of(self.base), splitter_of(self.new)
 
 
+def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
+    """Ids before, between and behind those of the texts; all ids where a text's are not there."""
+    whole, found, at = list(dressed), [], 0
+    for text in map(list, texts):
+        places = range(at, len(whole) - len(text) + 1)
+        place = next((i for i in places if text and whole[i : i + len(text)] == text), None)
+        if place is None:
+            return [whole]
+        found.append(whole[at:place])
+        at = place + len(text)
+    return [*found, whole[at:]]
+
+
+def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """What a `tokenizer.json` by itself puts around one text and around two."""
+    pipeline = _pipeline(tokenizer)
+    a, b = _ids(pipeline, ["a", "b"])
+    return {
+        "around a text": around(pipeline.encode("a").ids, a),
+        "around two texts": around(pipeline.encode("a", "b").ids, a, b),
+    }
+
+
 def round_trip(pair: Pair, encoded: Encoded) -> tuple[bool, str]:
     """Invariant 2: what the base gave back is given back, and no line is longer."""
     old, new = pair.decode(encoded)
