@@ -32,6 +32,10 @@ def test_rootstock_against_itself_is_exact(tmp_path):
     assert values["continuation_excess"] == 0.0
     assert found["base"] == "rootstock" and found["settings"]["window"] == 512
     assert {"scores.csv", "evaluation.json", "fidelity.svg"} <= {p.name for p in out.iterdir()}
+    told = (out / "README.md").read_text(encoding="utf-8")
+    assert told.startswith("# How much of rootstock was kept in rootstock")
+    assert "## How far the next guess moved (KL) (`kl`)" in told
+    assert "| hin_Deva Hindi | 0 |" in told and "None" not in told and "nan" not in told
 
 
 needs_harness = pytest.mark.skipif(

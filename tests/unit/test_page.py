@@ -17,6 +17,7 @@ from tokengraft.auditing.run import audit
 from tokengraft.auditing.store import Store
 from tokengraft.corpus import load_pairs
 from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.evaluating.measures import PLAIN, told
 from tokengraft.page import LIMIT, build_page, make_page
 from tokengraft.page.collect import collect
 from tokengraft.page.colours import READABLE, STEPS, colour_css, contrast
@@ -24,7 +25,6 @@ from tokengraft.page.downloads import downloads
 from tokengraft.page.evaluations import evaluation_data
 from tokengraft.page.fonts import font_css
 from tokengraft.page.headline import headline
-from tokengraft.page.measures import PLAIN, told
 from tokengraft.page.plans import plan_data
 from tokengraft.page.samples import choose_units
 from tokengraft.page.segments import segment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,18 @@ _PANELS = (
     ("pooled_cosine", "the paper's pooled cosine\n(compare with its floor)"),
 )
 _INK, _QUIET, _LOW, _HIGH = "#1c2126", "#626b74", "#c42f2f", "#1d5f80"
+
+
+def save(scores: pl.DataFrame, title: str, folder: Path) -> list[Path]:
+    """The figure as `fidelity.svg` and `.png`; the same scores give the same bytes."""
+    written = []
+    for suffix in ("svg", "png"):
+        written.append(folder / f"fidelity.{suffix}")
+        draw(scores, title).savefig(
+            written[-1], format=suffix, dpi=160, bbox_inches="tight",
+            metadata={"Date": None} if suffix == "svg" else {"Software": None},
+        )  # fmt: skip
+    return written
 
 
 def draw(scores: pl.DataFrame, title: str) -> Any:

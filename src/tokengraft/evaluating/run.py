@@ -17,6 +17,7 @@ from tokengraft.evaluating.case import Case, prepare
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.score import Score, rows
 from tokengraft.evaluating.subject import Subject, open_subject
+from tokengraft.evaluating.write_up import write_up
 from tokengraft.files import adding, write_json, write_text
 
 #: language, what is being done, lines done of it, lines in all
@@ -88,19 +89,17 @@ class Evaluation:
         }  # fmt: skip
 
     def save(self, out: str | Path, figures: bool = True) -> list[Path]:
-        """Write every table (CSV), `evaluation.json` and figures, all or none; returns them."""
+        """Write every table (CSV), a README, `evaluation.json` and figures, all or none."""
         with adding(Path(out)) as new:
             written = [write_json(new / "evaluation.json", self.to_json())]
             for name, table in self.tables().items():
                 written.append(write_text(new / f"{name}.csv", table.write_csv()))
-            for suffix in ("svg", "png") if figures else ():
-                from tokengraft.evaluating.figure import draw
+            words = write_up(self.graft, self.base, self.corpus, self.scores, self.notes)
+            written.append(write_text(new / "README.md", words))
+            if figures:
+                from tokengraft.evaluating.figure import save
 
-                written.append(new / f"fidelity.{suffix}")
-                draw(self.scores, self.graft).savefig(
-                    written[-1], format=suffix, dpi=160, bbox_inches="tight",
-                    metadata={"Date": None} if suffix == "svg" else {"Software": None},
-                )  # fmt: skip
+                written += save(self.scores, self.graft, new)
         return [Path(out) / path.name for path in written]
 
 

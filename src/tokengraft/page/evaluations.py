@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.corpus.languages import language_name, well_formed
+from tokengraft.evaluating.measures import told
 from tokengraft.files import read_json
-from tokengraft.page.measures import told
 from tokengraft.page.shown import digits, without_paths
 
 _MEASURE = ("measure", "metric", "name", "score")

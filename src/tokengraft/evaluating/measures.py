@@ -1,4 +1,4 @@
-"""What the measures of an evaluation are called on the page, and what they say in plain words."""
+"""What the measures are called, and what they say in plain words."""
 
 from __future__ import annotations
 
