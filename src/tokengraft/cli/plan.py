@@ -12,7 +12,14 @@ from rich.table import Table
 from tokengraft.cli import large
 from tokengraft.cli.audit import open_corpus
 from tokengraft.cli.console import print_json, stdout, warn, working
-from tokengraft.cli.out import RULE, ForceOption, check_out, holds_file
+from tokengraft.cli.out import (
+    RULE,
+    WHOLE_RULE,
+    ForceOption,
+    ReplaceOption,
+    check_out,
+    holds_file,
+)
 from tokengraft.corpus import resolve
 from tokengraft.errors import UsageError
 
@@ -249,18 +256,10 @@ def insert(
     plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The folder for the tokenizer. Must be missing, empty or an "
-            "earlier result of this command; --force replaces any other.",
-        ),
+        typer.Option("--out", "-o", help=f"The folder for the tokenizer. {WHOLE_RULE}"),
     ],
     tokenizers: SearchOption = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace --out whatever it is, with all that it holds."),
-    ] = False,
+    force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Put a plan's tokens into the tokenizer: a folder that AutoTokenizer loads.

@@ -17,7 +17,7 @@ from tokengraft.corpus.languages import resolve_at
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.records import IGNORED, Table, read_table
 from tokengraft.corpus.splits import choose_splits
-from tokengraft.errors import CorpusError
+from tokengraft.errors import CorpusError, TokengraftError
 
 _UNIT = ("id", "unit")
 _TEXT = ("text", "sentence")
@@ -36,6 +36,21 @@ class _Variety:
     code: str
     glottocode: str
     texts: dict[Unit, str | None] = field(default_factory=dict)
+
+
+def by_code(
+    columns: Iterable[str], where: str, error: type[TokengraftError] = CorpusError
+) -> dict[str, str]:
+    """The columns of a table by the language that each names; `error` where two name one."""
+    found: dict[str, str] = {}
+    for column in columns:
+        code = resolve_at(column, f"{where}, column {column!r}")
+        if code in found:
+            raise error(
+                f"{where}: the columns {found[code]!r} and {column!r} are both {code}; keep one."
+            )
+        found[code] = column
+    return found
 
 
 def recognise(bundle: Bundle) -> bool:
@@ -109,7 +124,9 @@ def _collect(table: Table, into: dict[tuple[str, str], _Variety]) -> None:
         if label not in known:
             known[label] = resolve_at(label, table.at(index))
         code = known[label]
-        variety = into.setdefault((code, glottocode), _Variety(code, glottocode))
+        variety = into.get((code, glottocode))
+        if variety is None:
+            variety = into[code, glottocode] = _Variety(code, glottocode)
         if (part, unit) in variety.texts:
             raise CorpusError(
                 f"{table.at(index)}: {code} has unit {unit} twice{f' in {part}' if part else ''}; "
@@ -158,17 +175,8 @@ def _wide(
     table: Table, bundle: Bundle, split: str | None, languages: Iterable[str] | None
 ) -> ParallelCorpus:
     ids = _find(table, _UNIT)
-    columns: dict[str, str] = {}
-    for column in table.columns:
-        if column in {ids, "split", *IGNORED}:
-            continue
-        code = resolve_at(column, f"{table.where}, column {column!r}")
-        if code in columns:
-            raise CorpusError(
-                f"{table.where}: the columns {columns[code]!r} and {column!r} are both {code}; "
-                f"keep one."
-            )
-        columns[code] = column
+    about = {ids, "split", *IGNORED}
+    columns = by_code((name for name in table.columns if name not in about), table.where)
     parts = _column(table, _find(table, ("split",)))
     labels = _column(table, ids) if ids else [str(number + 1) for number in range(len(parts))]
     units = list(zip(parts, labels, strict=True))

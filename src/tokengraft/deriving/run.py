@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,7 +18,6 @@ from tokengraft.deriving.registry import TRAINING_FREE, Method, named
 from tokengraft.deriving.specials import model_tokenizer, prefix_ids
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.errors import UsageError
-from tokengraft.files import sha256
 from tokengraft.libraries import require_torch
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner
@@ -194,8 +192,7 @@ def _tokenizer(given: AnyTokenizer) -> Tokenizer:
     if isinstance(given, Mapping):
         from tokengraft.tokenizer.huggingface import HuggingFace
 
-        data = json.dumps(given, ensure_ascii=False).encode("utf-8")
-        return HuggingFace.from_json("tokenizer", sha256(data), data)
+        return HuggingFace.from_parsed("tokenizer", given)
     return load(given)
 
 

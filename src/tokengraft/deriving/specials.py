@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import ModelError
-from tokengraft.files import sha256
 from tokengraft.grafting.tokenizer_files import CONFIG, base_tokenizer
 from tokengraft.grafting.weights import read_if_there
 from tokengraft.tokenizer.adapters import Tokenizer
@@ -27,8 +25,7 @@ def model_tokenizer(folder: Path) -> Tokenizer:
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     whole = with_start(parsed, read_if_there(folder / CONFIG))
-    data = json.dumps(whole, ensure_ascii=False).encode("utf-8")
-    return HuggingFace.from_json(str(folder), sha256(data), data)
+    return HuggingFace.from_parsed(str(folder), whole)
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

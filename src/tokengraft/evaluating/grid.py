@@ -187,8 +187,7 @@ class Grid:
 
     @staticmethod
     def tokenizer(spec: dict[str, Any]) -> HuggingFace:
-        data = json.dumps(spec, ensure_ascii=False).encode()
-        return HuggingFace.from_json("grafted", sha256(data), data)
+        return HuggingFace.from_parsed("grafted", spec)
 
 
 def name_of(layer: object, method: str, k: int | None) -> str:

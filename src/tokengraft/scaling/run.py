@@ -17,11 +17,10 @@ from tokengraft.corpus.languages import (
     known,
     meanings,
     resolve,
-    resolve_at,
     suggest,
 )
 from tokengraft.corpus.parallel import choose
-from tokengraft.corpus.tables import ABOUT
+from tokengraft.corpus.tables import ABOUT, by_code
 from tokengraft.defaults import PIVOT
 from tokengraft.errors import CorpusError, UsageError
 from tokengraft.files import adding, write_json
@@ -213,18 +212,9 @@ def _columns(file: File, every: bool) -> dict[str, str]:
                 names = list(parse_json(line or b""))
     except (BadRow, Broken, ValueError, OSError) as error:
         raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
-    columns: dict[str, str] = {}
-    for name in names:
-        meant = meanings(name)
-        if name in ABOUT or not meant or (len(meant) > 1 and not every):
-            continue
-        code = resolve_at(name, f"{file.url}, column {name!r}")
-        if code in columns:
-            raise UsageError(
-                f"{file.url}: the columns {columns[code]!r} and {name!r} are both {code}."
-            )
-        columns[code] = name
-    return columns
+    meant = {name: meanings(name) for name in names if name not in ABOUT}
+    named = [name for name, codes in meant.items() if len(codes) == 1 or (codes and every)]
+    return by_code(named, file.url, UsageError)
 
 
 def _require_rows(only: Sequence[str], found: Collection[str]) -> None:

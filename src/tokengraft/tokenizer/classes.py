@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokengraft.errors import ModelError
+from tokengraft.tokenizer.boundaries import steps_of
 from tokengraft.tokenizer.insert import added_ids, vocabulary
 from tokengraft.tokenizer.insert_convert import FLAGS
 
@@ -121,9 +122,8 @@ def taken_as_it_is(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> b
     DeepSeek has such. transformers 4.5x adds the class's start token and 5 does not, so only the
     class itself does as the base does in both.
     """
-    split = [tokenizer.get("pre_tokenizer") or {}]
-    split += split[0].get("pretokenizers", [])
-    return _class(config) == "LlamaTokenizer" and "ByteLevel" in [one.get("type") for one in split]
+    steps = steps_of(tokenizer.get("pre_tokenizer"))
+    return _class(config) == "LlamaTokenizer" and any(one["type"] == "ByteLevel" for one in steps)
 
 
 def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

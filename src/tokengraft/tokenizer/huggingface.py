@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.errors import TokenizerError
+from tokengraft.files import sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.vocabulary import Vocabulary
@@ -35,6 +36,12 @@ class HuggingFace(Tokenizer):
             return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")))
         except Exception as error:  # tokenizers raises bare Exception
             raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
+
+    @classmethod
+    def from_parsed(cls, name: str, parsed: Mapping[str, Any]) -> HuggingFace:
+        """The same of a parsed `tokenizer.json`, known by the hash of what it is written as."""
+        data = json.dumps(parsed, ensure_ascii=False).encode("utf-8")
+        return cls.from_json(name, sha256(data), data)
 
     @property
     def family(self) -> str:
