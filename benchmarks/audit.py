@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tokengraft.auditing.audit import Audit, audit
 from tokengraft.auditing.count_corpus import count_corpus, count_texts
-from tokengraft.auditing.run import Audit, audit
-from tokengraft.auditing.store import Store
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import Unavailable
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import Unavailable
 from tokengraft.tokenizer import Found, Tokenizer, find
 from tokengraft.tokenizer.entries import PAPER
 from tokengraft.tokenizer.huggingface import HuggingFace

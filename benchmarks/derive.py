@@ -61,7 +61,7 @@ def best_of(repeat: int, run: Callable[[], Any]) -> float:
 
 def cpu(small: bool, repeat: int) -> dict[str, Any]:
     """KNN against faiss, in turn, so that a busy machine slows both."""
-    from tokengraft.deriving.neighbours import nearest
+    from tokengraft.deriving.methods.neighbours import nearest
 
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)
     generator = np.random.default_rng(0)
@@ -98,7 +98,11 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
     import torch
     import transformers
 
-    from tokengraft.deriving import KNN, Backbone, Linear, LocalLinear, vocabulary_states
+    from tokengraft.deriving.methods.knn import KNN
+    from tokengraft.deriving.methods.linear import Linear
+    from tokengraft.deriving.methods.local_linear import LocalLinear
+    from tokengraft.deriving.states import vocabulary_states
+    from tokengraft.model.backbone import Backbone
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)

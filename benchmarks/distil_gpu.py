@@ -156,9 +156,13 @@ class Job:
     """What a language's methods share: plan, model, readers, FLORES."""
 
     def __init__(self, options: argparse.Namespace, language: str, variant: str) -> None:
-        from tokengraft.deriving import Backbone, Reader, Teacher, prefix_ids
-        from tokengraft.deriving.text import shorten
-        from tokengraft.planning import insert, plan_tokens
+        from tokengraft.deriving.distil.passages import shorten
+        from tokengraft.deriving.distil.teacher import Teacher
+        from tokengraft.model.aligned_reading import Reader
+        from tokengraft.model.backbone import Backbone
+        from tokengraft.model.specials import prefix_ids
+        from tokengraft.planning.choose import plan_tokens
+        from tokengraft.planning.plan import insert
         from tokengraft.tokenizer import load
         from tokengraft.tokenizer.align import Aligner
         from tokengraft.tokenizer.huggingface import HuggingFace
@@ -191,14 +195,16 @@ class Job:
         """FLORES devtest: KL, agreement, cosine."""
         import torch
 
-        from tokengraft.deriving import judge
+        from tokengraft.deriving.distil.judging import judge
 
         tensor = torch.as_tensor(rows, dtype=torch.float32).to(self.backbone.device)
         return dataclasses.asdict(judge(self.reader, self.flores, tensor, 1 << 15))
 
     def training_free(self, say: Any) -> dict[str, Any]:
         """Every registered method that needs no text."""
-        from tokengraft.deriving import METHODS, part_states, split_anchor, vocabulary_states
+        from tokengraft.deriving.methods import split_anchor
+        from tokengraft.deriving.registry import METHODS
+        from tokengraft.deriving.states import part_states, vocabulary_states
 
         pieces = self.old.vocabulary.pieces
         middle = self.backbone.layers // 2
@@ -222,7 +228,7 @@ class Job:
 
     def grid(self, say: Any) -> dict[str, Any]:
         """The paper's 40."""
-        from tokengraft.deriving import grid
+        from tokengraft.reproduce.paper_grid import grid
 
         device = str(self.backbone.device)
         cells = grid(self.backbone, self.parts, anchors=self.first_new, device=device)
@@ -233,15 +239,12 @@ class Job:
 
     def distil(self, say: Any) -> tuple[dict[str, Any], Any]:
         """Train, then judge by FLORES."""
-        from tokengraft.deriving import (
-            METHODS,
-            TRAINING_FREE,
-            Distiller,
-            Recipe,
-            part_states,
-        )
-        from tokengraft.deriving.sample import sample_text
-        from tokengraft.deriving.text import Lots, read_lots
+        from tokengraft.deriving.distil.distiller import Distiller
+        from tokengraft.deriving.distil.passages import Lots, read_lots
+        from tokengraft.deriving.distil.recipe import Recipe
+        from tokengraft.deriving.distil.sample import sample_text
+        from tokengraft.deriving.registry import METHODS, TRAINING_FREE
+        from tokengraft.deriving.states import part_states
 
         changes = dict(self.changes)
         characters = changes.pop("characters", 160)

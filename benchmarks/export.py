@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.grafting.export import export
-from tokengraft.grafting.weights import INDEX, Tensor, header_bytes, read_json
+from tokengraft.model.checkpoint import INDEX, Tensor, header_bytes, read_json
 from tokengraft.tokenizer.insert import Additions, first_free_id, insert
 
 ROWS, WIDTH, NEW, LAYER = 128_256, 4_096, 2_600, 14_336

@@ -106,11 +106,10 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from tokengraft.corpus import load
-        from tokengraft.deriving import divergence
-        from tokengraft.evaluating import metrics
-        from tokengraft.evaluating.cells import Cells
-        from tokengraft.evaluating.grid import Grid, Settings
-        from tokengraft.evaluating.subject import open_subject
+        from tokengraft.model import divergence, metrics
+        from tokengraft.model.subject import open_subject
+        from tokengraft.reproduce.cells import Cells
+        from tokengraft.reproduce.grid import Grid, Settings
 
         self.options, self.begun = options, options.until - 60 * options.minutes
         # Several processes share the memory: smaller blocks of (positions, vocabulary).
@@ -132,8 +131,9 @@ class Bench:
 
     def states(self) -> None:
         """V_l at the paper's layers, into the cache."""
-        from tokengraft.deriving import Backbone, vocabulary_states
-        from tokengraft.deriving.paper_grid import paper_layers
+        from tokengraft.deriving.states import vocabulary_states
+        from tokengraft.model.backbone import Backbone
+        from tokengraft.reproduce.paper_grid import paper_layers
 
         backbone = Backbone(self.grid.subject.model)
         layers = list(paper_layers(backbone.layers))
@@ -175,7 +175,7 @@ class Bench:
         import torch
         from safetensors.torch import save_file
 
-        from tokengraft.evaluating.methods import run_default
+        from tokengraft.reproduce.methods import run_default
 
         def keep(code: str, name: str, made: Any) -> None:
             if made.held_out is None:
@@ -201,8 +201,9 @@ class Bench:
 
     def scan(self, code: str) -> list[list[Any]]:
         """Held-out KL after short distillations by several recipes."""
-        from tokengraft.deriving import Backbone, derive_rows
-        from tokengraft.planning import insert
+        from tokengraft.deriving.derive import derive_rows
+        from tokengraft.model.backbone import Backbone
+        from tokengraft.planning.plan import insert
 
         options, grid, plan = self.options, self.grid, self.plan(code)
         found = []
@@ -228,8 +229,9 @@ class Bench:
 
     def plan(self, code: str) -> Any:
         """The language's plan, made once."""
-        from tokengraft.files import write_json
-        from tokengraft.planning import Plan, plan_tokens
+        from tokengraft.core.files import write_json
+        from tokengraft.planning.choose import plan_tokens
+        from tokengraft.planning.plan import Plan
 
         path = self.options.work / "plans" / f"{code}.json"
         if path.is_file():
@@ -320,7 +322,7 @@ def summary(options: argparse.Namespace, found: Any, curves: dict[str, Any]) -> 
 
 def recipe(changes: str) -> Any:
     """The default recipe with changes like "learning_rate=0.03,kl=4"."""
-    from tokengraft.deriving import Recipe
+    from tokengraft.deriving.distil.recipe import Recipe
 
     pairs = [one.split("=") for one in changes.split(",") if one]
     plain: Any = Recipe()

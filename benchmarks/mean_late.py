@@ -16,10 +16,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.deriving import Backbone, Reader, Teacher, judge, prefix_ids
-from tokengraft.deriving.text import shorten
-from tokengraft.planning import insert, plan_tokens
+from tokengraft.corpus.text_files import stream_lines
+from tokengraft.deriving.distil.judging import judge
+from tokengraft.deriving.distil.passages import shorten
+from tokengraft.deriving.distil.teacher import Teacher
+from tokengraft.model.aligned_reading import Reader
+from tokengraft.model.backbone import Backbone
+from tokengraft.model.specials import prefix_ids
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.catalog import load
 from tokengraft.tokenizer.huggingface import HuggingFace

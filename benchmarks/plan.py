@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
-from tokengraft.planning import insert, plan_tokens
-from tokengraft.planning.types import Boundaries
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Boundaries, insert
 from tokengraft.tokenizer.sources import bundled
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.run import plan
-from tokengraft.planning.types import insert
+from tokengraft.planning.plan import insert
+from tokengraft.planning.plan_files import plan
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import find

@@ -105,8 +105,8 @@ def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue:
 
 def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
     """A whole run of ours, from finding the files to the table."""
-    from tokengraft.scaling.layout import Layout
-    from tokengraft.scaling.run import survey
+    from tokengraft.auditing.survey import survey
+    from tokengraft.corpus.rows import Layout
 
     with tempfile.TemporaryDirectory() as state:
         start = time.perf_counter()
@@ -130,7 +130,7 @@ def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float
 
 def hash_of(text: str) -> int:
     """A number that stands for the whole table."""
-    from tokengraft.files import sha256
+    from tokengraft.core.files import sha256
 
     return int(sha256(text.encode())[:12], 16)
 
@@ -306,8 +306,8 @@ def show(result: dict[str, Any]) -> None:
 
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
     """What the driver alone does for a shard: keep its outcome, read it back, add it up."""
-    from tokengraft.auditing.store import Store
-    from tokengraft.scaling.outcome import Outcome, Payload, add
+    from tokengraft.core.cache import Store
+    from tokengraft.engine.sums import Outcome, Payload, add
 
     codes = [f"l{n:03}" for n in range(languages)]
     text = {code: [12345, 12345678, 4567890] for code in codes}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tokengraft.corpus.languages import language
+from tokengraft.languages.codes import language
 
 
 def main(demo: Path) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tokengraft.corpus.languages import language_name
-from tokengraft.reporting.style import FAINT, INK, LINE, QUIET, bare, save_figure, styled
+from tokengraft.languages.codes import language_name
+from tokengraft.render.figures.style import FAINT, INK, LINE, QUIET, bare, save_figure, styled
 
 COLOURS = ("#1d5f80", "#c42f2f", "#3f93a0", "#ef7a4d")
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tokengraft.core.files import writing
 from tokengraft.corpus import load
-from tokengraft.files import writing
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 SHUFFLED = 0.2  # share of sentences whose words change places

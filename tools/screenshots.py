@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from tokengraft.page import build_page
+from tokengraft.render.page.build import build_page
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tokengraft.core.files import write_text
 from tokengraft.corpus import load
-from tokengraft.files import write_text
 
 
 def main(out: Path, codes: list[str]) -> None:

@@ -14,40 +14,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit, audit
+    from tokengraft.auditing.audit import Audit, audit
+    from tokengraft.auditing.survey import Survey, survey
+    from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load as load_corpus
     from tokengraft.corpus.parallel import ParallelCorpus
-    from tokengraft.errors import TokengraftError
-    from tokengraft.evaluating.run import Evaluation, evaluate
-    from tokengraft.grafting.run import Grafted, graft, logits_processor
-    from tokengraft.grafting.run import verify_model as verify
-    from tokengraft.page import build_page as report
-    from tokengraft.planning.run import Planned, plan
-    from tokengraft.scaling.run import Survey, survey
-    from tokengraft.scaling.words import count_words
+    from tokengraft.evaluating.evaluate import Evaluation, evaluate
+    from tokengraft.grafting.graft import Grafted, graft, logits_processor
+    from tokengraft.grafting.graft import verify_model as verify
+    from tokengraft.planning.count_words import count_words
+    from tokengraft.planning.plan_files import Planned, plan
+    from tokengraft.render.page.build import build_page as report
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
 _EXPORTS = {
-    "Audit": "tokengraft.auditing.run:Audit",
-    "Evaluation": "tokengraft.evaluating.run:Evaluation",
-    "Grafted": "tokengraft.grafting.run:Grafted",
+    "Audit": "tokengraft.auditing.audit:Audit",
+    "Evaluation": "tokengraft.evaluating.evaluate:Evaluation",
+    "Grafted": "tokengraft.grafting.graft:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
-    "Planned": "tokengraft.planning.run:Planned",
-    "Survey": "tokengraft.scaling.run:Survey",
-    "TokengraftError": "tokengraft.errors:TokengraftError",
+    "Planned": "tokengraft.planning.plan_files:Planned",
+    "Survey": "tokengraft.auditing.survey:Survey",
+    "TokengraftError": "tokengraft.core.errors:TokengraftError",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
-    "audit": "tokengraft.auditing.run:audit",
-    "count_words": "tokengraft.scaling.words:count_words",
-    "evaluate": "tokengraft.evaluating.run:evaluate",
-    "graft": "tokengraft.grafting.run:graft",
+    "audit": "tokengraft.auditing.audit:audit",
+    "count_words": "tokengraft.planning.count_words:count_words",
+    "evaluate": "tokengraft.evaluating.evaluate:evaluate",
+    "graft": "tokengraft.grafting.graft:graft",
     "load_corpus": "tokengraft.corpus:load",
     "load_tokenizer": "tokengraft.tokenizer:load",
-    "logits_processor": "tokengraft.grafting.run:logits_processor",
-    "plan": "tokengraft.planning.run:plan",
-    "report": "tokengraft.page:build_page",
-    "survey": "tokengraft.scaling.run:survey",
-    "verify": "tokengraft.grafting.run:verify_model",
+    "logits_processor": "tokengraft.grafting.graft:logits_processor",
+    "plan": "tokengraft.planning.plan_files:plan",
+    "report": "tokengraft.render.page:build_page",
+    "survey": "tokengraft.auditing.survey:survey",
+    "verify": "tokengraft.grafting.graft:verify_model",
 }
 
 __all__ = [

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tokengraft.auditing.run import audit
-from tokengraft.auditing.store import Store
-from tokengraft.page import build_page, make_server
+from tokengraft.auditing.audit import audit
+from tokengraft.core.cache import Store
+from tokengraft.render.page.build import build_page
+from tokengraft.render.page.playground import make_server
 
 ARGUMENTS = [
     "--no-sandbox",

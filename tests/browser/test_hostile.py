@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tokengraft.auditing.run import audit
-from tokengraft.auditing.store import Store
+from tokengraft.auditing.audit import audit
+from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.page import build_page
+from tokengraft.render.page.build import build_page
 
 Open = Callable[..., Page]
 SCRIPT, IMAGE = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tokengraft.auditing.run import audit
-from tokengraft.auditing.store import Store
+from tokengraft.auditing.audit import audit
+from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.page import build_page
-from tokengraft.planning.run import plan as make_plan
+from tokengraft.planning.plan_files import plan as make_plan
+from tokengraft.render.page.build import build_page
 
 Open = Callable[..., Page]
 ROWS = ".heat tbody tr"

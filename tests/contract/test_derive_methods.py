@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tokengraft.deriving.calibrate import Calibrated
-from tokengraft.deriving.knn import KNN
-from tokengraft.deriving.linear import Linear
-from tokengraft.deriving.local_linear import LocalLinear
-from tokengraft.deriving.mean import Mean
-from tokengraft.deriving.procrustes import Procrustes
+from tokengraft.deriving.methods.calibrate import Calibrated
+from tokengraft.deriving.methods.knn import KNN
+from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods.local_linear import LocalLinear
+from tokengraft.deriving.methods.mean import Mean
+from tokengraft.deriving.methods.procrustes import Procrustes
 from tokengraft.deriving.registry import METHODS
 
 DERIVERS = [

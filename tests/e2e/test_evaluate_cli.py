@@ -73,7 +73,7 @@ def own_tasks(tmp_path):
 
 @needs_harness
 def test_a_task_from_local_files(own_tasks):
-    from tokengraft.errors import UsageError
+    from tokengraft.core.errors import UsageError
     from tokengraft.evaluating.harness import run_tasks
 
     rows = run_tasks(
@@ -90,7 +90,7 @@ def test_a_task_from_local_files(own_tasks):
 @needs_harness
 def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
     """Asked for through `evaluate`, which runs tasks where the models are."""
-    from tokengraft.evaluating import evaluate as measure
+    from tokengraft.evaluating.evaluate import evaluate as measure
 
     data = own_tasks / "arc.jsonl"
     choices = {"text": ["Paris", "bread"], "label": ["A", "B"]}
@@ -117,7 +117,7 @@ def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
 def test_without_the_harness_the_message_says_what_to_do(monkeypatch):
     import sys
 
-    from tokengraft.errors import MissingExtra
+    from tokengraft.core.errors import MissingExtra
     from tokengraft.evaluating.harness import run_tasks
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
@@ -136,7 +136,7 @@ def test_fidelity_explains_itself_and_refuses_what_is_not_there():
 
 def test_a_sample_never_ends_inside_a_character():
     from tokengraft.evaluating.generation import write_samples
-    from tokengraft.evaluating.subject import open_subject
+    from tokengraft.model.subject import open_subject
 
     model = open_subject("rootstock", device="cpu")
     written = [write_samples(model, model, "amh_Ethi", ["የሰው፡ልጅ፡ሁሉ፡"], tokens=n) for n in (1, 3)]

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tokengraft.corpus import udhr
-from tokengraft.grafting.resolve import resolve
-from tokengraft.grafting.run import Rows, graft
-from tokengraft.grafting.tokenizer_files import base_tokenizer
-from tokengraft.grafting.weights import read_checkpoint
-from tokengraft.planning import Plan, plan_tokens
+from tokengraft.grafting.graft import Rows, graft
+from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.model.folder import resolve
+from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Plan
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

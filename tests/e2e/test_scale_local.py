@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tokengraft.auditing.survey import survey
 from tokengraft.corpus import load
-from tokengraft.scaling.layout import Layout
-from tokengraft.scaling.run import survey
+from tokengraft.corpus.rows import Layout
 
 psutil = pytest.importorskip("psutil", reason="the extra `dev` is not installed")
 

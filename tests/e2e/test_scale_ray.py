@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from tokengraft.auditing.survey import survey
 from tokengraft.corpus import load
-from tokengraft.scaling.layout import Layout
-from tokengraft.scaling.run import survey
+from tokengraft.corpus.rows import Layout
 
 ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
 psutil = pytest.importorskip("psutil", reason="the extra `dev` is not installed")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengraft.deriving.knn import KNN
-from tokengraft.deriving.linear import Linear
-from tokengraft.deriving.local_linear import LocalLinear
-from tokengraft.deriving.neighbours import nearest
+from tokengraft.deriving.methods.knn import KNN
+from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods.local_linear import LocalLinear
+from tokengraft.deriving.methods.neighbours import nearest
 
 neighbors = pytest.importorskip("sklearn.neighbors")
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -82,7 +82,7 @@ def test_the_gpu_search_run_on_a_cpu_finds_the_same(arrays, monkeypatch):
     expected = nearest(queries, hidden, 10)
     streamed = nearest(queries, hidden, 10, block=64, device="cpu:0")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
-    from tokengraft.deriving import neighbours
+    from tokengraft.deriving.methods import neighbours
 
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_a, **_k: self)
     monkeypatch.setattr(torch, "full", _on_cpu(torch.full))

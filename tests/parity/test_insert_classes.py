@@ -5,9 +5,9 @@ from importlib import resources
 
 import pytest
 
-from tokengraft.files import write_json
-from tokengraft.planning import plan_tokens
-from tokengraft.planning.run import insert_plan
+from tokengraft.core.files import write_json
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan_files import insert_plan
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import find
 

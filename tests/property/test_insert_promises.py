@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tokengraft.planning import Plan, insert, plan_tokens
+from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.paper import absent_characters
+from tokengraft.planning.plan import Plan, insert
 from tokengraft.tokenizer.insert_convert import from_merges, from_tiktoken, from_wordpiece
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 from tokengraft.tokenizer.openai import PATTERNS

@@ -14,14 +14,14 @@ import polars as pl
 import pytest
 
 import tokengraft as tg
-from tokengraft.auditing import run as run_module
+from tokengraft.auditing import audit as run_module
 from tokengraft.auditing.cost import read_prices
 from tokengraft.auditing.count import count
 from tokengraft.auditing.premium import gini
-from tokengraft.auditing.store import Store
 from tokengraft.auditing.vocabularies import breakdown, cluster_order, containment, jaccard
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import CorpusError, TokengraftError, Unavailable, UsageError
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import CorpusError, TokengraftError, Unavailable, UsageError
 from tokengraft.tokenizer import find, load
 
 SMALL = ParallelCorpus(
@@ -178,7 +178,7 @@ def test_a_tokenizer_is_opened_once(tmp_path, monkeypatch):
 
         return dataclasses.replace(found, open=once)
 
-    monkeypatch.setattr("tokengraft.auditing.run.find", counted)
+    monkeypatch.setattr("tokengraft.auditing.audit.find", counted)
     store = Store(tmp_path)
     first = tg.audit(SMALL, ["mistral-v0.3", "gpt2"], store=store, resamples=0)
     assert opened == ["mistral-v0.3", "gpt2"]
@@ -290,7 +290,9 @@ def test_prices_for_no_audited_tokenizer_are_refused(tmp_path):
 
 
 def test_inputs_are_checked_before_anything_is_encoded(monkeypatch):
-    monkeypatch.setattr("tokengraft.auditing.run.count_corpus", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(
+        "tokengraft.auditing.audit.count_corpus", lambda *_: pytest.fail("too late")
+    )
     with pytest.raises(CorpusError, match="Did you mean"):
         tg.audit("udhr", ["gpt2"], ["shn_Mymx"])
     with pytest.raises(CorpusError, match="deu_Latn"):
@@ -386,7 +388,7 @@ def test_clustering_puts_alike_together():
 def test_the_base_imports_no_torch_and_is_instant():
     code = (
         "import sys, tokengraft; assert 'numpy' not in sys.modules\n"
-        "import tokengraft.auditing.run, tokengraft.cli.app\n"
+        "import tokengraft.auditing.audit, tokengraft.cli.app\n"
         "loaded = {'torch', 'transformers', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )

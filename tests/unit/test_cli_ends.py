@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.cli import main  # noqa: E402
+from tokengraft.core.errors import ModelError  # noqa: E402
 from tokengraft.corpus import udhr  # noqa: E402
-from tokengraft.deriving import derive_rows  # noqa: E402
-from tokengraft.errors import ModelError  # noqa: E402
-from tokengraft.grafting.resolve import resolve  # noqa: E402
-from tokengraft.grafting.tokenizer_files import base_tokenizer  # noqa: E402
-from tokengraft.planning import plan_tokens  # noqa: E402
+from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.model.folder import resolve  # noqa: E402
+from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
+from tokengraft.planning.choose import plan_tokens  # noqa: E402
 
 FULL = (
     "CUDA out of memory. Tried to allocate 446.00 MiB. GPU 1 has a total capacity of 139.81 GiB of "

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tokengraft.cli import main
 from tokengraft.cli.app import app
-from tokengraft.cli.out import check_out, holds_audit, holds_file, holds_page
-from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.cli.destination import check_out, holds_audit, holds_file, holds_page
+from tokengraft.core.errors import TokengraftError, UsageError
 
 AUDIT = ("audit", "udhr", "-t", "gpt2", "-l", "shn")
 VERBS = {

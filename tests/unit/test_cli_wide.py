@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tokengraft.auditing.run import audit
+from tokengraft.auditing.audit import audit
 from tokengraft.cli.app import app
 from tokengraft.cli.console import stdout
-from tokengraft.cli.wide import Column, code_column, print_table, text_column
-from tokengraft.corpus.languages import known
+from tokengraft.cli.terminal import Column, code_column, print_table, text_column
+from tokengraft.languages.codes import known
 
 
 def shown(width: int, keys: list[Column], values: list[Column]) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tokengraft.core.errors import CorpusError
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.lines import read_lines
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import CorpusError
+from tokengraft.corpus.text_files import stream_lines
 
 
 def texts(root: Path, **files: bytes) -> Path:

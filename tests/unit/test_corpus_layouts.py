@@ -16,10 +16,11 @@ from pathlib import Path
 import polars
 import pytest
 
-from tokengraft.corpus import load, load_pairs, ntrex
+from tokengraft.core.errors import CorpusError
+from tokengraft.corpus import load, load_pairs
+from tokengraft.corpus import ntrex_layout as ntrex
 from tokengraft.corpus.catalog import available
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import CorpusError
+from tokengraft.corpus.text_files import stream_lines
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 

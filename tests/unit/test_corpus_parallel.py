@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tokengraft.corpus import ParallelCorpus, known, language, resolve
-from tokengraft.errors import CorpusError
+from tokengraft.core.errors import CorpusError
+from tokengraft.corpus import ParallelCorpus
+from tokengraft.languages.codes import known, language, resolve
 
 CORPUS = ParallelCorpus(
     "mine",

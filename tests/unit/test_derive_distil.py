@@ -21,22 +21,20 @@ transformers = pytest.importorskip("transformers")
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
-from tokengraft.deriving import (  # noqa: E402
-    Backbone,
-    Distiller,
-    Reader,
-    Recipe,
-    checkpoint,
-    derive_rows,
-    distil,
-    part_states,
-)
-from tokengraft.deriving.adam import RowAdam  # noqa: E402
-from tokengraft.deriving.divergence import _BLOCK, compare, divergence, slopes  # noqa: E402
-from tokengraft.deriving.head import Head  # noqa: E402
-from tokengraft.deriving.teacher import Teacher  # noqa: E402
-from tokengraft.deriving.text import choose, cut, is_held_out, read_lots  # noqa: E402
-from tokengraft.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.distil import checkpoint  # noqa: E402
+from tokengraft.deriving.distil import distiller as distil  # noqa: E402
+from tokengraft.deriving.distil.adam import RowAdam  # noqa: E402
+from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
+from tokengraft.deriving.distil.passages import choose, cut, is_held_out, read_lots  # noqa: E402
+from tokengraft.deriving.distil.recipe import Recipe  # noqa: E402
+from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
+from tokengraft.deriving.states import part_states  # noqa: E402
+from tokengraft.model.aligned_reading import Reader  # noqa: E402
+from tokengraft.model.backbone import Backbone  # noqa: E402
+from tokengraft.model.divergence import _BLOCK, compare, divergence, slopes  # noqa: E402
+from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402
 
@@ -564,7 +562,8 @@ def test_rootstock_gets_closer_within_a_minute():
     if not (ROOTSTOCK / "model.safetensors").is_file():
         pytest.skip("rootstock is not in the package yet")
     from tokengraft.corpus import udhr
-    from tokengraft.planning import insert, plan_tokens
+    from tokengraft.planning.choose import plan_tokens
+    from tokengraft.planning.plan import insert
 
     corpus = udhr.load()
     lines = list(corpus.lines("amh_Ethi"))

@@ -10,7 +10,7 @@ import sys
 sys.modules["torch"] = None
 sys.modules["transformers"] = None
 import tokengraft.deriving as derive
-from tokengraft.errors import MissingExtra
+from tokengraft.core.errors import MissingExtra
 derive.METHODS, derive.KNN, derive.Linear, derive.LocalLinear, derive.Procrustes, derive.grid
 for name in ("Distiller", "Reader", "judge"):
     try:

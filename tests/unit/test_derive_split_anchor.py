@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tokengraft.deriving import Backbone, split_anchor  # noqa: E402
-from tokengraft.errors import UsageError  # noqa: E402
+from tokengraft.core.errors import UsageError  # noqa: E402
+from tokengraft.deriving.methods import split_anchor  # noqa: E402
+from tokengraft.model.backbone import Backbone  # noqa: E402
 
 GREEK = [chr(code) for code in range(0x3B1, 0x3C9)]
 HEBREW = [chr(code) for code in range(0x5D0, 0x5EA)]

@@ -13,13 +13,17 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tokengraft.deriving import Backbone, ModelError, part_states, vocabulary_states  # noqa: E402
-from tokengraft.deriving.head import Head  # noqa: E402
-from tokengraft.deriving.knn import KNN  # noqa: E402
-from tokengraft.deriving.linear import Linear  # noqa: E402
-from tokengraft.deriving.paper_grid import grid, paper_layers  # noqa: E402
-from tokengraft.errors import UsageError  # noqa: E402
-from tokengraft.libraries import pick_devices  # noqa: E402
+from tokengraft.core.errors import (  # noqa: E402
+    ModelError,
+    UsageError,
+)
+from tokengraft.deriving.methods.knn import KNN  # noqa: E402
+from tokengraft.deriving.methods.linear import Linear  # noqa: E402
+from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E402
+from tokengraft.model.backbone import Backbone  # noqa: E402
+from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.libraries import pick_devices  # noqa: E402
+from tokengraft.reproduce.paper_grid import grid, paper_layers  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}

@@ -18,30 +18,33 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import copy, edit, make, new_rows, plan, texts, tokenizer_json  # noqa: E402
 
+from tokengraft.core.errors import UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
-from tokengraft.deriving import derive_rows  # noqa: E402
-from tokengraft.deriving.specials import model_tokenizer, prefix_ids  # noqa: E402
-from tokengraft.errors import UsageError  # noqa: E402
-from tokengraft.evaluating import evaluate, open_subject  # noqa: E402
-from tokengraft.evaluating.case import Case, prepare  # noqa: E402
-from tokengraft.evaluating.cells import Cells  # noqa: E402
-from tokengraft.evaluating.continuation import halve  # noqa: E402
-from tokengraft.evaluating.figure import draw  # noqa: E402
-from tokengraft.evaluating.grid import Grid, Settings  # noqa: E402
-from tokengraft.evaluating.methods import run_default  # noqa: E402
-from tokengraft.evaluating.metrics import head_of  # noqa: E402
-from tokengraft.evaluating.shared import (  # noqa: E402
+from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.evaluating.both_spellings import (  # noqa: E402
     _line,
     fitting,
     readable,
     stretches,
 )
-from tokengraft.evaluating.subject import Subject  # noqa: E402
-from tokengraft.grafting import graft  # noqa: E402
-from tokengraft.grafting.tokenizer_files import base_tokenizer  # noqa: E402
-from tokengraft.planning import plan_tokens  # noqa: E402
-from tokengraft.planning.types import insert  # noqa: E402
+from tokengraft.evaluating.continuation import halve  # noqa: E402
+from tokengraft.evaluating.evaluate import evaluate  # noqa: E402
+from tokengraft.evaluating.lines import Case, prepare  # noqa: E402
+from tokengraft.grafting.graft import graft  # noqa: E402
+from tokengraft.model.metrics import head_of  # noqa: E402
+from tokengraft.model.specials import model_tokenizer, prefix_ids  # noqa: E402
+from tokengraft.model.subject import (  # noqa: E402
+    Subject,
+    open_subject,
+)
+from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
+from tokengraft.planning.choose import plan_tokens  # noqa: E402
+from tokengraft.planning.plan import insert  # noqa: E402
+from tokengraft.render.figures.fidelity import draw  # noqa: E402
 from tokengraft.reproduce import fidelity  # noqa: E402
+from tokengraft.reproduce.cells import Cells  # noqa: E402
+from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
+from tokengraft.reproduce.methods import run_default  # noqa: E402
 from tokengraft.tokenizer.align import Alignment  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 

@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
-from tokengraft.deriving.head import Head  # noqa: E402
-from tokengraft.errors import CorpusError  # noqa: E402
-from tokengraft.evaluating.cells import Cells, Key  # noqa: E402
+from tokengraft.core.errors import CorpusError  # noqa: E402
 from tokengraft.evaluating.disjoint import assert_disjoint  # noqa: E402
-from tokengraft.evaluating.metrics import (  # noqa: E402
+from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
+from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.metrics import (  # noqa: E402
     Distributions,
     cosines,
     derangement,
@@ -19,8 +19,8 @@ from tokengraft.evaluating.metrics import (  # noqa: E402
     likelihoods,
     ranks,
 )
-from tokengraft.evaluating.paper_table import Row, printed, table  # noqa: E402
-from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
+from tokengraft.render.fidelity_table import Row, printed, table  # noqa: E402
+from tokengraft.reproduce.cells import Cells, Key  # noqa: E402
 
 
 def test_cosine_by_hand_and_exact_for_equals():

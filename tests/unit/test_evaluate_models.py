@@ -12,21 +12,21 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
+from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
-from tokengraft.deriving.specials import surroundings  # noqa: E402
-from tokengraft.errors import CorpusError, UsageError  # noqa: E402
-from tokengraft.evaluating import evaluate  # noqa: E402
-from tokengraft.evaluating.case import prepare  # noqa: E402
-from tokengraft.evaluating.cells import Cells  # noqa: E402
+from tokengraft.evaluating.both_spellings import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
+from tokengraft.evaluating.evaluate import evaluate  # noqa: E402
 from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
-from tokengraft.evaluating.grid import Grid, Settings  # noqa: E402
-from tokengraft.evaluating.metrics import head_of  # noqa: E402
-from tokengraft.evaluating.reading import NewRows, read  # noqa: E402
-from tokengraft.evaluating.segment import Segmenter  # noqa: E402
-from tokengraft.evaluating.shared import grow, read_tree, stretches  # noqa: E402
-from tokengraft.evaluating.subject import open_subject  # noqa: E402
-from tokengraft.grafting.resolve import resolve  # noqa: E402
+from tokengraft.evaluating.lines import prepare  # noqa: E402
+from tokengraft.evaluating.segmenter import Segmenter  # noqa: E402
+from tokengraft.model.folder import resolve  # noqa: E402
+from tokengraft.model.metrics import head_of  # noqa: E402
+from tokengraft.model.reading import NewRows, read  # noqa: E402
+from tokengraft.model.specials import surroundings  # noqa: E402
+from tokengraft.model.subject import open_subject  # noqa: E402
+from tokengraft.reproduce.cells import Cells  # noqa: E402
+from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 from tokengraft.tokenizer.insert_convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402
@@ -188,7 +188,8 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
 
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
-    from tokengraft.deriving import Backbone, grid
+    from tokengraft.model.backbone import Backbone
+    from tokengraft.reproduce.paper_grid import grid
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
@@ -407,7 +408,7 @@ def test_encoder(tmp_path):
 
 
 def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
-    from tokengraft.evaluating.methods import run_default
+    from tokengraft.reproduce.methods import run_default
 
     lines = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     grid = Grid(base, corpus(amh_Ethi=lines), Settings(), Cells(None))
@@ -416,8 +417,8 @@ def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
 
 
 def test_default_mode_judges_the_forty_on_its_own_plan(base):
-    from tokengraft.evaluating.methods import run_default
-    from tokengraft.planning import plan_tokens
+    from tokengraft.planning.choose import plan_tokens
+    from tokengraft.reproduce.methods import run_default
 
     judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]
@@ -439,7 +440,7 @@ def test_default_mode_judges_the_forty_on_its_own_plan(base):
 def test_means_of_lines_are_those_of_a_loop():
     import torch
 
-    from tokengraft.evaluating.reading import Reading
+    from tokengraft.model.reading import Reading
 
     states = torch.randn(7, 3)
     counts = np.array([2, 0, 4, 1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.files import adding, write_json, write_text, writing, writing_folder
+from tokengraft.core.files import adding, write_json, write_text, writing, writing_folder
 
 
 def names(folder: Path) -> list[str]:

@@ -28,17 +28,17 @@ from test_graft_tiny import (
     transformers,
 )
 
-from tokengraft.grafting.errors import ModelError
+from tokengraft.core.errors import ModelError
 from tokengraft.grafting.export import export
-from tokengraft.grafting.layout import find_layout
-from tokengraft.grafting.weights import (
+from tokengraft.model.checkpoint import (
     decode,
     encode,
     read_checkpoint,
     read_json,
     read_shard,
 )
-from tokengraft.planning import insert
+from tokengraft.model.embedding_tables import find_layout
+from tokengraft.planning.plan import insert
 
 OLD = 320
 

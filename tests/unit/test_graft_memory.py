@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokengraft.grafting import verify_load
+from tokengraft.grafting.verify import loading as verify_load
 
 
 def test_files_kept_in_memory_make_room(tmp_path, monkeypatch):

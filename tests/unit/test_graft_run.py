@@ -16,15 +16,21 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import edit, make, new_rows, plan, texts, tokenizer_json, torch
 
+from tokengraft.core.errors import (
+    GraftError,
+    ModelError,
+    TokengraftError,
+    TokenizerError,
+    UsageError,
+)
 from tokengraft.deriving.registry import METHODS
-from tokengraft.errors import TokengraftError, TokenizerError, UsageError
-from tokengraft.grafting import run, weights
-from tokengraft.grafting.errors import GraftError, ModelError
+from tokengraft.grafting import graft as run
+from tokengraft.grafting.graft import Rows, graft
 from tokengraft.grafting.manifest import shown_command
-from tokengraft.grafting.resolve import resolve
-from tokengraft.grafting.run import Rows, graft
-from tokengraft.planning import plan_tokens
-from tokengraft.planning.run import read_plan
+from tokengraft.model import checkpoint as weights
+from tokengraft.model.folder import resolve
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan_files import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
 
@@ -344,8 +350,8 @@ def test_torch_is_not_needed_to_export() -> None:
     import subprocess
 
     code = (
-        "import sys, tokengraft.grafting.export, tokengraft.grafting.run;"
-        "import tokengraft.grafting.verify;"
+        "import sys, tokengraft.grafting.export, tokengraft.grafting.graft;"
+        "import tokengraft.grafting.verify.invariants;"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tokengraft.corpus import udhr
-from tokengraft.planning import Plan, plan_tokens
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Plan
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

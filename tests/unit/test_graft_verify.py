@@ -14,14 +14,15 @@ from safetensors.torch import load_file, save_file
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokenizer_json
 
+from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
-from tokengraft.grafting.errors import ModelError
-from tokengraft.grafting.run import Rows, graft
-from tokengraft.grafting.verify import Check, Report, check_lines, verify
-from tokengraft.grafting.verify_parts import wrong_first_part
-from tokengraft.grafting.verify_tokens import around
-from tokengraft.grafting.weights import read_checkpoint
-from tokengraft.planning import insert, plan_tokens
+from tokengraft.grafting.graft import Rows, graft
+from tokengraft.grafting.verify.first_parts import wrong_first_part
+from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
+from tokengraft.grafting.verify.tokens import around
+from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.insert_convert import from_wordpiece
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
-from tokengraft.errors import TokenizerError
-from tokengraft.planning import insert, plan_tokens
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import insert
 from tokengraft.planning.words import Cutter, Encoder, load
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.boundaries import splitter_of

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from tokengraft.errors import TokenizerError, UsageError
+from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.tokenizer.boundaries import GPT2, SCRIPTS, relax, relax_pattern, script_names
 
 CL100K = (

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tokengraft.errors import TokengraftError, TokenizerError, UsageError
-from tokengraft.planning import Plan, Point, insert, plan_tokens
+from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Plan, Point, insert
 from tokengraft.tokenizer.insert import Additions, family, first_free_id
 from tokengraft.tokenizer.insert import insert as put
 

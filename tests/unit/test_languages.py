@@ -2,8 +2,8 @@
 
 import pytest
 
-from tokengraft.corpus.languages import _key, _other_names, canonical, known, resolve, suggest
-from tokengraft.errors import CorpusError
+from tokengraft.core.errors import CorpusError
+from tokengraft.languages.codes import _key, _other_names, canonical, known, resolve, suggest
 
 
 @pytest.mark.parametrize(

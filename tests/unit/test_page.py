@@ -13,24 +13,24 @@ import polars as pl
 import pytest
 import yaml
 
-from tokengraft.auditing.run import audit
-from tokengraft.auditing.store import Store
+from tokengraft.auditing.audit import audit
+from tokengraft.auditing.survey import survey
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
-from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.evaluating.measures import PLAIN, told
-from tokengraft.page import LIMIT, build_page, make_page
-from tokengraft.page.collect import collect
-from tokengraft.page.colours import READABLE, STEPS, colour_css, contrast
-from tokengraft.page.downloads import downloads
-from tokengraft.page.evaluations import evaluation_data
-from tokengraft.page.fonts import font_css
-from tokengraft.page.headline import headline
-from tokengraft.page.plans import plan_data
-from tokengraft.page.samples import choose_units
-from tokengraft.page.segments import segment
-from tokengraft.page.shown import safe_json, without_paths
-from tokengraft.planning.run import plan, read_plan
-from tokengraft.scaling.run import survey
+from tokengraft.planning.plan_files import plan, read_plan
+from tokengraft.render.page.build import LIMIT, build_page, make_page
+from tokengraft.render.page.collect import collect
+from tokengraft.render.page.colours import READABLE, STEPS, colour_css, contrast
+from tokengraft.render.page.downloads import downloads
+from tokengraft.render.page.evaluations import evaluation_data
+from tokengraft.render.page.fonts import font_css
+from tokengraft.render.page.headline import headline
+from tokengraft.render.page.plans import plan_data
+from tokengraft.render.page.samples import choose_units
+from tokengraft.render.page.segments import segment
+from tokengraft.render.page.shown import safe_json, without_paths
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -250,7 +250,8 @@ def test_headline_says_nothing_twice(bad: list[str], count: int) -> None:
 
 
 def test_every_measure_has_a_plain_name_and_sentence() -> None:
-    from tokengraft.evaluating import continuation, fidelity, shared
+    from tokengraft.evaluating import both_spellings as shared
+    from tokengraft.evaluating import continuation, fidelity
 
     measured = {*fidelity.METRICS}
     for module in (continuation, shared):

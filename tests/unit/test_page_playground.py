@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tokengraft.errors import TokenizerError, UsageError
-from tokengraft.page.playground import BODY, TEXT, Playground, is_loopback, make_server
+from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.render.page.playground import BODY, TEXT, Playground, is_loopback, make_server
 
 
 @pytest.fixture(scope="module")

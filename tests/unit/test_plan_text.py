@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import CorpusError, UsageError
-from tokengraft.planning import plan_tokens
-from tokengraft.planning.text import Text, count_chunks, read
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.word_counts import Text, count_chunks, read
+from tokengraft.planning.choose import plan_tokens
 from tokengraft.tokenizer.sources import bundled
 
 LINES = ["ሰላም ለዓለም", "", "ሰላም  ሰላም ለሁሉም", " ዓለም", "ሰው ሁሉ"] * 40

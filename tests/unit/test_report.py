@@ -20,20 +20,19 @@ import pytest
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
-from tokengraft.auditing.run import Audit, audit
-from tokengraft.auditing.store import Store
+from tokengraft.auditing.audit import Audit, audit
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
-from tokengraft.corpus.languages import known
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import UsageError
-from tokengraft.page import make_page
-from tokengraft.page.build import Page, save_page
-from tokengraft.reporting import save_audit
-from tokengraft.reporting.choose import PAPER_ORDER, column_order, one_a_script
-from tokengraft.reporting.figures import draw
-from tokengraft.reporting.index import COLUMNS, findings
-from tokengraft.reporting.latex import colours, escape, latex
-from tokengraft.reporting.tables import Cell, Printed, markdown, matrix, printed
+from tokengraft.languages.codes import known
+from tokengraft.render.audit import save_audit
+from tokengraft.render.audit_readme import COLUMNS, findings
+from tokengraft.render.figures.registry import draw
+from tokengraft.render.latex import colours, escape, latex
+from tokengraft.render.page.build import Page, make_page, save_page
+from tokengraft.render.selection import PAPER_ORDER, column_order, one_a_script
+from tokengraft.render.tables import Cell, Printed, markdown, matrix, printed
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "amh_Ethi", "arb_Arab", "zho_Hans", "vie_Latn", "khm_Khmr"]
 TABLES = ("premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost")
@@ -89,7 +88,7 @@ def test_data_files_hold_the_frames_exactly(small: Audit, folder: Path) -> None:
 
 
 def test_json_has_null_for_nan(tmp_path: Path) -> None:
-    from tokengraft.reporting.tables import write_data
+    from tokengraft.render.tables import write_data
 
     frame = pl.DataFrame(
         {"a": [1.5, float("nan"), float("inf"), None], "b": ["", None, '"', "x\n"]}
@@ -267,7 +266,7 @@ def test_every_autonym_has_its_glyphs() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from tokengraft.reporting import style
+    from tokengraft.render.figures import style
 
     with style.styled(), warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -285,7 +284,7 @@ def test_every_autonym_has_its_glyphs() -> None:
 
 
 def test_titles_take_dollars_literally(small: Audit) -> None:
-    from tokengraft.reporting.figures import draw
+    from tokengraft.render.figures.registry import draw
 
     figure = draw(small, "cost")
     assert figure is not None
@@ -297,8 +296,8 @@ def test_labels_never_overlap() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from tokengraft.reporting.placing import Label, place
-    from tokengraft.reporting.style import styled
+    from tokengraft.render.figures.labels import Label, place
+    from tokengraft.render.figures.style import styled
 
     with styled():
         figure = Figure(figsize=(4, 3))
@@ -312,7 +311,7 @@ def test_labels_never_overlap() -> None:
 
 
 def test_figures_take_a_choice(small: Audit) -> None:
-    from tokengraft.reporting.figures import draw
+    from tokengraft.render.figures.registry import draw
 
     assert draw(small, "premiums", languages=["hin_Deva"]) is not None
     assert draw(small, "speakers", tokenizer="llama-3") is not None

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.errors import CorpusError, MissingExtra
-from tokengraft.scaling.layout import Layout
-from tokengraft.scaling.run import Survey, survey
+from tokengraft.auditing.survey import Survey, survey
+from tokengraft.core.errors import CorpusError, MissingExtra
+from tokengraft.corpus.rows import Layout
 from tokengraft.tokenizer import load as load_tokenizer
 
 zstandard = pytest.importorskip("zstandard", reason="the extra `scale` is not installed")
@@ -186,9 +186,9 @@ def test_a_row_that_a_tokenizer_cannot_encode_is_a_bad_row(tmp_path: Path) -> No
 
 
 def test_a_file_that_cannot_be_read_stops_even_with_skip_bad(tmp_path: Path) -> None:
-    from tokengraft.scaling.files import File
-    from tokengraft.scaling.reading import Seen, read
-    from tokengraft.scaling.shards import Shard, Span
+    from tokengraft.corpus.batches import Seen, read
+    from tokengraft.corpus.find_files import File
+    from tokengraft.corpus.shards import Shard, Span
 
     gone = File(str(tmp_path / "gone.jsonl"), 10, "0", "jsonl")
     with pytest.raises(CorpusError, match="cannot be read"):
@@ -198,8 +198,8 @@ def test_a_file_that_cannot_be_read_stops_even_with_skip_bad(tmp_path: Path) -> 
 FULL = """
 import resource, sys
 from pathlib import Path
-from tokengraft.errors import TokengraftError
-from tokengraft.scaling.run import survey
+from tokengraft.core.errors import TokengraftError
+from tokengraft.auditing.survey import survey
 limit = int(sys.argv[3])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tokengraft.cli.app import app
+from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load
-from tokengraft.errors import TokengraftError, UsageError
 from tokengraft.tokenizer import load as load_tokenizer
 
 

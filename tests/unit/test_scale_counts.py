@@ -13,22 +13,22 @@ import polars as pl
 import pytest
 
 import tokengraft as tg
+from tokengraft.auditing.parallel_task import Cell, CellTask
+from tokengraft.auditing.survey import Survey, survey
+from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
-from tokengraft.errors import CorpusError, MissingExtra, TokengraftError, UsageError
-from tokengraft.planning import text as planning_text
-from tokengraft.scaling import local
-from tokengraft.scaling.cells import Cell, CellTask
-from tokengraft.scaling.engine import OnProgress, Sealed, unseal
-from tokengraft.scaling.engines import make_engine
-from tokengraft.scaling.layout import Layout
-from tokengraft.scaling.local import Local
-from tokengraft.scaling.outcome import Outcome, Payload, add
-from tokengraft.scaling.run import Survey, survey
-from tokengraft.scaling.total import Meter
-from tokengraft.scaling.travel import Packed
-from tokengraft.scaling.words import count_words
+from tokengraft.corpus import word_counts as planning_text
+from tokengraft.corpus.rows import Layout
+from tokengraft.engine import local
+from tokengraft.engine.count_all import Meter
+from tokengraft.engine.local import Local
+from tokengraft.engine.protocol import OnProgress, Sealed, unseal
+from tokengraft.engine.registry import make_engine
+from tokengraft.engine.sums import Outcome, Payload, add
+from tokengraft.planning.count_words import count_words
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
+from tokengraft.tokenizer.packed import Packed
 
 TOKENIZERS = ("gpt2", "t5", "bert-multilingual")  # tiktoken, SentencePiece, Hugging Face
 CODES = ("eng_Latn", "shn_Mymr", "hin_Deva", "zho_Hans", "deu_Latn-1996")

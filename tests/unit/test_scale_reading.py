@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengraft.errors import CorpusError, UsageError
-from tokengraft.scaling import streams
-from tokengraft.scaling.files import find_files
-from tokengraft.scaling.layout import BadRow, Layout, parse_json
-from tokengraft.scaling.reading import Seen, read
-from tokengraft.scaling.shards import cut, cut_aligned
-from tokengraft.scaling.streams import Broken, bounded_lines, decompressed
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.corpus import compressed as streams
+from tokengraft.corpus.batches import Seen, read
+from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
+from tokengraft.corpus.find_files import find_files
+from tokengraft.corpus.rows import BadRow, Layout, parse_json
+from tokengraft.corpus.shards import cut, cut_aligned
 
 pytest.importorskip("pyarrow.parquet", reason="the extra `scale` is not installed")
 zstandard = pytest.importorskip("zstandard", reason="the extra `scale` is not installed")

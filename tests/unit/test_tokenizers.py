@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer as Pipeline
 
+from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.corpus import udhr
-from tokengraft.errors import TokenizerError, Unavailable
-from tokengraft.scaling.travel import Packed
 from tokengraft.tokenizer import find, load, sources
 from tokengraft.tokenizer.adapters import for_oniguruma
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import status
 from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, LISTED, PAPER
+from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.vocabulary import (
     byte_alphabet,
     byte_level_piece,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.core.errors import TokengraftError, UsageError
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengraft.auditing.count import Counts, TextCounts, count
-from tokengraft.auditing.store import Store
+from tokengraft.core.cache import Store
+from tokengraft.core.defaults import SAMPLE_LINES
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.defaults import SAMPLE_LINES
 from tokengraft.tokenizer import Found, Tokenizer
 
 if TYPE_CHECKING:
-    from tokengraft.scaling.engine import Engine
+    from tokengraft.engine.protocol import Engine
 
 _VERSION = "2"  # part of every key: raise it when the meaning of a count changes
 # (tokenizer label, language, lines done, lines in all)
@@ -89,8 +89,8 @@ def _on_engine(
     on_count: OnCount | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
-    from tokengraft.scaling.cells import Cell, CellTask
-    from tokengraft.scaling.travel import Packed
+    from tokengraft.auditing.parallel_task import Cell, CellTask
+    from tokengraft.tokenizer.packed import Packed
 
     names = {name for name, _ in wanted}
     packed = tuple(Packed.of(found) for found in tokenizers if found.name in names)

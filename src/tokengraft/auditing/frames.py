@@ -15,8 +15,8 @@ from tokengraft.auditing.count import Counts, TextCounts
 from tokengraft.auditing.coverage import cover
 from tokengraft.auditing.premium import Floats, estimate, gini
 from tokengraft.auditing.vocabularies import Breakdown
-from tokengraft.corpus.languages import language
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.languages.codes import language
 from tokengraft.tokenizer import Found
 
 UNK_LIMIT = 0.01  # above this share of UNK tokens a premium measures what was thrown away

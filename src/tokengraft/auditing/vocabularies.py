@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from tokengraft.auditing.store import Store
+from tokengraft.core.cache import Store
 from tokengraft.tokenizer import Found, Tokenizer
 from tokengraft.tokenizer.vocabulary import recovered_text
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, evaluate, graft, lists, plan, playground, report, reproduce
+from tokengraft.cli import audit, evaluate, graft, plan, playground, report, reproduce
+from tokengraft.cli import listings as lists
 
 app = typer.Typer(
     name="tokengraft",

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tokengraft.cli import large
+from tokengraft.cli import survey as large
 from tokengraft.cli.console import counting, print_json, stdout, warn
-from tokengraft.cli.out import RULE, ForceOption, check_out, holds_audit
-from tokengraft.cli.wide import Column, code_column, print_table, text_column
-from tokengraft.defaults import PIVOT, SAMPLE_LINES
-from tokengraft.errors import UsageError
+from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_audit
+from tokengraft.cli.terminal import Column, code_column, print_table, text_column
+from tokengraft.core.defaults import PIVOT, SAMPLE_LINES
+from tokengraft.core.errors import UsageError
+from tokengraft.core.wording import counted
 from tokengraft.tokenizer.entries import BUNDLED
-from tokengraft.wording import counted
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.run import Audit
+    from tokengraft.auditing.audit import Audit
     from tokengraft.corpus.parallel import ParallelCorpus
-    from tokengraft.scaling.engine import Engine
+    from tokengraft.engine.protocol import Engine
 
 SHOWN = 24
 
@@ -117,9 +117,9 @@ def audit(
             raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
         if not corpus:
             raise UsageError("Name the files to count: paths, folders, globs or URLs.")
-        from tokengraft.scaling.layout import MAX_ROW_BYTES, Layout
-        from tokengraft.scaling.run import survey
-        from tokengraft.scaling.shards import SHARD_BYTES
+        from tokengraft.auditing.survey import survey
+        from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
+        from tokengraft.corpus.shards import SHARD_BYTES
 
         # Where nothing in the data says the language, one -l does.
         fixed = language[0] if language and len(language) == 1 and not any(ways[1:]) else None
@@ -160,7 +160,7 @@ def audit(
     ):
         if given:
             raise UsageError(f"{name} goes with --monolingual or --stream.")
-    from tokengraft.auditing.run import audit as run_audit
+    from tokengraft.auditing.audit import audit as run_audit
 
     with counting() as on_count:
         result = run_audit(
@@ -190,7 +190,7 @@ def _engine(name: large.EngineName, workers: int | None, address: str | None) ->
     """The engine of a corpus in memory; None: this process, whose tokenizers use all cores."""
     if name is large.EngineName.local and workers is None and address is None:
         return None
-    from tokengraft.scaling.engines import make_engine
+    from tokengraft.engine.registry import make_engine
 
     return make_engine(name.value, workers, address)
 
@@ -208,7 +208,7 @@ def show(result: Audit) -> None:
     """Print the premium table, worst languages first, and what each tokenizer is like."""
     import polars as pl
 
-    from tokengraft.reporting.choose import comparable_note, labels
+    from tokengraft.render.selection import comparable_note, labels
 
     table = result.premiums
     worst = (

@@ -12,14 +12,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.table import Table
 
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn
-from tokengraft.cli.out import RULE, ForceOption, check_out, holds_file
-from tokengraft.cli.wide import Column, code_column, print_table, text_column
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.defaults import MOST_POSITIONS, RESAMPLES
+from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
+from tokengraft.cli.terminal import Column, code_column, print_table, text_column
+from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
+from tokengraft.corpus.text_files import stream_lines
 
 if TYPE_CHECKING:
-    from tokengraft.evaluating.grid import OnCell
-    from tokengraft.evaluating.run import Evaluation, OnProgress
+    from tokengraft.evaluating.evaluate import Evaluation, OnProgress
+    from tokengraft.reproduce.grid import OnCell
 
 _SHOWN = {
     "kl": "KL", "top1": "top-1", "top10": "top-10", "aligned_cosine": "aligned cos",
@@ -94,7 +94,7 @@ def evaluate(
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """
     check_out(out, holds_file("evaluation.json"), force)
-    from tokengraft.evaluating.run import evaluate as run_evaluate
+    from tokengraft.evaluating.evaluate import evaluate as run_evaluate
 
     with measuring() as progress:
         result = run_evaluate(

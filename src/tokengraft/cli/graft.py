@@ -14,9 +14,9 @@ import typer
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn, working
-from tokengraft.cli.out import WHOLE_RULE, ReplaceOption, check_out, holds_file
-from tokengraft.corpus.stream import stream_lines
-from tokengraft.errors import UsageError
+from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
+from tokengraft.core.errors import UsageError
+from tokengraft.corpus.text_files import stream_lines
 
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
@@ -122,9 +122,9 @@ def graft(
 
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
-    from tokengraft.grafting.run import graft as run_graft
+    from tokengraft.grafting.graft import graft as run_graft
     from tokengraft.grafting.side_files import MANIFEST
-    from tokengraft.planning.run import read_plan
+    from tokengraft.planning.plan_files import read_plan
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     tuned = {"layer": layer, "k": k, "minutes": minutes, "steps": steps, "work": work}
@@ -185,7 +185,7 @@ def verify(
 
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
-    from tokengraft.grafting.run import verify_model
+    from tokengraft.grafting.graft import verify_model
 
     with working("Verifying"):
         report = verify_model(folder, base, list(stream_lines(text)) if text else None)

@@ -23,7 +23,7 @@ def run() -> None:
     try:
         from tokengraft.cli.app import app
         from tokengraft.cli.console import speak_any_language
-        from tokengraft.errors import TokengraftError
+        from tokengraft.core.errors import TokengraftError
     except KeyboardInterrupt:
         sys.exit(130)
     speak_any_language()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tokengraft.cli import large
+from tokengraft.cli import survey as large
 from tokengraft.cli.audit import open_corpus
 from tokengraft.cli.console import print_json, stdout, warn, working
-from tokengraft.cli.out import (
+from tokengraft.cli.destination import (
     RULE,
     WHOLE_RULE,
     ForceOption,
@@ -20,11 +20,11 @@ from tokengraft.cli.out import (
     check_out,
     holds_file,
 )
-from tokengraft.corpus import resolve
-from tokengraft.errors import UsageError
+from tokengraft.core.errors import UsageError
+from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
-    from tokengraft.scaling.words import Words
+    from tokengraft.planning.count_words import Words
 
 SearchOption = Annotated[
     list[Path] | None,
@@ -148,9 +148,9 @@ def plan(
       tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' \
         --engine ray -o plan/
     """
-    from tokengraft.planning.run import plan as run_plan
+    from tokengraft.planning.count_words import count_words
+    from tokengraft.planning.plan_files import plan as run_plan
     from tokengraft.planning.unknown import CAPTION, spoilt
-    from tokengraft.scaling.words import count_words
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus([test], split)
@@ -270,7 +270,7 @@ def insert(
 
       tokengraft insert llama-3 plan/ -o llama-3-shan/
     """
-    from tokengraft.planning.run import INSERTED, insert_plan, read_plan
+    from tokengraft.planning.plan_files import INSERTED, insert_plan, read_plan
 
     check_out(out, holds_file(INSERTED), force, whole=True)
     insert_plan(tokenizer, plan, out, tokenizers or (), force)

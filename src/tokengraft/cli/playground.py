@@ -33,7 +33,7 @@ def playground(
 
       tokengraft playground audit/ --tokenizer grafted/
     """
-    from tokengraft.page.playground import is_loopback, make_server, serve
+    from tokengraft.render.page.playground import is_loopback, make_server, serve
 
     server = make_server(
         runs or (), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()

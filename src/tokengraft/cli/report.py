@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengraft.cli.console import stdout, warn
-from tokengraft.cli.out import RULE, ForceOption, check_out, holds_page
+from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_page
 
 
 def report(
@@ -37,7 +37,7 @@ def report(
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
     """
-    from tokengraft.page.build import make_page, save_page
+    from tokengraft.render.page.build import make_page, save_page
 
     check_out(out, holds_page, force)
     page = make_page(runs, tokenizers=tokenizers or (), corpus=corpus)

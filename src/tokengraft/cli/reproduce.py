@@ -40,7 +40,7 @@ def premiums(
       tokengraft reproduce premiums --corpus flores200.tar.xz --tokenizers m2m100/
     """
     from tokengraft.corpus import load
-    from tokengraft.reproduce import tables
+    from tokengraft.reproduce import tokenizer_tables as tables
 
     with counting() as on_count:
         verdict, remarks = tables.premiums(load(corpus), tokenizers or (), on_count)
@@ -55,7 +55,7 @@ def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
 
       tokengraft reproduce vocabulary --tokenizers m2m100/
     """
-    from tokengraft.reproduce import tables
+    from tokengraft.reproduce import tokenizer_tables as tables
 
     verdict, remarks = tables.vocabularies(tokenizers or ())
     _finish(verdict, remarks, json)

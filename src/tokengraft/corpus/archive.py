@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tokengraft.errors import CorpusError
+from tokengraft.core.errors import CorpusError
 
 TEXT = (".dev", ".devtest", ".txt")
 PREFIXES = ("dev", "devtest")

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokengraft.corpus import flores, ntrex, plain, tables, udhr
+from tokengraft.core.errors import CorpusError, did_you_mean
+from tokengraft.corpus import flores_layout as flores
+from tokengraft.corpus import ntrex_layout as ntrex
+from tokengraft.corpus import plain_layout as plain
+from tokengraft.corpus import table_layout as tables
+from tokengraft.corpus import udhr
 from tokengraft.corpus.archive import ARCHIVES, Bundle, open_bundle
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.splits import choose_splits
-from tokengraft.errors import CorpusError, did_you_mean
 
 #: Folders (separated as in PATH) in which a known corpus is found by its name alone.
 VARIABLE = "TOKENGRAFT_CORPORA"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import CorpusError
 
 _BOM = b"\xef\xbb\xbf"
 

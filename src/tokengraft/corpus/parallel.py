@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tokengraft.corpus import languages
-from tokengraft.errors import CorpusError
+from tokengraft.core.errors import CorpusError
+from tokengraft.languages import codes as languages
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokengraft.errors import CorpusError, did_you_mean
+from tokengraft.core.errors import CorpusError, did_you_mean
 
 #: Published numbers on FLORES use both splits in this order.
 _ORDER = {"dev": 0, "devtest": 1}

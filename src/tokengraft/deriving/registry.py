@@ -22,14 +22,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tokengraft.deriving.calibrate import Calibrated
-from tokengraft.deriving.knn import KNN
-from tokengraft.deriving.linear import Linear
-from tokengraft.deriving.local_linear import LocalLinear
-from tokengraft.deriving.mean import Mean
-from tokengraft.deriving.procrustes import Procrustes
-from tokengraft.deriving.protocol import Deriver
-from tokengraft.errors import UsageError, did_you_mean
+from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.deriving.methods.calibrate import Calibrated
+from tokengraft.deriving.methods.knn import KNN
+from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods.local_linear import LocalLinear
+from tokengraft.deriving.methods.mean import Mean
+from tokengraft.deriving.methods.procrustes import Procrustes
+from tokengraft.deriving.methods.protocol import Deriver
 
 Needs: TypeAlias = Literal["rows", "states", "bytes", "text"]
 

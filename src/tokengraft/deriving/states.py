@@ -24,13 +24,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokengraft.deriving.backbone import Backbone
-from tokengraft.deriving.maps import reopen, reserve
-from tokengraft.deriving.mean import weights
-from tokengraft.deriving.protocol import Rows
-from tokengraft.deriving.team import spread
-from tokengraft.errors import UsageError
-from tokengraft.libraries import require_torch
+from tokengraft.core.errors import UsageError
+from tokengraft.deriving.memory_maps import reopen, reserve
+from tokengraft.deriving.methods.mean import weights
+from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.model.backbone import Backbone
+from tokengraft.model.devices import spread
+from tokengraft.model.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]

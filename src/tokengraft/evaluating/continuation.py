@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.deriving.head import Head
-from tokengraft.evaluating.case import Case
 from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.metrics import derangement, head_of, likelihoods
-from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, read
+from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
-from tokengraft.evaluating.segment import Segmenter
-from tokengraft.evaluating.subject import Subject
+from tokengraft.evaluating.segmenter import Segmenter
+from tokengraft.model.head import Head
+from tokengraft.model.metrics import derangement, head_of, likelihoods
+from tokengraft.model.reading import BATCH_TOKENS, NewRows, Progress, read
+from tokengraft.model.subject import Subject
 from tokengraft.tokenizer.align import Ints
 
 _WHAT = "of the second half of each line in old tokens, after its first half in"

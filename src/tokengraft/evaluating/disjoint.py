@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
+from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import CorpusError
 
 _SHORT = 24  # characters; shorter lines ("Yes.", a name, a date) are no sign of a leak
 

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengraft.deriving.head import Head
-from tokengraft.evaluating.case import Case
-from tokengraft.evaluating.metrics import (
+from tokengraft.evaluating.lines import Case
+from tokengraft.evaluating.score import Floats, Metric, Score, Sums, counted, score
+from tokengraft.evaluating.segmenter import Segmenter
+from tokengraft.model.head import Head
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.metrics import (
     Distributions,
     cosines,
     derangement,
@@ -20,11 +23,8 @@ from tokengraft.evaluating.metrics import (
     head_of,
     ranks,
 )
-from tokengraft.evaluating.reading import BATCH_TOKENS, NewRows, Progress, Reading, read
-from tokengraft.evaluating.score import Floats, Metric, Score, Sums, counted, score
-from tokengraft.evaluating.segment import Segmenter
-from tokengraft.evaluating.subject import Subject
-from tokengraft.libraries import require_torch
+from tokengraft.model.reading import BATCH_TOKENS, NewRows, Progress, Reading, read
+from tokengraft.model.subject import Subject
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tokengraft.evaluating.reading import Progress
-from tokengraft.evaluating.subject import MANIFEST, Subject
-from tokengraft.grafting.run import logits_processor
-from tokengraft.libraries import require_torch
+from tokengraft.grafting.graft import logits_processor
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.reading import Progress
+from tokengraft.model.subject import MANIFEST, Subject
 
 
 @dataclass(frozen=True)

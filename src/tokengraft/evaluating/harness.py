@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import MissingExtra, UsageError
-from tokengraft.grafting.resolve import resolve
+from tokengraft.core.errors import MissingExtra, UsageError
+from tokengraft.model.folder import resolve
 
 
 def run_tasks(

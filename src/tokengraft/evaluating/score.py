@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.defaults import RESAMPLES
-from tokengraft.errors import CorpusError
+from tokengraft.core.defaults import RESAMPLES
+from tokengraft.core.errors import CorpusError
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 LEVEL = 0.95

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from tokengraft.corpus.languages import language_name
-from tokengraft.files import write_text
+from tokengraft.core.files import write_text
 from tokengraft.grafting.export import Written
 from tokengraft.grafting.policy import Policy
 from tokengraft.grafting.side_files import CARD
-from tokengraft.planning.types import Plan
+from tokengraft.languages.codes import language_name
+from tokengraft.planning.plan import Plan
 
 _POLICIES: dict[Policy, str] = {
     "input-only": (

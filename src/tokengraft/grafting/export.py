@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.errors import TokengraftError
-from tokengraft.files import write_json, writing_folder
+from tokengraft.core.errors import ModelError, TokengraftError
+from tokengraft.core.files import write_json, writing_folder
 from tokengraft.grafting import policy as policies
-from tokengraft.grafting import side_files, tokenizer_files
-from tokengraft.grafting.errors import ModelError
-from tokengraft.grafting.layout import Layout, find_layout
+from tokengraft.grafting import side_files
 from tokengraft.grafting.policy import Policy
-from tokengraft.grafting.weights import (
+from tokengraft.model import tokenizer_files
+from tokengraft.model.checkpoint import (
     INDEX,
     Checkpoint,
     Shard,
@@ -37,6 +36,7 @@ from tokengraft.grafting.weights import (
     read_json,
     write_all,
 )
+from tokengraft.model.embedding_tables import Layout, find_layout
 from tokengraft.tokenizer.insert import first_free_id
 
 #: Spare rows beyond this share mean that the tokenizer is not the model's.

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.files import sha256, sha256_file, write_json
-from tokengraft.grafting.errors import ModelError
+from tokengraft.core.errors import ModelError
+from tokengraft.core.files import sha256, sha256_file, write_json
 from tokengraft.grafting.export import Written
 from tokengraft.grafting.policy import POLICIES
 from tokengraft.grafting.side_files import MANIFEST
-from tokengraft.grafting.weights import read_json
-from tokengraft.planning.types import Plan
+from tokengraft.model.checkpoint import read_json
+from tokengraft.planning.plan import Plan
 
 SCHEMA = 1
 _SHORT = re.compile(r"(-[A-Za-z])([/~.].+)", re.DOTALL)  # an option with its value

@@ -31,9 +31,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.errors import UsageError, did_you_mean
-from tokengraft.grafting.layout import Layout, text_config
-from tokengraft.grafting.weights import Checkpoint, Tensor
+from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.model.checkpoint import Checkpoint, Tensor
+from tokengraft.model.embedding_tables import Layout, text_config
 
 Policy: TypeAlias = Literal["input-only", "shared", "remove", "winner-takes-all"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.files import write_json
+from tokengraft.core.files import write_json
 from tokengraft.grafting import policy as policies
-from tokengraft.grafting import tokenizer_files
-from tokengraft.grafting.layout import text_config
-from tokengraft.grafting.weights import read_if_there, read_json
+from tokengraft.model import tokenizer_files
+from tokengraft.model.checkpoint import read_if_there, read_json
+from tokengraft.model.embedding_tables import text_config
 from tokengraft.tokenizer import classes
 
 CONFIG = "config.json"

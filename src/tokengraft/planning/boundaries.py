@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.errors import TokenizerError, UsageError
-from tokengraft.planning.types import Boundaries, Cut
+from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.planning.plan import Boundaries, Cut
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     floor,

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokengraft.errors import TokengraftError, UsageError
+from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.corpus.word_counts import Text, read
 from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
-from tokengraft.planning.job import LEAST, Job, Request
+from tokengraft.planning.learning import LEAST, Job, Request
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
+from tokengraft.planning.plan import Boundaries, Check, Mode, Objective, Outcome, Plan
 from tokengraft.planning.prove import prove
-from tokengraft.planning.text import Text, read
 from tokengraft.planning.tokens import additions_of, tokens_of
-from tokengraft.planning.types import Boundaries, Check, Mode, Objective, Outcome, Plan
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import family, fingerprint, insert
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import Choose
-from tokengraft.planning.types import Point
+from tokengraft.planning.plan import Point
 
 _POINTS = 40
 

@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import UsageError
+from tokengraft.core.errors import UsageError
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.types import Objective
+from tokengraft.planning.plan import Objective
 
 Choose: TypeAlias = Callable[[Learner], int | None]
 _SCALE = 10**6

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from tokengraft.errors import TokengraftError
+from tokengraft.core.errors import TokengraftError
+from tokengraft.corpus.word_counts import Text
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
+from tokengraft.planning.permitted import territory
+from tokengraft.planning.plan import Cut, Mode, NewToken, Outcome, Plan, Point
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
-from tokengraft.planning.territory import territory
-from tokengraft.planning.text import Text
-from tokengraft.planning.types import Cut, Mode, NewToken, Outcome, Plan, Point
 from tokengraft.planning.unknown import unknown_of, unknown_share, warnings
 from tokengraft.planning.words import Cutter, Encoded, Encoder, Ints, Pool, lengths, load
 from tokengraft.tokenizer.boundaries import Word

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 from tokenizers import Tokenizer
 
-from tokengraft.errors import TokengraftError
+from tokengraft.core.errors import TokengraftError
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.types import Cut
+from tokengraft.planning.plan import Cut
 from tokengraft.planning.words import Encoded, Encoder, emitted_ids, lengths
 from tokengraft.tokenizer.boundaries import Word
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tokengraft.planning.learn import Learner, Step
+from tokengraft.planning.plan import Cut, NewToken
 from tokengraft.planning.prove import Proof
-from tokengraft.planning.types import Cut, NewToken
 from tokengraft.tokenizer.insert import Additions
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.planning.types import Outcome
+from tokengraft.planning.plan import Outcome
 from tokengraft.tokenizer.insert import family
 
 _BATCH = 1 << 12

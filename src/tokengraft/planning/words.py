@@ -21,8 +21,8 @@ import numpy.typing as npt
 from scipy import sparse
 from tokenizers import Encoding, Tokenizer
 
+from tokengraft.corpus.word_counts import Text, count_chunks
 from tokengraft.planning.symbols import WHOLE, Symbols
-from tokengraft.planning.text import Text, count_chunks
 from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.insert import family
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tokengraft.errors import TokengraftError
+from tokengraft.core.errors import TokengraftError
 
 Key = tuple[str, str]  # row, column
 

@@ -17,11 +17,11 @@ from typing import Any
 import polars as pl
 import yaml
 
+from tokengraft.core.errors import UsageError
+from tokengraft.core.files import write_json, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.errors import UsageError
-from tokengraft.evaluating.grid import PAPER, Grid, OnCell, Settings
-from tokengraft.files import write_json, write_text
 from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
+from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
 
 CLAIM = "fidelity"
 _PAPER_LAYERS = (0, 1, 15, 16)
@@ -137,7 +137,7 @@ def join(folders: Sequence[Path]) -> Fidelity:
 def latex(found: Fidelity, metric: str) -> str:
     """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
     from tokengraft.evaluating.fidelity import METRICS
-    from tokengraft.evaluating.paper_table import Row, table
+    from tokengraft.render.fidelity_table import Row, table
 
     layers = model_layers(found)
     chosen = found.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
@@ -194,9 +194,9 @@ def run(
     no line of the corpus. `work` keeps finished cells: the same call goes on where it stopped.
     After `seconds` no further cell is begun.
     """
-    from tokengraft.evaluating.cells import Cells
-    from tokengraft.evaluating.methods import METHODS, run_default
-    from tokengraft.evaluating.subject import open_subject
+    from tokengraft.model.subject import open_subject
+    from tokengraft.reproduce.cells import Cells
+    from tokengraft.reproduce.methods import METHODS, run_default
 
     deadline = None if seconds is None else time.monotonic() + seconds
     paper = read_paper()

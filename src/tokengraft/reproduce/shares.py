@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import open_bundle
 from tokengraft.corpus.lines import decode, split
-from tokengraft.errors import CorpusError
 from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.words import lengths, load
 from tokengraft.reproduce.claim import Key, Verdict, judge, read_claim

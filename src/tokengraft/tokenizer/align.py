@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer.adapters import Tokenizer
 
 Ints: TypeAlias = npt.NDArray[np.int64]

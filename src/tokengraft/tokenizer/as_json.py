@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
 from tokengraft.tokenizer.catalog import Found
 from tokengraft.tokenizer.openai import TikToken

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from tokenizers import Tokenizer, pre_tokenizers
 
-from tokengraft.errors import TokenizerError, UsageError
+from tokengraft.core.errors import TokenizerError, UsageError
 
 # ISO 15924 codes, as in `hin_Deva`, to Unicode script names, as regular expressions know them.
 SCRIPTS: dict[str, tuple[str, ...]] = {

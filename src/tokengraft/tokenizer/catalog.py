@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from tokengraft.errors import TokenizerError, Unavailable, did_you_mean
-from tokengraft.files import sha256
+from tokengraft.core.errors import TokenizerError, Unavailable, did_you_mean
+from tokengraft.core.files import sha256
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.entries import BY_NAME, ROOTSTOCK, Entry

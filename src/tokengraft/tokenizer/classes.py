@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokengraft.errors import ModelError
+from tokengraft.core.errors import ModelError
 from tokengraft.tokenizer.boundaries import steps_of
 from tokengraft.tokenizer.insert import added_ids, vocabulary
 from tokengraft.tokenizer.insert_convert import FLAGS

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
-from tokengraft.errors import TokenizerError
-from tokengraft.files import sha256
+from tokengraft.core.errors import TokenizerError
+from tokengraft.core.files import sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.vocabulary import Vocabulary

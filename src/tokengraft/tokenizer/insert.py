@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tokengraft.errors import TokenizerError
-from tokengraft.files import sha256
+from tokengraft.core.errors import TokenizerError
+from tokengraft.core.files import sha256
 from tokengraft.tokenizer.boundaries import relax, steps_of
 from tokengraft.tokenizer.placeholders import placeholders
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer.adapters import for_oniguruma
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 

@@ -9,7 +9,7 @@ from typing import Any
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer.insert_convert import BPE, FLAGS, file_of
 from tokengraft.tokenizer.vocabulary import SPACE_MARK
 

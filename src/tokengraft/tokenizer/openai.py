@@ -15,7 +15,7 @@ import numpy as np
 import tiktoken
 from numpy.typing import NDArray
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer.adapters import (
     Tokenizer,
     count_batch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer import insert_convert as convert
 from tokengraft.tokenizer.classes import completed
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece

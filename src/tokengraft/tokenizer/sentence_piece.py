@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from tokengraft.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.vocabulary import Vocabulary

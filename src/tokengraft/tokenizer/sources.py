@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
 
-from tokengraft.errors import TokenizerError, Unavailable
-from tokengraft.files import sha256, sha256_file
-from tokengraft.hub import download
+from tokengraft.core.errors import TokenizerError, Unavailable
+from tokengraft.core.files import sha256, sha256_file
+from tokengraft.core.hub import download
 
 # What an adapter can be built from, and what describes it further.
 KNOWN_FILES = (

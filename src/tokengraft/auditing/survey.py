@@ -1,0 +1,239 @@
+"""The audit of a large corpus: files × tokenizers → sums → a table, on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokengraft.auditing import survey_tables as tables
+from tokengraft.auditing.audit import find_all
+from tokengraft.auditing.token_counter import TokenWork
+from tokengraft.core.defaults import PIVOT
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.files import adding, write_json
+from tokengraft.corpus.find_files import File, Format, find_files
+from tokengraft.corpus.parallel import choose
+from tokengraft.corpus.rows import UNKNOWN, Layout
+from tokengraft.corpus.shards import SHARD_BYTES, Shard, cut, cut_aligned, parquet_module
+from tokengraft.corpus.table_layout import ABOUT, by_code
+from tokengraft.engine.count_all import OnMeter, Total, count_all
+from tokengraft.engine.registry import make_engine
+from tokengraft.languages.codes import (
+    canonical,
+    known,
+    meanings,
+    resolve,
+    suggest,
+)
+from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.packed import Packed
+
+
+@dataclass(frozen=True, repr=False)
+class Survey:
+    """The result: exact sums, the table derived from them, and all that was left out."""
+
+    layout: Layout
+    pivot: str
+    tokenizers: tuple[Packed, ...]
+    skipped: dict[str, str]  # tokenizer name → why it could not be used
+    total: Total
+    engine: str
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self.tokenizers)
+        return f"Survey({self.total.lines:,} lines, tokenizers {names}; see .table)"
+
+    @property
+    def parallel(self) -> bool:
+        """Whether units are parallel, so that there are premiums."""
+        return bool(self.layout.columns) or self.layout.aligned
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """One row a tokenizer and language: counts, and premiums where the text is parallel."""
+        if self.parallel:
+            return tables.premiums(self.total.payload, self.tokenizers)
+        return tables.counts(self.total.payload, self.tokenizers, self.pivot)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run was made of: tokenizers and options with hashes, versions, what is out."""
+        return {
+            "tokengraft": version("tokengraft"),
+            "engine": self.engine,
+            "pivot": self.pivot,
+            "layout": asdict(self.layout),
+            "tokenizers": {
+                t.name: {"label": t.label, "sha256": t.fingerprint, "from": t.where}
+                for t in self.tokenizers
+            },
+            "skipped": self.skipped,
+            "lines": self.total.lines,
+            "blank_lines": self.total.blank,
+            "bad_rows": self.total.bad,
+            "broken_files": self.total.broken,
+            "shards": len(self.total.shards),
+            "libraries": {
+                name: version(name) for name in ("tokenizers", "tiktoken", "sentencepiece")
+            },
+        }
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write table, shards, bad rows (CSV, Parquet, JSON) and manifest: all or none."""
+        from tokengraft.render.tables import write_data
+
+        name = "premiums" if self.parallel else "counts"
+        bad = pl.DataFrame(
+            [asdict(row) for row in self.total.bad_rows],
+            schema={"file": pl.String, "line": pl.Int64, "reason": pl.String},
+        )
+        with adding(Path(folder)) as new:
+            paths = write_data(self.table, new / "tables" / name)
+            paths += write_data(pl.DataFrame(self.total.shards), new / "tables" / "shards")
+            paths += write_data(bad, new / "tables" / "bad_rows")
+            paths.append(write_json(new / "manifest.json", self.manifest()))
+        return [Path(folder) / path.relative_to(new) for path in paths]
+
+
+def survey(
+    sources: str | Path | Iterable[str | Path],
+    tokenizers: str | Iterable[str] = BUNDLED,
+    *,
+    layout: Layout | None = None,
+    parallel: bool = False,
+    pivot: str = PIVOT,
+    format_: Format | None = None,
+    search: Sequence[Path | str] = (),
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    skip_bad: bool = False,
+    state: Path | str | None = None,
+    on_meter: OnMeter | None = None,
+) -> Survey:
+    """Count a corpus of any size, streamed in shards.
+
+    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
+    `parallel` they are tables with a column a language, or `code=path` pairs of aligned text files,
+    and the result holds premiums. Finished shards are kept under `state` (by default the cache),
+    so a run that was stopped goes on. Engines and shard sizes give the same integers. Languages are
+    named as everywhere (`shn`, `Shan`); what `layout.only` names may also be any label of the data,
+    but an error where no row has it and it is no language.
+    """
+    chosen = make_engine(engine, workers, address)
+    layout = layout or Layout()
+    sources = [sources] if isinstance(sources, str | Path) else list(sources)
+    names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
+    if shard_bytes < 1:
+        raise UsageError("--shard-bytes must be at least 1.")
+    if parallel:
+        pivot = resolve(pivot)
+        layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
+    else:
+        pivot = canonical(pivot)
+        if layout.language:
+            named = layout.language
+            layout = replace(layout, language=named if named == UNKNOWN else resolve(named))
+        files = find_files(sources, format_)
+        layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
+        shards = cut(files, shard_bytes)
+    found, skipped = find_all(names, [Path(place) for place in search])
+    packed = tuple(Packed.of(one) for one in found)
+    work = TokenWork(layout, packed, pivot if parallel else None)
+    total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)
+    if layout.only:
+        _require_rows(layout.only, total.payload.get("text", {}))
+    return Survey(layout, pivot, packed, skipped, total, engine)
+
+
+def _parallel(
+    sources: Sequence[str], layout: Layout, pivot: str, format_: Format | None, shard_bytes: int
+) -> tuple[Layout, list[Shard]]:
+    """The layout and shards of a parallel corpus: tables, or `code=path` pairs."""
+    if any("=" in source and not Path(source).exists() for source in sources):
+        pairs = [_pair(source, format_) for source in sources]
+        codes = [code for code, _ in pairs]
+        _require(codes, pivot)
+        if layout.only is not None:
+            keep = {*choose(layout.only, codes, "the pairs"), pivot}
+            pairs = [pair for pair in pairs if pair[0] in keep]
+        return _with(layout, aligned=True), cut_aligned(pairs, shard_bytes)
+    files = find_files(sources, format_)
+    if any(file.format == "text" for file in files):
+        raise UsageError("Parallel text files are given as CODE=FILE, two or more.")
+    columns = _columns(files[0], every=layout.only is None)
+    # A column may be missing from the first row of JSONL and yet be there.
+    wanted = {_code(said, columns) for said in layout.only or columns} | {pivot}
+    _require(sorted(wanted), pivot)
+    chosen = tuple((code, columns.get(code, code)) for code in sorted(wanted))
+    return _with(layout, columns=chosen), cut(files, shard_bytes)
+
+
+def _code(said: str, columns: Mapping[str, str]) -> str:
+    return resolve(said, columns) if meanings(said, columns) else resolve(said)
+
+
+def _with(layout: Layout, **changes: Any) -> Layout:
+    return Layout(**{**asdict(layout), "only": None, **changes})
+
+
+def _pair(source: str, format_: Format | None) -> tuple[str, File]:
+    code, sign, path = source.partition("=")
+    if not sign or not code or not path:
+        raise UsageError(f"{source!r} is not code=path, like eng_Latn=english.txt.gz.")
+    found = find_files([path], format_ or "text")
+    if len(found) != 1:
+        raise UsageError(f"{source}: one file a language is needed, not {len(found)}.")
+    return resolve(code), found[0]
+
+
+def _columns(file: File, every: bool) -> dict[str, str]:
+    """By code the columns of a table that name a language; others are left out.
+
+    One that may be several languages is a CorpusError, unless not `every` column is wanted.
+    """
+    from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
+    from tokengraft.corpus.rows import BadRow, parse_json
+
+    try:
+        with file.open() as raw:
+            if file.format == "parquet":
+                names = list(parquet_module().ParquetFile(raw).schema_arrow.names)
+            else:
+                stream = decompressed(raw, file.compression)
+                _, line = next(iter(bounded_lines(stream, 64 << 20)), (0, b""))
+                names = list(parse_json(line or b""))
+    except (BadRow, Broken, ValueError, OSError) as error:
+        raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
+    meant = {name: meanings(name) for name in names if name not in ABOUT}
+    named = [name for name, codes in meant.items() if len(codes) == 1 or (codes and every)]
+    return by_code(named, file.url, UsageError)
+
+
+def _require_rows(only: Sequence[str], found: Collection[str]) -> None:
+    """A CorpusError where no row is left, or where a label is no language and no row has it."""
+    missing = [said for said in only if canonical(said) not in found]
+    wrong = [said for said in missing if not meanings(said)]
+    if wrong or len(missing) == len(only):
+        said = (wrong or missing)[0]
+        hint = suggest(said, known()) if wrong else ""
+        raise CorpusError(
+            f"No row is in the language {said!r}.{hint} Without -l all languages are counted."
+        )
+
+
+def _require(codes: Sequence[str], pivot: str) -> None:
+    if len(set(codes)) != len(codes):
+        raise UsageError("A language is given twice.")
+    if pivot not in codes or len(codes) < 2:
+        raise UsageError(
+            f"Parallel text needs the pivot {pivot} and at least one more language; there are "
+            f"{', '.join(codes) or 'none'}. Choose another --pivot or add it."
+        )

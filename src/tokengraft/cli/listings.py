@@ -1,0 +1,128 @@
+"""`tokengraft tokenizers`, `corpora` and `languages`: what there is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tokengraft.cli.console import print_json, stdout
+from tokengraft.cli.terminal import Column, code_column, print_table, text_column
+from tokengraft.core.wording import counted
+from tokengraft.corpus import available, load
+from tokengraft.languages.codes import known
+from tokengraft.tokenizer.catalog import status
+from tokengraft.tokenizer.entries import LISTED
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def tokenizers(
+    tokenizers: Annotated[
+        list[Path] | None,
+        typer.Option("--tokenizers", help="A folder or archive to look into as well."),
+    ] = None,
+    json: JSON = False,
+) -> None:
+    """List the known tokenizers and where each would come from.
+
+    Any hub id, local path or tiktoken encoding name works beside these.
+
+    [bold]Examples[/bold]
+
+      tokengraft tokenizers
+
+      tokengraft tokenizers --tokenizers paper-ten.tar.xz --json
+    """
+    rows = [asdict(entry) | {"where": status(entry, tokenizers or ())} for entry in LISTED]
+    if json:
+        print_json(rows)
+        return
+    colours = {"hub": "yellow", "cached": "green", "bundled": "green"}
+    where = [f"[{colours.get(r['where'], 'cyan')}]{escape(r['where'])}[/]" for r in rows]
+    print_table(
+        stdout,
+        [code_column("name", [row["name"] for row in rows])],
+        [
+            text_column("model", [row["model"] for row in rows]),
+            text_column("maker", [row["maker"] for row in rows]),
+            code_column("released", [row["released"] for row in rows]),
+            Column("where", where, text=True, right=False),
+            text_column("licence", [row["licence"] for row in rows]),
+            text_column("hub id", [row["hub_id"] or "" for row in rows]),
+        ],
+    )
+
+
+def corpora(
+    name: Annotated[
+        str | None, typer.Argument(help="A corpus or path: list its languages instead.")
+    ] = None,
+    json: JSON = False,
+) -> None:
+    """List the known corpora, or the languages of one.
+
+    [bold]Examples[/bold]
+
+      tokengraft corpora
+
+      tokengraft corpora udhr
+    """
+    if name is not None:
+        _show_languages(list(load(name).languages), json)
+        return
+    infos = available()
+    if json:
+        print_json([asdict(info) for info in infos])
+        return
+    counts = ["" if info.languages is None else str(info.languages) for info in infos]
+    print_table(
+        stdout,
+        [code_column("name", [info.name for info in infos])],
+        [
+            text_column("corpus", [info.title for info in infos]),
+            Column("languages", counts),
+            Column("units", [str(info.units) for info in infos]),
+            text_column("licence", [info.licence for info in infos]),
+            text_column("where / how to get it", [info.where or info.how for info in infos]),
+        ],
+    )
+
+
+def languages(json: JSON = False) -> None:
+    """List the language table: code, name, script, family, speakers.
+
+    [bold]Examples[/bold]
+
+      tokengraft languages
+
+      tokengraft languages --json
+    """
+    _show_languages(list(known()), json)
+
+
+def _show_languages(codes: list[str], json: bool) -> None:
+    from tokengraft.languages.codes import language
+
+    entries = [language(code) for code in codes]
+    if json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    speakers = [e.speakers_total for e in entries]
+    print_table(
+        stdout,
+        [
+            code_column("code", [e.code for e in entries]),
+            text_column("name", [e.name for e in entries]),
+        ],
+        [
+            text_column("autonym", [e.autonym or "" for e in entries]),
+            text_column("script", [e.script_name or e.script or "" for e in entries]),
+            text_column("family", [e.family or "" for e in entries]),
+            Column("total speakers", ["" if n is None else f"{n:,}" for n in speakers]),
+        ],
+    )
+    stdout.print(counted(len(entries), "language"))

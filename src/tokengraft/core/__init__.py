@@ -1,0 +1,1 @@
+"""What every floor above stands on: errors, whole files, wording, a cache, lazy exports."""

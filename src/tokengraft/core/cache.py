@@ -1,0 +1,68 @@
+"""What was once computed: a key → bytes file, so that a repeated audit encodes nothing."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+
+from tokengraft.core.errors import TokengraftError
+
+ENVIRONMENT = "TOKENGRAFT_CACHE"
+
+
+def cache_folder() -> Path:
+    """`$TOKENGRAFT_CACHE`, or the platform's cache folder for tokengraft."""
+    if given := os.environ.get(ENVIRONMENT):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "tokengraft"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokengraft"
+
+
+class Store:
+    """Values by key in one SQLite file; every `put` is durable, so an interrupted run resumes.
+
+    Keys name all that a value depends on (hashes of tokenizer and text, version of the method):
+    entries are never stale and never need to be invalidated.
+    """
+
+    def __init__(self, folder: Path | None = None, name: str = "audit.sqlite") -> None:
+        self.path = (folder or cache_folder()) / name
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._open()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise TokengraftError(
+                f"{self.path.parent}: the cache cannot be written ({error}). Name another folder "
+                f"in the environment variable {ENVIRONMENT}."
+            ) from error
+        except sqlite3.DatabaseError:
+            # A damaged cache costs time, not results: set it aside and begin a new one.
+            self.path.replace(self.path.with_suffix(".damaged"))
+            self._open()
+
+    def _open(self) -> None:
+        self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS entry (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
+        )
+
+    def get(self, key: str) -> bytes | None:
+        """The value stored under `key`, or None."""
+        row = self._db.execute("SELECT value FROM entry WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store `value` under `key`."""
+        try:
+            self._db.execute("INSERT OR REPLACE INTO entry VALUES (?, ?)", (key, value))
+        except sqlite3.OperationalError as error:
+            raise TokengraftError(f"{self.path}: cannot write the cache ({error})") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

@@ -1,0 +1,56 @@
+"""One exception family: every failure a user can cause or cure is a `TokengraftError`.
+
+The command line prints its message (never a traceback) and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TokengraftError(Exception):
+    """Something went wrong that the message explains: what was got, what exists, what to do."""
+
+    exit_code = 1
+
+
+class UsageError(TokengraftError):
+    """The call itself is wrong: an unknown option value, a contradiction between options."""
+
+    exit_code = 2
+
+
+class CorpusError(TokengraftError):
+    """Text that cannot be used as given: misaligned, broken UTF-8, empty lines, unknown codes."""
+
+
+class TokenizerError(TokengraftError):
+    """A tokenizer that cannot be read or cannot serve what was asked of it."""
+
+
+class Unavailable(TokenizerError):
+    """A known tokenizer whose files are not on this machine: an audit goes on without it."""
+
+
+class ModelError(TokengraftError):
+    """A model folder that cannot be read or served as it is."""
+
+
+class GraftError(TokengraftError):
+    """The written folder failed its own verification; it was removed again."""
+
+    exit_code = 3
+
+
+class MissingExtra(TokengraftError):
+    """A feature whose optional dependencies are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs more packages: pip install 'tokengraft[{extra}]'")
+
+
+def did_you_mean(got: str, known: Iterable[str], limit: int = 3) -> str:
+    """' Did you mean x, y?' for the known names closest to `got`, or '' where none is close."""
+    close = difflib.get_close_matches(got, list(known), n=limit, cutoff=0.6)
+    return f" Did you mean {', '.join(close)}?" if close else ""

@@ -1,0 +1,212 @@
+"""Whole files or none: what a run writes appears under its final name only when complete.
+
+What is read comes with a clear error where it is missing or broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.errors import TokengraftError
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes `path` on success and is removed on failure.
+
+    Folders made for it are removed on failure too.
+    """
+    with _making(path.parent):
+        temporary = _beside(path)
+        temporary.touch(exist_ok=False)
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced.
+
+    On any failure `path` is as it was: the old folder is removed only when the new one has its
+    name. A link stays one and what it points to is replaced; a mount point gets new contents.
+    """
+    path = real(path)
+    if path.is_mount():
+        with _refilling(path) as inside:
+            yield inside
+        return
+    with _making(path.parent):
+        temporary = _beside(path)
+        old = temporary.with_name(temporary.name + ".old")
+        temporary.mkdir()
+        try:
+            yield temporary
+            if path.exists():
+                path.replace(old)
+            temporary.replace(path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.replace(path)
+            raise
+        else:
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _refilling(path: Path) -> Iterator[Path]:
+    """The same for a folder that cannot be renamed: what is in it is exchanged."""
+    temporary = _beside(path / "new")
+    old = temporary.with_name(temporary.name + ".old")
+    temporary.mkdir()
+    moved: list[tuple[Path, Path]] = []
+    try:
+        yield temporary
+        old.mkdir()
+        for source, target in ((path, old), (temporary, path)):
+            for one in [one for one in source.iterdir() if one not in (temporary, old)]:
+                moved.append((one, target / one.name))
+                one.replace(target / one.name)
+    except BaseException:
+        for one, there in reversed(moved):
+            if there.exists() and not one.exists():
+                there.replace(one)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def real(path: Path) -> Path:
+    """What a link points to, there or not; any other path as it is."""
+    return path.resolve() if path.is_symlink() else path
+
+
+@contextlib.contextmanager
+def adding(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder whose files all go into `folder` on success, or none on failure.
+
+    What `folder` holds already stays, but for files of the same names, and those too on failure.
+    """
+    with _making(folder):
+        # Inside, not beside: the folder may be a mount point, or all that may be written to.
+        temporary = _beside(folder / "new")
+        old = temporary.with_name(temporary.name + ".old")
+        temporary.mkdir()
+        moved: list[tuple[Path, Path]] = []  # a file of `folder` and where its old self lies
+        try:
+            yield temporary
+            for new in sorted(filter(Path.is_file, temporary.rglob("*")), key=_deepest_first):
+                inside = new.relative_to(temporary)
+                target, kept = folder / inside, old / inside
+                _make(target.parent)
+                moved.append((target, kept))
+                if target.is_file():
+                    _make(kept.parent)
+                    target.replace(kept)
+                new.replace(target)
+        except BaseException:
+            for target, kept in reversed(moved):
+                if kept.exists():
+                    kept.replace(target)
+                elif not (temporary / target.relative_to(folder)).exists():
+                    target.unlink(missing_ok=True)
+                _prune(target.parent, folder)
+            raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    """Make `folder`; where the block fails, remove it and its new parents as far as empty."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        _make(folder)
+        yield
+    except BaseException:
+        _prune(folder, there)
+        raise
+
+
+def _deepest_first(path: Path) -> tuple[int, Path]:
+    """So that a manifest, at the top, comes after what it describes."""
+    return -len(path.parts), path
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _prune(folder: Path, top: Path) -> None:
+    """Remove `folder` and its parents below `top` as long as they are empty."""
+    while folder != top:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass  # never made
+        except OSError:
+            return
+        folder = folder.parent
+
+
+def _beside(path: Path) -> Path:
+    """A free hidden name in the same folder; what is created there has the usual mode.
+
+    The suffix stays, since figure and table writers choose their format by it. (`tempfile` makes
+    private files, and asking for the umask to widen them sets it for every thread.)
+    """
+    return path.parent / f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8 with Unix line ends, whole or not at all."""
+    with writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write `value` as indented JSON; keys keep their order, so equal values give equal bytes."""
+    return write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def read_json(
+    path: Path, error: type[TokengraftError] = TokengraftError, what: str = "JSON object"
+) -> dict[str, Any]:
+    """The JSON object in a file; `error` where it cannot be read or is no such `what`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as reason:
+        raise error(f"{path.name} cannot be read: {reason}") from reason
+    if not isinstance(value, dict):
+        raise error(f"{path.name} is no {what}")
+    return value
+
+
+def sha256(data: bytes) -> str:
+    """Hex digest of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file, read in blocks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,74 @@
+"""Plain text, one unit per line: `code=path` pairs, or a folder of `xxx_Ssss.txt` files.
+
+A file may also be `en.txt` or `Shan.txt`: its name means what it means everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from tokengraft.core.errors import CorpusError
+from tokengraft.corpus.archive import Bundle
+from tokengraft.corpus.lines import align, read_lines
+from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.splits import choose_splits
+from tokengraft.corpus.text_files import read_text_file
+from tokengraft.languages.codes import resolve, resolve_at
+
+#: Files that explain a folder rather than belong to its corpus.
+_ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
+
+
+def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
+    """The corpus of `code=path` pairs, two or more; a bare ISO code works where unambiguous.
+
+    The files are UTF-8, plain or compressed, with one unit per line, line n being the same unit in
+    each.
+    """
+    files: dict[str, Path] = {}
+    for pair in pairs:
+        label, equals, path = pair.partition("=")
+        if not equals or not label or not path:
+            raise CorpusError(f"{pair!r} is not code=path, like eng_Latn=english.txt.")
+        code = resolve(label)
+        if code in files:
+            raise CorpusError(f"{code} is given twice: {files[code]} and {path}.")
+        files[code] = Path(path).expanduser()
+    if len(files) < 2:
+        raise CorpusError(
+            f"{len(files)} language given; parallel text needs two or more code=path pairs."
+        )
+    texts = {}
+    for code, file in files.items():
+        texts[code] = (str(file), read_lines(read_text_file(file), str(file)))
+    source = f"own text files: {', '.join(file.name for file in files.values())}"
+    return align(name, source, texts)
+
+
+def recognise(bundle: Bundle) -> bool:
+    """Whether the bundle has files of this layout."""
+    return bool(_files(bundle))
+
+
+def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
+    """The chosen languages; there are no splits, so that choosing one is a CorpusError."""
+    choose_splits(split, (), bundle.where)
+    files: dict[str, str] = {}
+    for name in _files(bundle):
+        code = resolve_at(PurePosixPath(name).stem, bundle.place(name))
+        if code in files:
+            raise CorpusError(f"{code} is there twice: {files[code]} and {bundle.place(name)}.")
+        files[code] = name
+    texts = {}
+    for code in choose(languages, files, bundle.where):
+        place = bundle.place(files[code])
+        texts[code] = (place, read_lines(bundle.read(files[code]), place))
+    return align(Path(bundle.title).stem, f"text files from {bundle.title}", texts)
+
+
+def _files(bundle: Bundle) -> list[str]:
+    paths = (PurePosixPath(name) for name in bundle.names)
+    return [
+        str(path) for path in paths if path.suffix == ".txt" and path.stem.lower() not in _ABOUT
+    ]

@@ -1,0 +1,192 @@
+"""Tables as parallel text: wide (a column per language) or long (a row per text).
+
+FLORES+ is a long table whose language is spread over columns (`iso_639_3`, `iso_15924`,
+`glottocode`). Where one language and script has several glottocodes, the variety with the
+most rows keeps the plain code (the earliest of equals), the others get `-glottocode`; this
+is settled over all rows, so that codes do not depend on the languages or split chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.corpus.archive import TABLES, Bundle
+from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.splits import choose_splits
+from tokengraft.corpus.table_files import IGNORED, Table, read_table
+from tokengraft.languages.codes import resolve_at
+
+_UNIT = ("id", "unit")
+_TEXT = ("text", "sentence")
+_CODE = (("iso_639_3", "iso_15924"), ("language", "script"), ("language",), ("code",), ("lang",))
+
+#: Columns that are no language even where their name is also one's (`id`: Indonesian).
+ABOUT = {*_UNIT, *_TEXT, "split", *(name for names in _CODE for name in names), *IGNORED}
+
+Unit = tuple[str, str]  # split ("" where there is none) and id
+
+
+@dataclass
+class _Variety:
+    """The texts of one language, script and glottocode."""
+
+    code: str
+    glottocode: str
+    texts: dict[Unit, str | None] = field(default_factory=dict)
+
+
+def by_code(
+    columns: Iterable[str], where: str, error: type[TokengraftError] = CorpusError
+) -> dict[str, str]:
+    """The columns of a table by the language that each names; `error` where two name one."""
+    found: dict[str, str] = {}
+    for column in columns:
+        code = resolve_at(column, f"{where}, column {column!r}")
+        if code in found:
+            raise error(
+                f"{where}: the columns {found[code]!r} and {column!r} are both {code}; keep one."
+            )
+        found[code] = column
+    return found
+
+
+def recognise(bundle: Bundle) -> bool:
+    """Whether the bundle has files of this layout."""
+    return bool(_files(bundle))
+
+
+def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
+    """The chosen languages and splits of one table, or of several long ones together."""
+    files = _files(bundle)
+    long: dict[tuple[str, str], _Variety] = {}
+    plus = False
+    for name in files:
+        table = read_table(bundle.read(name), name, bundle.place(name))
+        if _find(table, _TEXT) is None or _code_columns(table) is None:
+            if len(files) > 1:
+                raise CorpusError(
+                    f"{table.where} has the columns {', '.join(table.columns[:8])}. A folder of "
+                    f"several tables needs the columns language, id and text in each; for a table "
+                    f"with a column per language give the path of that one file."
+                )
+            return _wide(table, bundle, split, languages)
+        plus = plus or "iso_15924" in table.columns
+        _collect(table, long)
+    name, title = ("flores+", "FLORES+") if plus else (Path(bundle.title).stem, "table")
+    texts = _named(long.values())
+    # The fullest language first: its order is the units' order, others only add to it.
+    fullest = sorted(texts.values(), key=lambda entries: -len(entries))
+    units = list(dict.fromkeys(unit for entries in fullest for unit in entries))
+    if all(unit.isdecimal() for _, unit in units):
+        units.sort(key=lambda unit: int(unit[1]))
+    return _build(texts, units, split, languages, name=name, title=title, bundle=bundle)
+
+
+def _files(bundle: Bundle) -> list[str]:
+    return [name for name in bundle.names if PurePosixPath(name).suffix.lower() in TABLES]
+
+
+def _find(table: Table, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in table.columns), None)
+
+
+def _code_columns(table: Table) -> tuple[str, ...] | None:
+    return next((names for names in _CODE if set(names) <= set(table.columns)), None)
+
+
+def _column(table: Table, name: str | None) -> list[str]:
+    if name is None:
+        return [""] * len(table.rows)
+    position = table.columns.index(name)
+    values = [row[position] for row in table.rows]
+    if None in values:
+        raise CorpusError(f"{table.at(values.index(None))}: no {name}; every row needs one.")
+    return [str(value).strip() for value in values]
+
+
+def _collect(table: Table, into: dict[tuple[str, str], _Variety]) -> None:
+    ids, text, columns = _find(table, _UNIT), _find(table, _TEXT), _code_columns(table)
+    if ids is None or text is None or columns is None:
+        raise CorpusError(
+            f"{table.where} has no column id (or unit); without it the rows of different "
+            f"languages cannot be aligned. It has {', '.join(table.columns)}."
+        )
+    codes = zip(*(_column(table, name) for name in columns), strict=True)
+    glottocodes = _column(table, _find(table, ("glottocode",)))
+    parts = _column(table, _find(table, ("split",)))
+    rows = zip(codes, glottocodes, parts, _column(table, ids), table.texts(text), strict=True)
+    known: dict[str, str] = {}
+    for index, (pieces, glottocode, part, unit, value) in enumerate(rows):
+        label = "_".join(pieces)
+        if label not in known:
+            known[label] = resolve_at(label, table.at(index))
+        code = known[label]
+        variety = into.get((code, glottocode))
+        if variety is None:
+            variety = into[code, glottocode] = _Variety(code, glottocode)
+        if (part, unit) in variety.texts:
+            raise CorpusError(
+                f"{table.at(index)}: {code} has unit {unit} twice{f' in {part}' if part else ''}; "
+                f"keep one."
+            )
+        variety.texts[part, unit] = value
+
+
+def _named(varieties: Iterable[_Variety]) -> dict[str, dict[Unit, str | None]]:
+    named: dict[str, dict[Unit, str | None]] = {}
+    for variety in sorted(varieties, key=lambda variety: -len(variety.texts)):
+        suffix = f"-{variety.glottocode}" if variety.code in named else ""
+        named[variety.code + suffix] = variety.texts
+    return named
+
+
+def _build(
+    texts: dict[str, dict[Unit, str | None]],
+    units: list[Unit],
+    split: str | None,
+    languages: Iterable[str] | None,
+    *,
+    name: str,
+    title: str,
+    bundle: Bundle,
+) -> ParallelCorpus:
+    where = bundle.where
+    splits = choose_splits(split, (part for part, _ in units if part), where) or [""]
+    units = [unit for part in splits for unit in units if unit[0] == part]
+    chosen = {
+        code: tuple(texts[code].get(unit) for unit in units)
+        for code in choose(languages, texts, where)
+    }
+    for code, entries in chosen.items():
+        if languages is not None and not any(entries):
+            raise CorpusError(
+                f"{where} has no text of {code} in {' + '.join(splits)}; choose another split."
+            )
+    labels = tuple(f"{part}.{unit}" if part else unit for part, unit in units)
+    parts = f", {' + '.join(splits)}" if splits != [""] else ""
+    kept = {code: entries for code, entries in chosen.items() if any(entries)}
+    return ParallelCorpus(name, f"{title}{parts}, from {bundle.title}", labels, kept)
+
+
+def _wide(
+    table: Table, bundle: Bundle, split: str | None, languages: Iterable[str] | None
+) -> ParallelCorpus:
+    ids = _find(table, _UNIT)
+    about = {ids, "split", *IGNORED}
+    columns = by_code((name for name in table.columns if name not in about), table.where)
+    parts = _column(table, _find(table, ("split",)))
+    labels = _column(table, ids) if ids else [str(number + 1) for number in range(len(parts))]
+    units = list(zip(parts, labels, strict=True))
+    if len(set(units)) != len(units):
+        index = next(i for i, unit in enumerate(units) if unit in units[:i])
+        raise CorpusError(f"{table.at(index)}: unit {labels[index]} is there twice; keep one.")
+    texts = {
+        code: dict(zip(units, table.texts(columns[code]), strict=True))
+        for code in choose(languages, columns, bundle.where)
+    }
+    name = Path(bundle.title).stem
+    named = None if languages is None else list(texts)
+    return _build(texts, units, split, named, name=name, title="table", bundle=bundle)

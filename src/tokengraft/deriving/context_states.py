@@ -1,0 +1,68 @@
+"""Context-averaged states: a token's state as real text shows it, not alone.
+
+    h_l(s) = mean over occurrences of s in text of the state at its last old part, at layer l
+    anchors: old tokens that stay tokens in the same text, averaged likewise, with their true rows
+
+Reference: averaging contextual states into one static vector, Bommasani et al. 2020
+(https://aclanthology.org/2020.acl-main.431/). Changed: the averages are not used as rows but
+mapped to rows by any method here, whose anchors were averaged over the same text; states are taken
+where the tokenizations end at the same byte, so both kinds are known whole there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.states import Layer, layer_states
+from tokengraft.model.aligned_reading import Reader, by_tokens
+from tokengraft.tokenizer.align import Alignment, Ints
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Mean states by layer (ids, dimensions) of the ids that the text holds, and their counts."""
+
+    ids: Ints
+    counts: Ints
+    states: dict[Layer, Rows]
+
+
+def context_states(
+    reader: Reader,
+    passages: Sequence[Alignment],
+    layers: Sequence[Layer],
+    most_tokens: int = 200_000,
+    batch_tokens: int = 8192,
+) -> Averages:
+    """Read at most `most_tokens` old tokens of the passages and average by new-tokenizer id.
+
+    Ids below `reader.first_new` are anchors, the others new tokens.
+    """
+    sizes = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
+    inside = int(np.searchsorted(np.cumsum(sizes), most_tokens, side="right")) or 1
+    chosen = passages[:inside]
+    ids = np.unique(np.concatenate([one.new[one.new_at] for one in chosen]))
+    width = reader.backbone.dimensions
+    sums = {layer: np.zeros((len(ids), width)) for layer in layers}
+    counts = np.zeros(len(ids), np.int64)
+    for numbers in by_tokens(sizes[:inside], batch_tokens):
+        batch = [chosen[n] for n in numbers]
+        where = np.searchsorted(ids, np.concatenate([one.new[one.new_at] for one in batch]))
+        np.add.at(counts, where, 1)
+        at = reader.positions([one.old_at for one in batch])
+        for layer, states in layer_states(reader.backbone, reader.pad_old(batch), layers).items():
+            np.add.at(sums[layer], where, states[at].float().cpu().numpy())
+    means = {layer: (total / counts[:, None]).astype(np.float32) for layer, total in sums.items()}
+    return Averages(ids, counts, means)
+
+
+def torch_rows(reader: Reader, ids: Ints) -> Rows:
+    """True input rows of old ids, float32."""
+    taken = reader.backbone.weight[torch.from_numpy(ids).to(reader.backbone.device)]
+    found: Rows = taken.float().cpu().numpy()
+    return found

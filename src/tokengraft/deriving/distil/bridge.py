@@ -1,0 +1,76 @@
+"""A bridge: what all new rows have in common, learned once for all of them.
+
+    row_s = start_s + φ(s) Θ + δ_s
+
+φ(s): mean, first and last row of the parts of s, and the state at its last part half way up, each
+scaled to size 1. Θ is shared by all tokens, δ_s is the token's own. A step that sees one token
+then also helps every token like it, so rare tokens, even ones that the text does not hold, follow
+what the frequent ones teach.
+
+Reference: predicting rows from parts by one learned function, Minixhofer et al. 2024, Zero-Shot
+Tokenizer Transfer (https://arxiv.org/abs/2405.07883). Changed: the function is one matrix on fixed
+features, trained together with the rows by the same loss, and folded into them at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tokengraft.deriving.distil.adam import RowAdam
+from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.states import part_states
+from tokengraft.model.backbone import Backbone
+
+
+def features(backbone: Backbone, parts: Sequence[Sequence[int]]) -> Rows:
+    """φ: (new tokens, 4 · dimensions), each quarter of root mean square 1."""
+    middle = max(1, backbone.layers // 2)
+    blocks = [part_states(backbone, parts, [0], pool)[0] for pool in ("mean", "first", "last")]
+    blocks.append(part_states(backbone, parts, [middle], "last")[middle])
+    scaled = [block / np.sqrt(np.mean(np.square(block, dtype=np.float64))) for block in blocks]
+    found: Rows = np.concatenate(scaled, axis=1).astype(np.float32)
+    return found
+
+
+class Composed:
+    """Rows as start + φΘ + δ with their optimiser; without features, start + δ."""
+
+    def __init__(self, start: torch.Tensor, phi: torch.Tensor | None, share: float) -> None:
+        self.start, self.phi, self.share = start, phi, share
+        self.own = torch.zeros_like(start)
+        self.own_adam = RowAdam(self.own)
+        width = 0 if phi is None else phi.shape[1]
+        self.map = start.new_zeros((width, start.shape[1]))
+        self.map_adam = RowAdam(self.map)
+
+    def rows(self) -> torch.Tensor:
+        """The rows as they are now (new tokens, dimensions)."""
+        rows = self.start + self.own
+        return rows if self.phi is None else torch.addmm(rows, self.phi, self.map)
+
+    def step(self, grad: torch.Tensor, seen: torch.Tensor, rate: float) -> None:
+        """Move by the gradient at the rows; `seen` are the tokens in this step."""
+        self.own_adam.step(self.own, grad, seen, rate)
+        if self.phi is not None:
+            every = torch.arange(len(self.map), device=self.map.device)
+            # A row moves by |φ| ~ √width times what an entry of Θ moves by.
+            shared_rate = rate * self.share / len(self.map) ** 0.5
+            self.map_adam.step(self.map, self.phi[seen].T @ grad[seen], every, shared_rate)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to hold."""
+        named = {"own": self.own, "map": self.map}
+        for name, adam in (("own", self.own_adam), ("map", self.map_adam)):
+            named |= {f"{name}.{key}": value for key, value in adam.tensors().items()}
+        return named
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self.own, self.map = tensors["own"], tensors["map"]
+        for name, adam in (("own", self.own_adam), ("map", self.map_adam)):
+            adam.mean, adam.square, adam.count = (
+                tensors[f"{name}.{key}"] for key in ("mean", "square", "count")
+            )

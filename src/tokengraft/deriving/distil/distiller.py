@@ -1,0 +1,278 @@
+"""Distil: new rows that make the frozen model read the new tokens as it read the old ones.
+
+    rows* = argmin  mean over aligned positions of
+            a |h_new − h_old|² / mean|h_old|²  +  b (1 − cos(h_new, h_old))  +  c KL(p_old ‖ p_new)
+
+h = last hidden states after the final norm, p = next-token distribution over the old vocabulary.
+Only the new rows are optimised; the model is frozen and reads both tokenizations of one text.
+
+Reference: embeddings alone can carry a change of tokenizer, de Vries & Nissim 2021
+(https://aclanthology.org/2021.findings-acl.74/); matching the states of the old tokenization,
+Dobler et al. 2025, AweDist (https://arxiv.org/abs/2505.20133). Changed here: states and
+distributions are matched at every position where both tokenizations end at the same byte; teacher
+states are computed once and kept; rows share what they have in common (`bridge`), and a token's
+own part moves only in steps that see it; the learning rate is relative to the size of the model's
+rows, so one recipe serves models of any scale.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokengraft.deriving.distil import checkpoint
+from tokengraft.deriving.distil.bridge import Composed, features
+from tokengraft.deriving.distil.judging import HeldOut, judge
+from tokengraft.deriving.distil.matching import gradient
+from tokengraft.deriving.distil.passages import Lots, batches, choose
+from tokengraft.deriving.distil.recipe import Check, Outcome, Progress, Recipe
+from tokengraft.deriving.distil.teacher import Teacher
+from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.model.aligned_reading import Reader
+from tokengraft.tokenizer.align import Alignment, Ints
+
+_PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
+_ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
+_SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
+_TRIAL = 8  # passages on which a step's time is measured
+
+
+class Distiller:
+    """One training of rows for fixed passages; `run` may be interrupted and run again.
+
+    `parts` are the old ids of each new token, of which φ of the bridge is made; without them every
+    row is on its own. With a `work` folder the teacher's states and a checkpoint are kept there,
+    under a key made of model, passages, parts, start and recipe.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        lots: Lots,
+        start: Rows,
+        recipe: Recipe,
+        parts: Sequence[Sequence[int]] | None = None,
+        work: Path | str | None = None,
+    ) -> None:
+        self.reader, self.lots, self.recipe = reader, lots, recipe
+        self.device = reader.backbone.device
+        self.key, self.folder = "", None
+        self._save_at = 0.0
+        self._whole = True  # whether rows, moments and outcome belong to one and the same step
+        if work is not None:
+            self.key = checkpoint.key(reader, lots, start, recipe, parts)
+            self.folder = Path(work) / self.key[:16]
+        self.teacher = Teacher(reader, lots.train, self.folder)
+        self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
+        weight = reader.backbone.weight[: reader.first_new]
+        self.unit = float(weight.float().square().mean().sqrt())
+        self._start = torch.from_numpy(np.array(start, np.float32)).to(self.device)
+        self._phi = None
+        if parts is not None and recipe.share:
+            self._phi = torch.from_numpy(features(reader.backbone, parts)).to(self.device)
+
+    def run(
+        self,
+        progress: Progress | None = None,
+        teaching: Callable[[int, int], None] | None = None,
+        stepping: Callable[[Outcome], None] | None = None,
+    ) -> Outcome:
+        """Train from the start, or on from the last checkpoint under the same key.
+
+        `progress` is called with every held-out check, `stepping` at the start and after every
+        step, `teaching` while the teacher's held-out states are computed. Teacher states of
+        training passages are computed when first needed. A checkpoint is written with every
+        check, and every minute between two.
+        """
+        begun = time.monotonic()
+        composed = Composed(self._start, self._phi, self.recipe.share)
+        out = self._resumed(composed)
+        if out is None:
+            reading = self._affordable()
+            judged = self._judge(reading / 10, teaching)
+            score = judge(self.reader, self.judge, self._start)
+            out = Outcome(_array(self._start), score, score, reading=reading, judged=judged)
+            out.passages = self._fitting()
+        else:
+            self._judge(out.reading / 10, teaching, out.judged)
+        begun -= out.seconds
+        self._use(out.reading)
+        self._save_at = time.monotonic() + _SAVED
+        try:
+            while out.stopped == "steps":
+                if stepping is not None:
+                    stepping(out)
+                if self._due(out):
+                    self._check(composed, out)
+                    self._save(composed, out)
+                    if progress is not None:
+                        progress(out.curve[-1])
+                elif out.steps < self.recipe.steps:
+                    self._step(composed, out, begun)
+                    if time.monotonic() >= self._save_at:
+                        self._save(composed, out)
+                else:
+                    break
+        except KeyboardInterrupt:
+            if self._whole:
+                self._save(composed, out)
+            raise
+        out.unseen = len(out.rows) - len(self._seen(self._read(out)))
+        return out
+
+    def _due(self, out: Outcome) -> bool:
+        """Whether the rows as they are have to be judged: a function of the outcome alone."""
+        if not out.steps or (out.curve and out.curve[-1].step == out.steps):
+            return False
+        return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
+
+    def _check(self, composed: Composed, out: Outcome) -> None:
+        rows = composed.rows()
+        score = judge(self.reader, self.judge, rows)
+        over = self._done(out.steps, out.seconds) >= 1
+        self._whole = False
+        out.curve.append(Check(out.steps, out.seconds, score))
+        if score.kl < out.score.kl:
+            out.score, out.rows = score, _array(rows)
+        if over and out.steps < self.recipe.steps:
+            out.stopped = "max_minutes"
+        elif self.recipe.patience and _stale(out) >= self.recipe.patience:
+            out.stopped = "held-out score no longer better"
+        self._whole = True
+
+    def _step(self, composed: Composed, out: Outcome, begun: float) -> None:
+        recipe, step = self.recipe, out.steps
+        done = self._done(step, time.monotonic() - begun)
+        numbers = self._batch(step, out.passages)
+        grad = gradient(self.reader, self.teacher, numbers, composed.rows(), recipe)
+        warm = min(1.0, (step + 1) / max(1, recipe.warmup))
+        rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
+        seen = self._seen([self.lots.train[n] for n in numbers])
+        self._whole = False
+        composed.step(grad, seen, rate)
+        out.steps, out.seconds = step + 1, time.monotonic() - begun
+        self._whole = True
+
+    def _done(self, step: int, seconds: float) -> float:
+        """Share of the run that lies behind, by steps or by time, whichever is further."""
+        share = step / self.recipe.steps
+        if self.recipe.max_minutes is not None:
+            share = max(share, seconds / (60 * self.recipe.max_minutes))
+        return min(1.0, share)
+
+    def _affordable(self) -> float:
+        """Old tokens that the teacher can read in its share of the time, by trial."""
+        if self.recipe.max_minutes is None:
+            return math.inf
+        sample = self.lots.held_out[:8]
+        if self.device.type == "cuda":
+            self.reader.old(sample)  # a GPU's first pass is slow, and its answers come later
+        begun = time.monotonic()
+        self.reader.old(sample).cpu()
+        speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
+        return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
+
+    def _fitting(self) -> int:
+        """Passages a step: fewer than the recipe's where the time would not do for enough steps."""
+        recipe = self.recipe
+        if recipe.max_minutes is None:
+            return recipe.passages
+        sample = np.arange(min(_TRIAL, len(self.lots.train)))
+        for _ in range(2):  # the first pass is slow everywhere
+            begun = time.monotonic()
+            gradient(self.reader, self.teacher, sample, self._start, recipe).cpu()
+        each = (time.monotonic() - begun) / len(sample)
+        seconds = 60 * recipe.max_minutes * (1 - recipe.teaching)
+        fitting = int(seconds / (_ENOUGH * each))
+        return min(recipe.passages, max(_TRIAL // 2, fitting))
+
+    def _judge(
+        self, most: float, teaching: Callable[[int, int], None] | None, count: int = 0
+    ) -> int:
+        """Read evenly spaced held-out passages: `count`, or as many as have `most` old tokens."""
+        held = self.lots.held_out
+        if not count:
+            total = sum(len(one.old) for one in held)
+            count = max(min(8, len(held)), int(len(held) * min(1.0, most / total)))
+        even = np.linspace(0, len(held) - 1, count).round().astype(int)
+        passages = [held[n] for n in even]
+        self.judge = Teacher(self.reader, passages, self.folder, "held-out")
+        self.judge.fill(progress=teaching)
+        return count
+
+    def _use(self, most: float) -> None:
+        self._turn = -1
+        self._used = np.arange(len(self.sizes))
+        if self.teacher.sizes.sum() > most:
+            first = self.reader.first_new
+            self._used = choose(self.lots.train, first, most, self.recipe.seed)
+
+    def _batch(self, step: int, passages: int) -> Ints:
+        """The step's passages: a function of seed and step alone, so a resumed run agrees."""
+        per_pass = -(-len(self._used) // passages)
+        turn, place = divmod(step, per_pass)
+        if turn != self._turn:
+            generator = np.random.default_rng([self.recipe.seed, turn])
+            sizes = self.sizes[self._used]
+            self._order = batches(sizes, passages, generator)
+            self._turn = turn
+        return self._used[self._order[place]]
+
+    def _read(self, out: Outcome) -> list[Alignment]:
+        """The passages that were trained on: all that are used, or those of the few steps."""
+        numbers = self._used
+        if out.steps * out.passages < len(numbers):
+            few = [self._batch(step, out.passages) for step in range(out.steps)]
+            numbers = np.concatenate([numbers[:0], *few])
+        return [self.lots.train[n] for n in numbers]
+
+    def _seen(self, passages: Sequence[Alignment]) -> torch.Tensor:
+        ids = np.unique(np.concatenate([np.empty(0, np.int64), *(one.new for one in passages)]))
+        first = self.reader.first_new
+        return torch.from_numpy(ids[ids >= first] - first).to(self.device)
+
+    def _save(self, composed: Composed, out: Outcome) -> None:
+        if self.folder is None:
+            return
+        facts = {
+            "key": self.key,
+            **{name: getattr(out, name) for name in _PLAIN},
+            "score": asdict(out.score),
+            "start": asdict(out.start),
+            "curve": [asdict(check) for check in out.curve],
+        }
+        begun = time.monotonic()
+        best = torch.from_numpy(out.rows)
+        checkpoint.save(self.folder, {"best": best, **composed.tensors()}, facts)
+        ended = time.monotonic()
+        self._save_at = ended + max(_SAVED, 30 * (ended - begun))  # at most 3% of the time
+
+    def _resumed(self, composed: Composed) -> Outcome | None:
+        found = None if self.folder is None else checkpoint.load(self.folder, self.key)
+        if found is None:
+            return None
+        tensors, facts = found
+        best = tensors.pop("best")
+        composed.restore({name: one.to(self.device) for name, one in tensors.items()})
+        curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
+        return Outcome(
+            _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
+            curve=curve, **{name: facts[name] for name in _PLAIN},
+        )  # fmt: skip
+
+
+def _array(rows: torch.Tensor) -> Rows:
+    found: Rows = rows.detach().cpu().numpy().copy()
+    return found
+
+
+def _stale(out: Outcome) -> int:
+    """Checks since the best one."""
+    scores = [check.score.kl for check in out.curve]
+    return len(scores) - 1 - int(np.argmin(scores))

@@ -1,0 +1,136 @@
+"""Passages of text under both tokenizers: what distillation reads, in two lots.
+
+A line is cut at spaces into passages of at most `characters` characters; one that holds no new
+token teaches nothing and is dropped. A line belongs to the held-out lot by its own hash, so the
+split does not depend on order, on the other lines or on the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.core.errors import CorpusError
+from tokengraft.tokenizer.align import Aligner, Alignment, Ints
+
+_BATCH = 4096
+_RECUR = 3
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Passages to train on and passages to be judged by."""
+
+    train: tuple[Alignment, ...]
+    held_out: tuple[Alignment, ...]
+
+
+def is_held_out(line: str, share: float) -> bool:
+    """Whether a line is kept back for judging, by its sha1."""
+    digest = hashlib.sha1(line.encode("utf-8"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
+
+
+def cut(line: str, characters: int) -> list[str]:
+    """`line` in passages of at most `characters`, cut before a space where there is one."""
+    passages, start = [], 0
+    while len(line) - start > characters:
+        space = line.rfind(" ", start + 1, start + characters + 1)
+        end = space if space > 0 else start + characters
+        passages.append(line[start:end])
+        start = end
+    rest = line[start:]
+    return [*passages, rest] if rest.strip() else passages
+
+
+def read_lots(
+    lines: Iterable[str],
+    aligner: Aligner,
+    first_new: int,
+    characters: int = 160,
+    tokens: int = 512,
+    held_out: float = 0.05,
+    most_held_out: int = 256,
+    rows: int | None = None,
+) -> Lots:
+    """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
+
+    Of a model of `rows` rows, passages with an old token behind them are dropped: it has no row.
+    """
+    lots: tuple[list[str], list[str]] = ([], [])
+    for line in dict.fromkeys(one.strip() for one in lines):
+        if line:
+            lots[is_held_out(line, held_out)].extend(cut(line, characters))
+    train, judged = (_with_new(aligner, lot, first_new, tokens, rows) for lot in lots)
+    if not train or not judged:  # too few lines: all of them fell to one lot
+        every = train or judged
+        if len(every) >= 10:
+            judged = every[::10]
+            train = [one for number, one in enumerate(every) if number % 10]
+    if not train or not judged:
+        raise CorpusError(
+            f"the text holds {len(train)} passages with a new token to train on and {len(judged)} "
+            "to be judged by: give more text of the languages the plan was made for"
+        )
+    step = max(1, len(judged) // most_held_out)
+    return Lots(tuple(train), tuple(judged[::step][:most_held_out]))
+
+
+def _with_new(
+    aligner: Aligner, passages: Sequence[str], first_new: int, tokens: int, rows: int | None
+) -> list[Alignment]:
+    kept = []
+    for start in range(0, len(passages), _BATCH):
+        for one in aligner(passages[start : start + _BATCH]):
+            short = shorten(one, tokens)
+            known = rows is None or bool((short.old < rows).all())
+            if len(short) and known and (short.new >= first_new).any():
+                kept.append(short)
+    return kept
+
+
+def shorten(one: Alignment, tokens: int) -> Alignment:
+    """The passage up to its last common position within `tokens` tokens of either tokenization."""
+    if len(one.old) <= tokens and len(one.new) <= tokens:
+        return one
+    inside = int(((one.old_at < tokens) & (one.new_at < tokens)).sum())
+    old_at, new_at = one.old_at[:inside], one.new_at[:inside]
+    if not inside:
+        return Alignment(one.old[:0], one.new[:0], old_at, new_at)
+    return Alignment(one.old[: old_at[-1] + 1], one.new[: new_at[-1] + 1], old_at, new_at)
+
+
+def batches(
+    sizes: Ints, per_batch: int, generator: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    """Every passage once in batches of like length (little padding), in random order."""
+    jitter = sizes * generator.uniform(0.85, 1.15, len(sizes))
+    order = np.argsort(jitter, kind="stable")
+    lots = [order[start : start + per_batch] for start in range(0, len(order), per_batch)]
+    return [lots[n] for n in generator.permutation(len(lots))]
+
+
+def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int) -> Ints:
+    """Numbers of passages of at most `most` old tokens in all, chosen so that new tokens recur.
+
+    Passages come in random order, first those that hold a new token seen fewer than three times.
+    """
+    order = np.random.default_rng(seed).permutation(len(passages))
+    seen: Counter[int] = Counter()
+    needed: list[int] = []
+    others: list[int] = []
+    for number in order.tolist():
+        one = passages[number].new
+        tokens = one[one >= first_new].tolist()
+        wanted = any(seen[token] < _RECUR for token in tokens)
+        (needed if wanted else others).append(number)
+        seen.update(tokens)
+    ranked = np.array([*needed, *others], np.int64)
+    sizes = np.fromiter((len(passages[n].old) for n in ranked), np.int64, len(ranked))
+    inside = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
+    return np.sort(ranked[:inside])

@@ -1,0 +1,1 @@
+"""Array methods: anchors' states and rows in, rows for new states out."""

@@ -1,0 +1,107 @@
+"""Linear regression: one affine map from hidden states to rows.
+
+    row(h) = ȳ + (h − x̄) B,   B = argmin Σ |ȳ + (h_i − x̄) B − row_i|²  (+ λ |B|² for ridge)
+
+References: ordinary least squares as in the paper's section "Mitigation Methods"; ridge, Hoerl &
+Kennard 1970 (https://doi.org/10.1080/00401706.1970.10488634). At layer 0 states are rows, B is the
+identity and the result is the mean of the parts' rows. Changed: normal equations gathered in
+float64 block by block, so a memory-mapped V_l is read once and never held; where anchors do not
+span the space the solution of minimum norm is taken. λ is relative to the states' mean variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg
+
+from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
+
+Matrix = npt.NDArray[np.float64]
+_BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Affine least squares; `ridge` > 0 shrinks the map, `block` anchors at a time."""
+
+    ridge: float = 0.0
+    block: int = _BLOCK
+    device: str = "cpu"
+
+    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
+        """Solve for the map."""
+        x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block, self.device)
+        return Affine(x_mean, y_mean, _solve(gram, cross, self.ridge, len(anchors_hidden)))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """ȳ + (h − x̄) B."""
+
+    x_mean: Matrix
+    y_mean: Matrix
+    matrix: Matrix
+
+    def derive(self, hidden: Floats) -> Rows:
+        """Apply the map."""
+        moved = np.asarray(hidden, np.float64) - self.x_mean
+        found: Rows = (self.y_mean + moved @ self.matrix).astype(np.float32)
+        return found
+
+
+def moments(
+    x: Floats, y: Floats, block: int = _BLOCK, device: str = "cpu"
+) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Means of x and y, and the centred XᵀX and XᵀY, in float64."""
+    x_mean, y_mean = _mean(x, block), _mean(y, block)
+    if device != "cpu":
+        return (x_mean, y_mean, *_products_torch(x, y, x_mean, y_mean, block, device))
+    gram = np.zeros((x.shape[1], x.shape[1]))
+    cross = np.zeros((x.shape[1], y.shape[1]))
+    for start in range(0, len(x), block):
+        xs = np.asarray(x[start : start + block], np.float64) - x_mean
+        gram += xs.T @ xs
+        cross += xs.T @ (np.asarray(y[start : start + block], np.float64) - y_mean)
+    return x_mean, y_mean, gram, cross
+
+
+def _mean(x: Floats, block: int) -> Matrix:
+    total = np.zeros(x.shape[1])
+    for start in range(0, len(x), block):
+        total += np.asarray(x[start : start + block]).sum(axis=0, dtype=np.float64)
+    return total / len(x)
+
+
+def _products_torch(
+    x: Any, y: Any, x_mean: Matrix, y_mean: Matrix, block: int, device: str
+) -> tuple[Matrix, Matrix]:
+    from tokengraft.model.libraries import require_torch
+
+    torch = require_torch()
+
+    def part(values: Any, mean: Matrix, start: int) -> Any:
+        taken = torch.from_numpy(np.array(values[start : start + block], np.float32))
+        return taken.to(device).double() - torch.from_numpy(mean).to(device)
+
+    gram = torch.zeros((x.shape[1], x.shape[1]), dtype=torch.float64, device=device)
+    cross = torch.zeros((x.shape[1], y.shape[1]), dtype=torch.float64, device=device)
+    for start in range(0, len(x), block):
+        xs = part(x, x_mean, start)
+        gram.addmm_(xs.T, xs)
+        cross.addmm_(xs.T, part(y, y_mean, start))
+    return gram.cpu().numpy(), cross.cpu().numpy()
+
+
+def _solve(gram: Matrix, cross: Matrix, ridge: float, count: int) -> Matrix:
+    values, vectors = linalg.eigh(gram)
+    # The Gram matrix squares singular values: below this they are rounding.
+    floor = values[-1] * max(count, len(values)) * np.finfo(np.float64).eps
+    keep = values > max(floor, 0.0)
+    values, vectors = values[keep], vectors[:, keep]
+    shrunk = values + ridge * values.sum() / len(gram)
+    found: Matrix = vectors @ ((vectors.T @ cross) / shrunk[:, None])
+    return found

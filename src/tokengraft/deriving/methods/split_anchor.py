@@ -1,0 +1,170 @@
+"""Split-anchor regression: learn what a split token's row should be from tokens that are whole.
+
+    anchors: old tokens t of several bytes, forced through their byte tokens b₁ … b_m
+    fit      row(t) ≈ ȳ + (x(t) − x̄) B,     x(t) = features of the states of b₁ … b_m
+    apply    row(s) = ȳ + (x(s) − x̄) B,     for new tokens s forced through their bytes likewise
+
+The paper fits on tokens read alone as themselves, so its methods never see a token whose parts were
+read, nor a right answer for one. Here every anchor has both: the states of its parts and its true
+row. That gives a ground truth, and an error that can be told: `leave_one_script_out` fits without a
+script and predicts that script's rows.
+
+Reference: predicting a whole's vector from its parts' states by regression, Lazaridou et al. 2013
+(https://aclanthology.org/P13-1149/) and mimicking, Pinter et al. 2017
+(https://aclanthology.org/D17-1010/). Changed: the parts are read by the frozen model itself.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokengraft.core.errors import UsageError
+from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
+from tokengraft.deriving.states import part_states
+from tokengraft.model.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Old tokens that can be split: their ids, their byte tokens, the script of their text."""
+
+    ids: tuple[int, ...]
+    parts: tuple[tuple[int, ...], ...]
+    scripts: tuple[str, ...]
+
+
+def byte_ids(pieces: Sequence[bytes]) -> dict[int, int]:
+    """Byte value to the id of the token that is that byte alone."""
+    found: dict[int, int] = {}
+    for number, piece in enumerate(pieces):
+        if len(piece) == 1:
+            found.setdefault(piece[0], number)
+    return found
+
+
+def split_anchors(
+    pieces: Sequence[bytes], characters_only: bool = False, most_bytes: int = 24
+) -> Anchors:
+    """Anchors of a vocabulary with bytes: whole words and characters of other scripts than Latin.
+
+    `characters_only` keeps single characters (with or without a space before them); Latin text is
+    left out where it is a single byte a character, since there a byte is a letter, not a fragment.
+    """
+    known = byte_ids(pieces)
+    rows: list[tuple[int, tuple[int, ...], str]] = []
+    for number, piece in enumerate(pieces):
+        if not 2 <= len(piece) <= most_bytes:
+            continue
+        try:
+            text = piece.decode("utf-8").removeprefix(" ")
+        except UnicodeDecodeError:
+            continue
+        if not text or text.isascii() or (characters_only and len(text) > 1):
+            continue
+        if all(byte in known for byte in piece):
+            rows.append((number, tuple(known[byte] for byte in piece), script(text)))
+    if not rows:
+        raise UsageError("no token of this vocabulary can be split into byte tokens")
+    ids, parts, scripts = zip(*rows, strict=True)
+    return Anchors(ids, parts, scripts)
+
+
+def script(text: str) -> str:
+    """The script of the first letter, by the first word of its Unicode name."""
+    for char in text:
+        if unicodedata.category(char)[0] in "LM":
+            return unicodedata.name(char, "OTHER").split(" ")[0].split("-")[0]
+    return "OTHER"
+
+
+def spell(pieces: Sequence[bytes], parts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """New tokens' parts as byte tokens."""
+    known = byte_ids(pieces)
+    spelled = []
+    for one in parts:
+        data = b"".join(pieces[part] for part in one)
+        missing = [byte for byte in data if byte not in known]
+        if missing:
+            raise UsageError(f"this vocabulary has no token for the byte {missing[0]:#04x}")
+        spelled.append(tuple(known[byte] for byte in data))
+    return spelled
+
+
+def leave_one_script_out(
+    features: Floats, rows: Floats, scripts: Sequence[str], ridge: float, least: int = 20
+) -> Mapping[str, tuple[float, int]]:
+    """Share of variance left unexplained for each script when it is predicted from the others.
+
+    0: rows predicted exactly; 1: no better than the scripts' own mean row.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    labels = np.asarray(scripts)
+    for name in sorted(set(scripts)):
+        inside = labels == name
+        if inside.sum() < least or (~inside).sum() < least:
+            continue
+        fitted = Linear(ridge=ridge).fit(features[~inside], rows[~inside])
+        miss = fitted.derive(features[inside]) - rows[inside]
+        spread = rows[inside] - rows[inside].mean(axis=0)
+        found[name] = (float((miss**2).sum() / (spread**2).sum()), int(inside.sum()))
+    return found
+
+
+@dataclass(frozen=True)
+class SplitFit:
+    """The map learned from split anchors, its parameters and its error on scripts left out."""
+
+    fitted: Fitted
+    pieces: Sequence[bytes]
+    layer: int
+    ridge: float
+    scales: Floats
+    errors: Mapping[str, tuple[float, int]]
+
+    def derive(self, backbone: Backbone, parts: Sequence[Sequence[int]]) -> Rows:
+        """Rows of new tokens, forced through their bytes as the anchors were."""
+        seen = features(backbone, spell(self.pieces, parts), self.layer)
+        return self.fitted.derive(seen / self.scales)
+
+
+def features(
+    backbone: Backbone,
+    parts: Sequence[Sequence[int]],
+    layer: int,
+    tell: Callable[[int, int], None] | None = None,
+) -> Floats:
+    """Mean row, mean state and last state at `layer` of each token's byte parts, side by side."""
+    mean = part_states(backbone, parts, [0, layer], progress=tell)
+    last = part_states(backbone, parts, [layer], "last")
+    return np.concatenate([mean[0], mean[layer], last[layer]], axis=1)
+
+
+def fit(
+    backbone: Backbone,
+    pieces: Sequence[bytes],
+    layer: int | None = None,
+    ridges: Sequence[float] = (0.001, 0.01, 0.1, 1.0),
+    tell: Callable[[int, int], None] | None = None,
+) -> SplitFit:
+    """Fit on all split anchors; shrinkage by the least error on scripts left out."""
+    anchors = split_anchors(pieces)
+    depth = layer if layer is not None else max(1, backbone.layers // 2)
+    seen = features(backbone, anchors.parts, depth, tell)
+    # Rows are far smaller than states: one shrinkage for both needs them of one size.
+    size = np.sqrt((seen**2).reshape(len(seen), 3, -1).mean(axis=(0, 2)))
+    scales = np.repeat(size, backbone.dimensions)
+    seen = seen / scales
+    rows = backbone.weight[list(anchors.ids)].float().cpu().numpy()
+    tried = {ridge: leave_one_script_out(seen, rows, anchors.scripts, ridge) for ridge in ridges}
+    best = min(ridges, key=lambda ridge: _mean_error(tried[ridge]))
+    fitted = Linear(ridge=best).fit(seen, rows)
+    return SplitFit(fitted, pieces, depth, best, scales, tried[best])
+
+
+def _mean_error(errors: Mapping[str, tuple[float, int]]) -> float:
+    return float(np.mean([error for error, _ in errors.values()])) if errors else 0.0

@@ -1,0 +1,210 @@
+"""All shards of a run: what is already counted is taken from the state, the rest is mapped.
+
+The state is one SQLite file, key → outcome, written by the driver alone. A key names the file as
+it is (path, size, time of change), the range, the tokenizers' hashes and all options, so an entry
+is never stale; each is there whole or not at all, so a run that was killed goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.core.files import sha256
+from tokengraft.corpus.shards import Shard, Span, parquet_module
+from tokengraft.engine.protocol import Engine
+from tokengraft.engine.shard import ShardTask, Work
+from tokengraft.engine.sums import Outcome, Payload, add
+
+STATE = "shards.sqlite"
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that was left out: its line (or table row) in the file, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class Total:
+    """The sum of all shards, and all that was left out of it."""
+
+    payload: Payload
+    lines: int
+    blank: int
+    bad: int
+    bad_rows: tuple[BadRow, ...]  # the first hundred of each shard
+    broken: dict[str, str]  # file → why none of its rows is counted
+    shards: tuple[dict[str, str | int], ...]  # the manifest: what was counted, with hashes
+    resumed: int  # shards whose outcome was already there
+
+    def __repr__(self) -> str:
+        left = f", {self.bad:,} bad rows, {len(self.broken)} broken files"
+        return f"Total({self.lines:,} lines in {len(self.shards):,} shards{left})"
+
+
+@dataclass
+class Meter:
+    """How far a run is: figures of each shard in work, the latest attempt's only."""
+
+    total: int  # bytes on disk that are to be counted
+    sizes: Sequence[int]
+    _figures: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
+
+    def tell(self, number: int, rows: int, size: int, tokens: int, share: float) -> None:
+        """Take the figures of one shard; they replace its earlier ones."""
+        self._figures[number] = (rows, size, tokens, share)
+
+    def read(self) -> tuple[int, int, int, int]:
+        """Rows, bytes of text and tokens so far, and bytes on disk that are done."""
+        held = list(self._figures.items())
+        rows = sum(figures[0] for _, figures in held)
+        size = sum(figures[1] for _, figures in held)
+        tokens = sum(figures[2] for _, figures in held)
+        return rows, size, tokens, int(sum(self.sizes[n] * f[3] for n, f in held))
+
+
+OnMeter = Callable[[Meter], None]
+
+
+def count_all(
+    work: Work,
+    shards: Sequence[Shard],
+    engine: Engine,
+    *,
+    skip_bad: bool = False,
+    state: Path | str | None = None,
+    on_meter: OnMeter | None = None,
+) -> Total:
+    """Count every shard that the state lacks, then add up all of them.
+
+    Without `skip_bad` the first bad row or broken file is a CorpusError with file and line, and
+    what was counted until then stays in the state.
+    """
+    keys = _keys(work, shards)
+    store = Store(None if state is None else Path(state), STATE)
+    try:
+        todo = [n for n, key in enumerate(keys) if store.get(key) is None]
+        sizes = [shards[n].size for n in todo]
+        meter = Meter(sum(sizes), sizes)
+
+        def on_progress(number: int, rows: int, size: int, tokens: int, share: float) -> None:
+            meter.tell(number, rows, size, tokens, share)
+            if on_meter is not None:
+                on_meter(meter)
+
+        kept = len(shards) - len(todo)
+        results = engine.map(ShardTask(work, skip_bad), [shards[n] for n in todo], on_progress)
+        for place, data in results:
+            number, outcome = todo[place], Outcome.unpack(data)
+            if not outcome.sound and not skip_bad:
+                raise _stop(shards[number], outcome)
+            try:
+                store.put(keys[number], data)
+            except TokengraftError as error:
+                raise TokengraftError(
+                    f"{error}. {kept} of {len(shards)} shards are counted and kept: make room and "
+                    f"run the command again to go on."
+                ) from error
+            kept += 1
+            on_progress(place, *outcome.figures, 1.0)
+        return _add_up(shards, keys, store, skip_bad, len(shards) - len(todo))
+    finally:
+        store.close()
+
+
+def _keys(work: Work, shards: Sequence[Shard]) -> list[str]:
+    fingerprint = work.fingerprint
+    return [shard.key(fingerprint) for shard in shards]
+
+
+def _outcomes(keys: Sequence[str], store: Store) -> Iterator[tuple[bytes, Outcome]]:
+    for key in keys:
+        data = store.get(key)
+        if data is None:
+            raise TokengraftError(f"{store.path} lost a shard while it was in use; run again.")
+        yield data, Outcome.unpack(data)
+
+
+def _add_up(
+    shards: Sequence[Shard], keys: Sequence[str], store: Store, skip_bad: bool, resumed: int
+) -> Total:
+    payload: Payload = {}
+    lines: dict[str, int] = {}
+    rows: list[BadRow] = []
+    manifest: list[dict[str, str | int]] = []
+    broken: dict[str, str] = {}
+    blank = bad = 0
+    for shard, key, (data, outcome) in zip(shards, keys, _outcomes(keys, store), strict=True):
+        if not outcome.sound and not skip_bad:
+            raise _stop(shard, outcome)
+        if outcome.broken is not None:
+            broken.setdefault(shard.file.url, outcome.broken)
+        span = shard.spans[0]
+        manifest.append(
+            {
+                "file": shard.file.url,
+                "start": span.start,
+                "stop": span.stop,
+                "stamp": shard.file.stamp,
+                "rows": outcome.figures[0],
+                "bytes": outcome.figures[1],
+                "bad": outcome.bad,
+                "key": key,
+                "sha256": sha256(data),
+            }
+        )
+    # Only now is it known which files are broken: no row of theirs counts, in whatever shard.
+    for shard, (_, outcome) in zip(shards, _outcomes(keys, store), strict=True):
+        url = shard.file.url
+        if url in broken:
+            continue
+        before = lines.get(url, 0)
+        rows += [BadRow(url, before + line, reason) for line, reason in outcome.listed]
+        lines[url] = before + outcome.lines
+        blank += outcome.blank
+        bad += outcome.bad
+        add(payload, outcome.payload)
+    return Total(
+        payload,
+        sum(lines.values()),
+        blank,
+        bad,
+        tuple(rows),
+        broken,
+        tuple(manifest),
+        resumed,
+    )
+
+
+def _stop(shard: Shard, outcome: Outcome) -> CorpusError:
+    again = "Repair it, or leave such rows and files out with --skip-bad; what was counted is kept."
+    if outcome.broken is not None:
+        return CorpusError(f"{shard.file.url}: {outcome.broken}. {again}")
+    line, reason = outcome.listed[0]
+    what = "row" if shard.file.format == "parquet" else "line"
+    return CorpusError(
+        f"{shard.file.url}, {what} {_lines_before(shard.spans[0]) + line}: {reason}. {again}"
+    )
+
+
+def _lines_before(span: Span) -> int:
+    """Lines (or table rows) of the file before the span; reads them, so only for messages."""
+    if not span.start:
+        return 0
+    if span.file.format == "parquet":
+        with span.file.open() as raw, parquet_module().ParquetFile(raw) as opened:
+            return sum(opened.metadata.row_group(n).num_rows for n in range(span.start))
+    lines, left, last = 0, span.start, b"\n"
+    with span.file.open() as raw:
+        while left and (block := raw.read(min(left, 1 << 20))):
+            lines += block.count(b"\n")
+            left -= len(block)
+            last = block[-1:]
+    return lines + (last != b"\n")  # a line that began before belongs to the shard before

@@ -1,0 +1,153 @@
+"""The engine on this machine: one process a core, or this process where there is one item.
+
+Processes, not threads: reading JSON and gathering ids hold the interpreter lock, which would cap
+the cores in use at about ten. Their tokenizers run single-threaded, so nothing competes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import Counter as Tries
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from tokengraft.core.errors import TokengraftError
+from tokengraft.engine.protocol import ItemT, OnProgress, Sealed, Task, cores, unseal
+from tokengraft.tokenizer.packed import THREAD_SETTINGS, limit_threads
+
+TRIES = 3  # how often an item may take its worker down
+_FIGURES = 4
+_POLL = 0.5  # seconds between looks at the workers' progress
+
+
+class Local:
+    """A pool of `workers` processes; see `engine.Engine`."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def map(
+        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+    ) -> Iterator[tuple[int, bytes]]:
+        """See `engine.Engine.map`."""
+        workers = min(self.workers, len(items))
+        if workers <= 1:
+            yield from self._here(task, items, on_progress)
+        else:
+            yield from self._pool(task, items, on_progress, workers)
+
+    def _here(
+        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+    ) -> Iterator[tuple[int, bytes]]:
+        """In this process; a single item still uses all cores, through the Rust tokenizers."""
+        if not items:
+            return
+        before = dict(os.environ)
+        if self.workers == 1:
+            limit_threads(1)
+        try:
+            count = task.open(self.workers)
+            for number, item in enumerate(items):
+                yield number, count(item, partial(on_progress, number))
+        finally:  # the process is the caller's, who may want all threads for something else
+            for name in THREAD_SETTINGS:
+                os.environ.pop(name, None)
+                os.environ.update({name: before[name]} if name in before else {})
+
+    def _pool(
+        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress, workers: int
+    ) -> Iterator[tuple[int, bytes]]:
+        context = multiprocessing.get_context("spawn")  # forking with Rust threads can deadlock
+        # A row of figures an item, each written by the one worker that counts it: no lock that a
+        # killed worker could keep.
+        board = context.RawArray("q", _FIGURES * len(items))
+        threads = max(1, cores() // workers) if self.workers > workers else 1
+        # The largest first, so that none is left running alone at the end.
+        todo = sorted(range(len(items)), key=lambda n: -items[n].size)
+        died: Tries[int] = Tries()
+        while todo:
+            pool = ProcessPoolExecutor(workers, context, _start, (task, board, threads))
+            try:
+                pending: dict[Future[bytes], int] = {}
+                waiting = iter(todo)
+                done: set[int] = set()
+                # A few ahead of the workers: when one dies, only these can be to blame.
+                for number in islice(waiting, workers + 1):
+                    pending[pool.submit(_count, number, items[number])] = number
+                while pending:
+                    ready, _ = wait(pending, _POLL, FIRST_COMPLETED)
+                    _tell(board, pending.values(), on_progress)
+                    for future in ready:
+                        result = unseal(future.result())
+                        number = pending.pop(future)
+                        done.add(number)
+                        yield number, result
+                        for following in islice(waiting, 1):
+                            pending[pool.submit(_count, following, items[following])] = following
+            except BrokenProcessPool:
+                died.update(pending.values())
+                worst, times = died.most_common(1)[0]
+                if times >= TRIES:
+                    raise TokengraftError(
+                        f"A worker died {times} times while {items[worst].name} was being "
+                        f"counted, perhaps for lack of memory: use fewer --workers. What was "
+                        f"counted is kept: run the command again to go on."
+                    ) from None
+            finally:
+                _end(pool)
+            todo = [number for number in todo if number not in done]
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the workers now: whoever stops reading wants no more results."""
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.terminate()
+    # The pool's own thread reaps them; joining them here as well would race with it.
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _tell(board: Any, numbers: Any, on_progress: OnProgress) -> None:
+    for number in numbers:
+        rows, size, tokens, share = board[_FIGURES * number : _FIGURES * (number + 1)]
+        if rows:
+            on_progress(number, rows, size, tokens, share / 1000)
+
+
+# Of a worker process, set once when it starts: what counts an item, and all items' figures.
+_worker: tuple[Sealed[Any], Any] | None = None
+
+
+def _start(task: Task[Any], board: Any, threads: int) -> None:
+    import signal
+
+    global _worker  # noqa: PLW0603 - the only place a pool's worker can keep what it opened
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends its workers
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+    limit_threads(threads)
+    _worker = (Sealed(task, threads), board)
+
+
+def _end_with_driver() -> None:
+    """A driver that was killed could not end its workers, who would wait for work forever."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)
+
+
+def _count(number: int, item: Any) -> bytes:
+    assert _worker is not None
+    count, board = _worker
+
+    def report(rows: int, size: int, tokens: int, share: float) -> None:
+        board[_FIGURES * number : _FIGURES * (number + 1)] = [
+            rows, size, tokens, int(1000 * share)
+        ]  # fmt: skip
+
+    return count(item, report)

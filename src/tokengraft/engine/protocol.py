@@ -1,0 +1,92 @@
+"""What every engine is: a map over shards. It neither reads, counts nor adds up by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from tokengraft.core import errors
+from tokengraft.core.errors import TokengraftError
+
+# Rows, bytes of text and tokens so far, and the share of the item that is done. Absolute figures
+# of one attempt: an item that is counted again overwrites them, so none is ever added twice.
+Report = Callable[[int, int, int, float], None]
+# Number of an item in the list given to the engine, then as in `Report`.
+OnProgress = Callable[[int, int, int, int, float], None]
+
+
+class Item(Protocol):
+    """What one call counts; plain data that travels to workers."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for messages."""
+
+    @property
+    def size(self) -> int:
+        """About how much work it is."""
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
+
+
+class Task(Protocol[ItemT_contra]):
+    """What is mapped; plain data that travels to workers."""
+
+    def open(self, threads: int) -> Callable[[ItemT_contra, Report], bytes]:
+        """Prepare once a worker (open tokenizers); the result counts one item after the other."""
+
+
+class Engine(Protocol):
+    """Maps a task over items."""
+
+    def map(
+        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+    ) -> Iterator[tuple[int, bytes]]:
+        """(number, result) of every item exactly once, in the order in which they finish.
+
+        A worker that dies is replaced and its item counted again. Closing the iterator ends all
+        workers.
+        """
+
+
+class Sealed(Generic[ItemT]):
+    """A task in a worker: results and our own errors both travel as bytes.
+
+    Exceptions do not travel well: some cannot be pickled, and Ray wraps them several times over.
+    """
+
+    def __init__(self, task: Task[ItemT], threads: int) -> None:
+        self._task = task
+        self._threads = threads
+        self._count: Callable[[ItemT, Report], bytes] | None = None
+
+    def __call__(self, item: ItemT, report: Report) -> bytes:
+        """Count the item, opening the task before the first; to be read with `unseal`."""
+        try:
+            if self._count is None:
+                self._count = self._task.open(self._threads)
+            return b"+" + self._count(item, report)
+        except TokengraftError as error:
+            return b"-" + json.dumps([type(error).__name__, str(error)]).encode()
+
+
+def unseal(data: bytes) -> bytes:
+    """The result in what `Sealed` gave; an error in it is raised."""
+    if data.startswith(b"+"):
+        return data[1:]
+    kind, message = json.loads(data[1:])
+    known = getattr(errors, kind, TokengraftError)
+    error = known.__new__(known)
+    error.args = (message,)
+    raise error
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

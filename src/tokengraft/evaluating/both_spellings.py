@@ -1,0 +1,292 @@
+"""Bits per byte of whole texts where new tokens may be written too, so that vote-splitting shows.
+
+    P(stretch) = P(new spelling | context) + P(old spelling | context)
+
+A stretch is the text between two common positions of the tokenizations; where they spell it alike
+there is one term. The two spellings differ in their first token, so the sum is over the choices
+that the model has there; the context is the text so far in new tokens. Both spellings are read in
+one pass: the old ones hang off the sequence as branches, each of which sees its context and itself
+only. (Sums over all segmentations of a text are out of reach: every choice changes the context of
+all later ones.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tokengraft.evaluating.fidelity import mean_rows
+from tokengraft.evaluating.lines import Case
+from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
+from tokengraft.model.head import Head
+from tokengraft.model.libraries import body, require_torch
+from tokengraft.model.metrics import cosines, head_of, likelihoods
+from tokengraft.model.reading import NewRows, Progress, embed, read
+from tokengraft.model.subject import Subject
+from tokengraft.tokenizer.align import Alignment, Ints
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"  # kinds of layers, by transformers' names
+_ALIKE = 0.99  # cosine: half types round, in batches of another shape otherwise
+BPB = Metric(
+    "shared_bpb",
+    "bits per byte of whole lines by the graft, both spellings of every stretch summed",
+    higher=False,
+)
+NEW_ONLY = Metric(
+    "new_spelling_bpb", "as shared_bpb, the new tokenizer's own spelling only", higher=False
+)
+BASE = Metric("base_bpb", "bits per byte of the same bytes by the base model", higher=False)
+SPLIT = Metric(
+    "vote_split",
+    "share of a stretch's probability that goes to its old spelling, mean over stretches that the "
+    "tokenizations spell differently",
+    higher=False,
+)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Text between common positions: its new and old ids, and where its new ones begin."""
+
+    start: int  # place of the first new id in the new sequence
+    new: Ints
+    old: Ints
+
+    @property
+    def differs(self) -> bool:
+        """Whether the spellings differ."""
+        return not np.array_equal(self.new, self.old)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A trunk of new ids with old spellings as branches, ready to be read in one pass.
+
+    `parents[i]` is the place of the id before id i (-1 for the first); `depth[i]` its position.
+    `new_at` and `old_at` give, for every stretch, the places whose states predict its ids.
+    """
+
+    ids: Ints
+    parents: Ints
+    depth: Ints
+    new_at: tuple[Ints, ...]
+    old_at: tuple[Ints, ...]
+
+    def sees(self, window: int | None = None) -> Any:
+        """Boolean (length, length): which place may look at which, `window` places at most."""
+        length = len(self.ids)
+        found = np.zeros((length, length), bool)
+        for place in range(length):
+            if self.parents[place] >= 0:
+                found[place] = found[self.parents[place]]
+            found[place, place] = True
+        if window is not None:
+            found &= self.depth[:, None] - self.depth[None] < window
+        return found
+
+
+def fitting(pair: Alignment, room: int) -> Alignment:
+    """The line up to the last stretch whose old spelling, too, fits behind its new context."""
+    starts = np.concatenate(([0], pair.new_at[:-1] + 1))
+    sizes = np.diff(pair.old_at, prepend=-1)
+    inside = int(np.argmin(np.append(starts + sizes <= room, False)))
+    if inside == len(pair):
+        return pair
+    old_at, new_at = pair.old_at[:inside], pair.new_at[:inside]
+    old, new = (int(at.max(initial=-1)) + 1 for at in (old_at, new_at))
+    return Alignment(pair.old[:old], pair.new[:new], old_at, new_at)
+
+
+def stretches(pair: Alignment, predicted_first: bool) -> list[Stretch]:
+    """The line stretch by stretch; the first is left out where nothing comes before it."""
+    found = []
+    old, new = 0, 0
+    for old_at, new_at in zip(pair.old_at.tolist(), pair.new_at.tolist(), strict=True):
+        if new or predicted_first:
+            found.append(Stretch(new, pair.new[new : new_at + 1], pair.old[old : old_at + 1]))
+        old, new = old_at + 1, new_at + 1
+    return found
+
+
+def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
+    """The tree of a line; the last id of a branch is only predicted, never read."""
+    trunk = [*prefix, *ids.tolist()]
+    start = len(prefix)
+    nodes, parents = list(trunk), list(range(-1, len(trunk) - 1))
+    depth = list(range(len(trunk)))
+    new_at, old_at = [], []
+    for part in parts:
+        first = start + part.start - 1  # the place that predicts the stretch
+        new_at.append(np.arange(first, first + len(part.new)))
+        places = [first]
+        if part.differs:
+            for token in part.old[:-1].tolist():
+                nodes.append(token)
+                parents.append(places[-1])
+                depth.append(depth[places[-1]] + 1)
+                places.append(len(nodes) - 1)
+        old_at.append(np.asarray(places))
+    return Tree(
+        np.asarray(nodes), np.asarray(parents), np.asarray(depth), tuple(new_at), tuple(old_at)
+    )
+
+
+def read_tree(subject: Subject, tree: Tree, new: NewRows | None = None) -> Any:
+    """Last hidden states (places, dimensions) of a tree, with `new` rows where they are given."""
+    torch = require_torch()
+    with torch.inference_mode():
+        ids = torch.from_numpy(tree.ids)[None].to(subject.device)
+        given = {"input_ids": ids} if new is None else {"inputs_embeds": embed(subject, ids, new)}
+        found = body(subject.model)(
+            **given,
+            position_ids=torch.from_numpy(tree.depth)[None].to(subject.device),
+            attention_mask=_masks(subject, tree),
+            use_cache=False,
+        ).last_hidden_state[0]
+    return found.float()
+
+
+def readable(subject: Subject, pair: Alignment) -> bool:
+    """Whether a line's tree is read as the line itself is, as far as its new spelling goes.
+
+    It is not where layers go by places in the sequence, whatever mask and positions say, and where
+    transformers takes no such masks (below 4.53 for Gemma 3 and GPT-2).
+    """
+    torch = require_torch()
+    prefix = subject.prefix
+    tree = grow(prefix, pair.new, stretches(pair, bool(prefix)))
+    alone = read(subject, [pair.new], [np.arange(-len(prefix), len(pair.new))]).states
+    try:
+        found = read_tree(subject, tree)[: len(alone)]
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return False
+    return bool(cosines(found, alone).min() > _ALIKE)
+
+
+def _masks(subject: Subject, tree: Tree) -> Any:
+    """What is added to scores: one mask, or one for each kind of layer where these differ."""
+    torch = require_torch()
+    config = getattr(subject.model.config, "text_config", subject.model.config)
+    window = getattr(config, "sliding_window", None)
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    # transformers without a list of kinds slide everywhere or nowhere.
+    kinds = set(getattr(config, "layer_types", None) or (_SLIDING,))
+    if window is None or int(tree.depth.max()) < window:
+        kinds = {_FULL}
+    found = {}
+    for kind in kinds:
+        sees = torch.from_numpy(tree.sees(window if kind == _SLIDING else None))
+        shape = {"dtype": subject.embedding.weight.dtype, "device": subject.device}
+        mask = torch.zeros((1, 1, *sees.shape), **shape)
+        mask.masked_fill_(~sees.to(subject.device), torch.finfo(mask.dtype).min)
+        found[kind] = mask
+    return found if len(found) > 1 else next(iter(found.values()))
+
+
+def shared_scores(
+    base: Subject,
+    graft: Subject,
+    case: Case,
+    *,
+    most_lines: int = 64,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Score]:
+    """The figures over the first `most_lines` lines; none where the model is not `readable`."""
+    short = [fitting(pair, case.room) for pair in case.pairs]
+    pairs = [pair for pair in short if len(pair) > 1][:most_lines]
+    if not pairs or not readable(graft, max(pairs, key=lambda pair: len(pair.new))):
+        return {}
+    measured = _lines(graft, head_of(graft), pairs, None, progress)
+    new = mean_rows(base, case)
+    nothing = _lines(base, _mean_head(base, case, len(new.rows)), pairs, new, None)
+    base_bits, size = _base(base, case, pairs)
+    ceiling = float(base_bits.sum() / size.sum())
+    found = {
+        BPB: Sums(measured[:, 0], size),
+        NEW_ONLY: Sums(measured[:, 1], size),
+        BASE: Sums(base_bits, size),
+    }
+    scores = {
+        metric.name: score(
+            metric, sums, ceiling=None if metric is BASE else ceiling, resamples=resamples,
+            seed=seed,
+            mean_row=float(nothing[:, place].sum() / size.sum()) if place < 2 else None,
+        )
+        for place, (metric, sums) in enumerate(found.items())
+    }  # fmt: skip
+    if measured[:, 3].sum():
+        sums = Sums(measured[:, 2], measured[:, 3])
+        scores[SPLIT.name] = score(SPLIT, sums, resamples=resamples, seed=seed)
+    return scores
+
+
+def _lines(
+    subject: Subject,
+    head: Head,
+    pairs: Sequence[Alignment],
+    new: NewRows | None,
+    progress: Progress | None,
+) -> Floats:
+    """Line by line: bits by both spellings, by the new one, summed old share, how many differ."""
+    rows = []
+    for pair in pairs:
+        rows.append(_line(subject, head, pair, stretches(pair, bool(subject.prefix)), new))
+        if progress is not None:
+            progress(1)
+    return np.array(rows, np.float64)
+
+
+def _mean_head(base: Subject, case: Case, count: int) -> Head:
+    """The base's head with the mean of its rows for every new token."""
+    torch = require_torch()
+    head = head_of(base, case.rows)
+    count += case.first_new - case.rows  # ids behind its table come before the new ones
+    rows = head.weight.mean(0, keepdim=True).expand(count, -1)
+    bias = head.bias
+    if bias is not None:
+        bias = torch.cat([bias, bias.mean().expand(count)])
+    return replace(head, weight=torch.cat([head.weight, rows]), bias=bias)
+
+
+def _line(
+    graft: Subject, head: Head, pair: Alignment, parts: Sequence[Stretch], new_rows: NewRows | None
+) -> tuple[float, float, float, float]:
+    tree = grow(graft.prefix, pair.new, parts)
+    states = read_tree(graft, tree, new_rows)
+    torch = require_torch()
+    # Stretches spelled alike hold the same ids twice; their old places stop at the first.
+    wanted = [*tree.new_at, *tree.old_at]
+    old_ids = [p.old[: len(at)] for p, at in zip(parts, tree.old_at, strict=True)]
+    targets = np.concatenate([*(part.new for part in parts), *old_ids])
+    places = torch.from_numpy(np.concatenate(wanted)).to(states.device)
+    logs = likelihoods(states[places], targets, head)
+    sums = [part.sum() for part in np.split(logs, np.cumsum([len(a) for a in wanted])[:-1])]
+    new, old = np.array(sums[: len(parts)]), np.array(sums[len(parts) :])
+    differ = np.array([part.differs for part in parts])
+    both = np.where(differ, np.logaddexp(new, old), new)
+    share = np.where(differ, np.exp(old - both), 0.0)
+    bits = -np.log(2)
+    return (
+        float(both.sum() / bits), float(new.sum() / bits), float(share.sum()), float(differ.sum())
+    )  # fmt: skip
+
+
+def _base(base: Subject, case: Case, pairs: Sequence[Alignment]) -> tuple[Floats, Floats]:
+    """Bits and bytes of the same text by the base model, line by line."""
+    first = [0 if base.prefix else int(pair.old_at[0]) + 1 for pair in pairs]
+    old = [pair.old[: int(pair.old_at[-1]) + 1] for pair in pairs]
+    at = [np.arange(f - 1, len(ids) - 1) for f, ids in zip(first, old, strict=True)]
+    targets = [ids[f:] for f, ids in zip(first, old, strict=True)]
+    reading = read(base, old, at)
+    logs = likelihoods(reading.states, np.concatenate(targets), head_of(base))
+    edges = np.cumsum(reading.counts)[:-1]
+    bits = np.array([-part.sum() / np.log(2) for part in np.split(logs, edges)])
+    return bits, np.array([case.lengths[ids].sum() for ids in targets], np.float64)

@@ -1,0 +1,298 @@
+"""`evaluate`: a grafted model against its base, language by language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.errors import UsageError
+from tokengraft.core.files import adding, write_json, write_text
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.evaluating.disjoint import assert_disjoint
+from tokengraft.evaluating.lines import Case, prepare
+from tokengraft.evaluating.score import Score, rows
+from tokengraft.model.subject import Subject, open_subject
+from tokengraft.render.evaluation_readme import write_up
+
+#: language, what is being done, lines done of it, lines in all
+OnProgress: TypeAlias = Callable[[str, str, int, int], None]
+_SCHEMA: dict[str, Any] = {
+    "language": pl.String, "metric": pl.String, "value": pl.Float64, "floor": pl.Float64,
+    "ceiling": pl.Float64, "n": pl.Int64, "low": pl.Float64, "high": pl.Float64,
+    "unrelated": pl.Float64, "mean_row": pl.Float64, "definition": pl.String,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Everything measured. Tables are polars; each figure has its floor, ceiling, n and interval.
+
+    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for;
+    `notes`: what could not be measured, and why.
+    """
+
+    base: str
+    graft: str
+    kind: str
+    corpus: str
+    settings: Mapping[str, Any]
+    scores: pl.DataFrame
+    sizes: pl.DataFrame
+    generation: pl.DataFrame | None = None
+    samples: pl.DataFrame | None = None
+    tasks: pl.DataFrame | None = None
+    notes: tuple[str, ...] = ()
+    _scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        codes = ", ".join(self.sizes["language"])
+        return f"Evaluation({self.graft} against {self.base}, {self.corpus}: {codes}; see .summary)"
+
+    def score(self, language: str, metric: str) -> Score:
+        """One figure; UsageError where it was not measured."""
+        found = self._scores.get((language, metric))
+        if found is None:
+            known = ", ".join(sorted({name for _, name in self._scores}))
+            raise UsageError(f"no {metric!r} for {language}; measured: {known}")
+        return found
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """One row a language, one column a metric: the bare values, for reading."""
+        wide: pl.DataFrame = self.scores.pivot(
+            "metric", index="language", values="value", maintain_order=True
+        )
+        return self.sizes.select("language", "tokens_before", "tokens_after").join(
+            wide, on="language", how="left"
+        )
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Every table that there is, by name."""
+        every = {
+            "scores": self.scores, "sizes": self.sizes, "summary": self.summary,
+            "generation": self.generation, "samples": self.samples, "tasks": self.tasks,
+        }  # fmt: skip
+        return {name: table for name, table in every.items() if table is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "base": self.base, "graft": self.graft, "kind": self.kind, "corpus": self.corpus,
+            "settings": dict(self.settings), "notes": list(self.notes),
+            **{name: t.to_dicts() for name, t in self.tables().items() if name != "summary"},
+        }  # fmt: skip
+
+    def save(self, out: str | Path, figures: bool = True) -> list[Path]:
+        """Write every table (CSV), a README, `evaluation.json` and figures, all or none."""
+        with adding(Path(out)) as new:
+            written = [write_json(new / "evaluation.json", self.to_json())]
+            for name, table in self.tables().items():
+                written.append(write_text(new / f"{name}.csv", table.write_csv()))
+            words = write_up(self.graft, self.base, self.corpus, self.scores, self.notes)
+            written.append(write_text(new / "README.md", words))
+            if figures:
+                from tokengraft.render.figures.fidelity import save
+
+                written += save(self.scores, self.graft, new)
+        return [Path(out) / path.name for path in written]
+
+
+def evaluate(
+    base: str | Path | Subject,
+    graft: str | Path | Subject,
+    corpus: str | Path | ParallelCorpus = "udhr",
+    languages: Iterable[str] | None = None,
+    lines: int | None = None,
+    *,
+    split: str | None = None,
+    text: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    window: int | None = None,
+    against: bool = True,
+    continuation: bool = True,
+    shared: bool | None = None,
+    prompts: int = 0,
+    tasks: Sequence[str] = (),
+    tasks_include: Path | str | None = None,
+    tasks_limit: int | None = None,
+    most_positions: int = MOST_POSITIONS,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    progress: OnProgress | None = None,
+) -> Evaluation:
+    """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
+
+    Languages default to those the graft was made for. `lines` limits each language; `text` is what
+    the rows were trained on, checked to hold no line of the corpus. `against=False` leaves floors
+    and ceilings out (a third of the time). `shared` asks for bits per byte with new tokens written
+    too (default: where the graft's output policy lets it write them). `prompts` asks for costs and
+    samples of generation on so many lines. `tasks` are names of lm-evaluation-harness tasks.
+
+    A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
+    the same batches. Encoders give the same figures without distributions and likelihoods.
+    """
+    old = open_subject(base, device, dtype, window)
+    new = open_subject(graft, device, dtype, window)
+    if old.kind != new.kind:
+        raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
+    if (old.prefix, old.suffix) != (new.prefix, new.suffix):
+        raise UsageError(
+            f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} behind every text, "
+            f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
+        )
+    chosen = _languages(languages, new)
+    found = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
+    found = found.select(chosen)
+    if text is not None:
+        assert_disjoint(text, found)
+    measured: dict[tuple[str, str], Score] = {}
+    unread: list[str] = []
+    tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
+    for code in found.languages:
+        room = min(old.window, new.window)
+        case = prepare(code, found.lines(code)[:lines], old, new.tokenizer, room)
+        tables["sizes"].append(case.sizes(len(old.prefix)))
+        job = _Job(old, new, case, against, most_positions, resamples, seed, progress)
+        scores = job.fidelity()
+        if old.kind == "causal":
+            if continuation:
+                scores |= job.continuation()
+            if shared if shared is not None else new.policy != "input-only":
+                scores |= (both := job.shared())
+                unread += [] if both else [code]
+            if prompts:
+                costs, samples = job.generation(found.lines(code)[:prompts])
+                tables["generation"] += costs
+                tables["samples"] += samples
+        measured |= {(code, name): value for name, value in scores.items()}
+    if tasks:
+        from tokengraft.evaluating.harness import run_tasks
+
+        tables["tasks"] = run_tasks(
+            old.folder, new.folder, tasks, include=tasks_include, limit=tasks_limit, seed=seed,
+            device=str(old.device),
+        )  # fmt: skip
+    flat = [row for (code, name), s in measured.items() for row in rows({name: s}, language=code)]
+    settings = {
+        "lines": lines, "window": min(old.window, new.window), "seed": seed,
+        "resamples": resamples, "most_positions": most_positions, "policy": new.policy,
+        "dtype": str(old.embedding.weight.dtype).removeprefix("torch."), "device": old.device.type,
+        "digests": {code: found.digest(code)[:16] for code in found.languages},
+    }  # fmt: skip
+    optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
+    return Evaluation(
+        old.name, new.name, old.kind, found.name, settings,
+        pl.DataFrame(flat, schema=_SCHEMA, orient="row"), pl.DataFrame(tables["sizes"]),
+        **optional, notes=_notes(measured if against else {}, unread), _scores=measured,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One language."""
+
+    old: Subject
+    new: Subject
+    case: Case
+    against: bool
+    most_positions: int
+    resamples: int
+    seed: int
+    progress: OnProgress | None
+
+    def fidelity(self) -> dict[str, Score]:
+        from tokengraft.evaluating.fidelity import BaseReading, scores
+        from tokengraft.model.metrics import head_of
+
+        keep = 1 << 30 if self.against else 0  # the base's distributions are needed four times
+        base = BaseReading(
+            self.old, self.case, most_positions=self.most_positions, keep_bytes=keep,
+            seed=self.seed, progress=self.tell("base"),
+        )  # fmt: skip
+        head = head_of(self.new, self.case.rows) if self.old.kind == "causal" else None
+        view = base.read_new(self.new, progress=self.tell("graft"))
+        found = base.compare(view, head)
+        none: dict[str, float] = {}
+        return scores(
+            found,
+            base.unrelated() if self.against else none,
+            base.mean_row(self.tell("mean row")) if self.against else none,
+            base.ceiling(self.tell("ceiling")) if self.against else none,
+            self.resamples, self.seed,
+        )  # fmt: skip
+
+    def continuation(self) -> dict[str, Score]:
+        from tokengraft.evaluating.continuation import Continuation
+        from tokengraft.model.metrics import head_of
+
+        found = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
+        if not len(found.base):
+            return {}
+        head = head_of(self.new, self.case.rows)
+        bits = found.measure(self.new, head=head, progress=self.tell("continuation, graft"))
+        return found.scores(bits, self.against, self.resamples)
+
+    def shared(self) -> dict[str, Score]:
+        from tokengraft.evaluating.both_spellings import shared_scores
+
+        return shared_scores(
+            self.old, self.new, self.case, resamples=self.resamples, seed=self.seed,
+            progress=self.tell("both spellings"),
+        )  # fmt: skip
+
+    def generation(self, lines: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        from tokengraft.evaluating.generation import measure_generation, write_samples
+
+        code = self.case.language
+        half = [line[: max(1, len(line) // 2)] for line in lines]
+        costs = measure_generation(
+            self.old, self.new, code, lines, progress=self.tell("generation")
+        )
+        return costs, write_samples(self.old, self.new, code, half[:2], seed=self.seed)
+
+    def tell(self, what: str) -> Callable[[int], None] | None:
+        if self.progress is None:
+            return None
+        done = 0
+
+        def report(count: int) -> None:
+            nonlocal done
+            done += count
+            assert self.progress is not None
+            self.progress(self.case.language, what, done, len(self.case.pairs))
+
+        return report
+
+
+def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:
+    codes = dict.fromkeys(
+        c for (c, name), s in measured.items() if name == "aligned_cosine" and s.ceiling is None
+    )
+    found = []
+    if codes:
+        found.append(
+            f"no ceiling for {', '.join(codes)}: the old vocabulary spells the text in single "
+            "bytes or the like, so it cannot be cut in another way"
+        )
+    if unread:
+        found.append(
+            f"no shared_bpb for {', '.join(unread)}: this model cannot read both spellings of a "
+            "stretch at once, or no line has two common positions"
+        )
+    return tuple(found)
+
+
+def _languages(languages: Iterable[str] | None, graft: Subject) -> list[str]:
+    if languages is not None:
+        return [languages] if isinstance(languages, str) else list(languages)
+    found = list(graft.manifest.get("languages", ()))
+    if not found:
+        raise UsageError(f"{graft.name} does not say for which languages it was made: give them")
+    return found

@@ -1,0 +1,83 @@
+"""One language's lines under both tokenizers, cut to what both models can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.core.errors import CorpusError
+from tokengraft.deriving.distil.passages import shorten
+from tokengraft.model.subject import Subject
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.align import Aligner, Alignment, Ints
+
+
+@dataclass(frozen=True)
+class Case:
+    """Lines to be read; `same` marks those that the new tokenizer leaves as they were.
+
+    `lengths` are the bytes of each old token, `inside` whether it continues a character begun by
+    another, `whole` whether a line was read to its end. `rows` are the old tokens that the base has
+    rows for: an added token may lie behind its table (Gemma 3's image token). No line is longer
+    than `room` under either tokenizer, special tokens left out.
+    """
+
+    language: str
+    pairs: tuple[Alignment, ...]
+    same: tuple[bool, ...]
+    lengths: Ints
+    inside: npt.NDArray[np.bool_]
+    first_new: int
+    rows: int
+    room: int
+    whole: tuple[bool, ...]
+
+    @property
+    def old(self) -> list[Ints]:
+        """Old ids, line by line."""
+        return [pair.old for pair in self.pairs]
+
+    @property
+    def new(self) -> list[Ints]:
+        """New ids, line by line."""
+        return [pair.new for pair in self.pairs]
+
+    def sizes(self, specials: int = 0) -> dict[str, float | int | str]:
+        """Tokens before and after, and the share of new ones as the paper counts it (with BOS)."""
+        before = sum(len(pair.old) for pair in self.pairs)
+        after = sum(len(pair.new) for pair in self.pairs)
+        added = sum(int((pair.new >= self.first_new).sum()) for pair in self.pairs)
+        return {
+            "language": self.language,
+            "lines": len(self.pairs),
+            "cut_short": len(self.whole) - sum(self.whole),
+            "tokens_before": before,
+            "tokens_after": after,
+            "new_token_share": added / max(1, after + specials * len(self.pairs)),
+            "aligned_positions": sum(len(pair) for pair in self.pairs),
+        }
+
+
+def prepare(
+    language: str, lines: Sequence[str], base: Subject, new: Tokenizer, window: int | None = None
+) -> Case:
+    """Encode, align and cut; CorpusError where no line has a common position."""
+    room = (window or base.window) - len(base.prefix) - len(base.suffix)
+    found = Aligner(base.tokenizer, new)(list(lines))
+    pairs, whole = [], []
+    for one in found:
+        short = shorten(one, room)
+        if len(short):
+            pairs.append(short)
+            whole.append(len(short.old) == len(one.old))
+    if not pairs:
+        raise CorpusError(f"{language}: no line to evaluate on")
+    pieces = base.tokenizer.vocabulary.pieces
+    return Case(
+        language, tuple(pairs), tuple(np.array_equal(p.old, p.new) for p in pairs),
+        np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
+        len(pieces), min(len(pieces), len(base.embedding.weight)), room, tuple(whole),
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""`graft`: plan and rows in, a verified model folder out, or nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError
+from tokengraft.core.files import writing_folder
+from tokengraft.corpus import udhr
+from tokengraft.grafting import policy as policies
+from tokengraft.grafting.card import Facts, write_card
+from tokengraft.grafting.export import Written, export_into
+from tokengraft.grafting.manifest import read_manifest, write_manifest
+from tokengraft.grafting.side_files import MANIFEST
+from tokengraft.grafting.verify.invariants import Report, check_lines, verify
+from tokengraft.grafting.verify.tokens import Pair
+from tokengraft.model.folder import resolve
+from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan_files import read_plan
+from tokengraft.planning.symbols import piece_reader
+from tokengraft.tokenizer.insert import family, vocabulary
+
+_MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """Input rows of the new tokens, in the plan's order, and how they came about."""
+
+    rows: NDArray[np.float32]  # (n, d)
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    head: NDArray[np.float32] | None = None  # (n, d), for an untied output table
+    scores: Mapping[str, float] = field(default_factory=dict)  # on held-out text, for the card
+
+    def __repr__(self) -> str:
+        size = " of ".join(map(str, self.rows.shape))
+        return f"Rows({size} by {self.method}{'' if self.head is None else ', with a head'})"
+
+
+@dataclass(frozen=True, repr=False)
+class Grafted:
+    """A finished graft: where it lies, what was written and what was proved."""
+
+    folder: Path
+    written: Written
+    rows: Rows
+    report: Report | None
+
+    def __repr__(self) -> str:
+        proof = "not verified"
+        if self.report is not None:
+            proof = "verified" if self.report.passed else "failed its verification"
+        made = f"{len(self.written.new)} tokens by {self.rows.method}"
+        return f"Grafted({str(self.folder)!r}, {made}, {proof})"
+
+
+def graft(
+    model: str | Path,
+    plan: Plan | Path | str,
+    out: Path | str,
+    *,
+    rows: Rows | NDArray[np.float32] | None = None,
+    method: str = "auto",
+    text: Sequence[str] | None = None,
+    derive_options: Mapping[str, Any] | None = None,
+    policy: str = "input-only",
+    bias: float = 0.0,
+    check: Iterable[str] | None = None,
+    fidelity: Mapping[str, Mapping[str, float]] | None = None,
+    license: str | None = None,
+    seed: int = 0,
+    command: Sequence[str] = (),
+    verified: bool = True,
+    force: bool = False,
+) -> Grafted:
+    """Graft the plan's tokens into `model` and write the verified folder `out`.
+
+    `rows` are the new tokens' input rows; without them they are derived by `method`, from
+    `text` where it is given. `check` are lines to verify on besides `text` (default: the
+    bundled UDHR); `bias` belongs to winner-takes-all. An existing graft at `out` is replaced, any
+    other folder that holds something is refused, or replaced too with `force`. Raises GraftError
+    (exit code 3) where verification fails; then, as on any other failure, `out` is as it was.
+    """
+    chosen = policies.check_policy(policy)
+    if bias and chosen != "winner-takes-all":
+        raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen}")
+    base = resolve(model)
+    out = Path(out)
+    _check_target(out, base.path, force)
+    steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    old = base_tokenizer(base.path)
+    new = insert(old, steps, base.name)
+    made = rows if isinstance(rows, Rows) else None
+    if made is None:
+        if rows is None:
+            made = _derive(base.path, steps, new, method, text, seed, derive_options or {})
+        else:
+            made = Rows(np.asarray(rows, np.float32), "given")
+    parts = [token.parts for token in steps.tokens]
+    lines = [*_sample(text or ()), *(check_lines(steps.languages) if check is None else check)]
+    removed: tuple[int, ...] = ()
+    if chosen == "remove":
+        removed = _removable(old, new, parts, lines)
+    if fidelity is None and made.scores:
+        fidelity = {"held-out text": made.scores}
+    stated = Facts(
+        name=out.name, base=base.name, license=license or base.license, policy=chosen,
+        method=made.method, params=made.params, notes=made.notes, fidelity=fidelity or {},
+    )  # fmt: skip
+    report = None
+    with writing_folder(out) as folder:
+        written = export_into(
+            base.path, new, made.rows, folder,
+            parts=parts, policy=chosen, head=made.head, removed=removed,
+        )  # fmt: skip
+        write_card(folder, steps, written, stated)
+        write_manifest(
+            folder, base=base.name, plan=steps, rows=made.rows,
+            method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
+            policy=chosen, bias=bias, written=written, seed=seed, command=command,
+        )  # fmt: skip
+        if verified:
+            report = verify(folder, base.path, lines)
+            if not report.passed:
+                failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
+                raise GraftError(f"the grafted model failed its verification:\n{failed}")
+    return Grafted(out, written, made, report)
+
+
+def verify_model(
+    folder: Path | str, model: str | Path, texts: Iterable[str] | None = None
+) -> Report:
+    """`verify` with the base by name."""
+    return verify(Path(folder), resolve(model).path, texts)
+
+
+def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
+    """What `generate` needs for the folder's output policy, as its `logits_processor`.
+
+    For winner-takes-all the pooling processor, with the folder's bias or another; for the other
+    policies an empty list, since the folder's generation config already does it all.
+    """
+    try:
+        from transformers import LogitsProcessorList
+
+        from tokengraft.grafting.winner_takes_all import WinnerTakesAll
+    except ImportError:
+        raise MissingExtra("A logits processor", "model") from None
+    manifest = read_manifest(Path(folder))
+    if manifest is None:
+        raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is no grafted model")
+    output = manifest["output"]
+    processors = LogitsProcessorList()
+    if output["policy"] == "winner-takes-all":
+        chosen = output["bias"] if bias is None else bias
+        processors.append(WinnerTakesAll(range(*output["new"]), output["first_parts"], chosen))
+    return processors
+
+
+def _derive(
+    model: Path,
+    plan: Plan,
+    tokenizer: dict[str, Any],
+    method: str,
+    text: Sequence[str] | None,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Rows:
+    derive = importlib.import_module("tokengraft.deriving")
+    parts = [token.parts for token in plan.tokens]
+    made = derive.derive_rows(
+        model, parts, method=method, text=text, tokenizer=tokenizer, seed=seed, **options
+    )
+    scores = {}
+    if made.held_out is not None:
+        found = made.held_out
+        scores = {"KL (nats)": found.kl, "top-1 agreement": found.agreement, "cosine": found.cosine}
+    return Rows(
+        np.asarray(made.rows, np.float32), made.method, _plain(dict(made.params)),
+        tuple(made.notes), scores=scores,
+    )  # fmt: skip
+
+
+def _sample(text: Sequence[str]) -> Sequence[str]:
+    """At most `_MOST_LINES` lines, evenly spaced."""
+    return text[:: -(-len(text) // _MOST_LINES)] if text else text
+
+
+def _plain(value: Any) -> Any:
+    """Parameters as JSON has them: numpy's numbers become Python's."""
+    return json.loads(json.dumps(value, default=lambda one: one.item()))
+
+
+def _removable(
+    old: dict[str, Any], new: dict[str, Any], parts: Sequence[Sequence[int]], lines: Sequence[str]
+) -> tuple[int, ...]:
+    """Old parts to bar, held against the given lines and every bundled language."""
+    corpus = udhr.load()
+    world = [line for code in corpus.languages for line in corpus.lines(code)]
+    read = piece_reader(family(old))
+    pieces = [b""] * (max(vocabulary(old).values()) + 1)
+    for token, number in vocabulary(old).items():
+        pieces[number] = read(token)
+    known = [[part for part in group if part < len(pieces)] for group in parts]
+    return policies.removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
+
+
+def _check_target(out: Path, base: Path, force: bool) -> None:
+    target, source = out.resolve(), base.resolve()
+    if target == source or source in target.parents or target in source.parents:
+        raise UsageError(f"{out} is or holds the base model; write to another folder")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file, a folder is needed: choose another")
+    if not force and out.exists() and not (out / MANIFEST).is_file() and any(out.iterdir()):
+        raise UsageError(f"{out} exists and is no grafted model: it is left alone, choose another")

@@ -1,0 +1,1 @@
+"""The invariants of a grafted folder, each proved by loading it afresh."""

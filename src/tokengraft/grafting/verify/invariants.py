@@ -1,0 +1,292 @@
+"""The six invariants of a grafted folder, proved by loading it afresh beside its base."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError
+from tokengraft.corpus import udhr
+from tokengraft.grafting import side_files
+from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.verify import first_parts as verify_parts
+from tokengraft.grafting.verify import loading as verify_load
+from tokengraft.grafting.verify import small_files as verify_files
+from tokengraft.grafting.verify import tensors as verify_tensors
+from tokengraft.grafting.verify import tokens as verify_tokens
+from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
+from tokengraft.model.embedding_tables import Layout, find_layout, refuse_code
+from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
+from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.tokenizer.insert import first_free_id
+
+#: Languages of many scripts that every check includes, planned for or not.
+_WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One invariant: whether it holds, and what was seen."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Every check that was made, in the order of the invariants."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of them hold."""
+        return all(check.passed for check in self.checks)
+
+    def lines(self) -> list[str]:
+        """One line a check, for people."""
+        return [f"{'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
+
+
+def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Report:
+    """Check `folder` against the `base` model it was grafted from.
+
+    1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
+    output policy, and the manifest where there is one. `texts` are lines to check on (the planning
+    text is best); without them the bundled UDHR is used in the planned languages and a few others.
+    Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
+    there is no such folder or the base cannot be read.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"no folder {folder}")
+    return _Verification(folder, base, texts).report()
+
+
+def check_lines(languages: Iterable[str]) -> list[str]:
+    """UDHR lines in these languages, in all that share a script with one, and in a few others."""
+    corpus = udhr.load()
+    wanted = {*languages, *_WORLD}
+    scripts = {code[4:8] for code in languages} - {"Latn"}
+    codes = [c for c in corpus.languages if c in wanted or c[4:8] in scripts]
+    return [line for code in codes for line in corpus.lines(code)]
+
+
+class _Verification:
+    """The parts of the folder are read when a check first needs them, so each fails alone."""
+
+    def __init__(self, folder: Path, base: Path, texts: Iterable[str] | None) -> None:
+        self.folder, self.base = folder, base
+        self.texts = None if texts is None else list(texts)
+        self.old_config = read_json(base / side_files.CONFIG)
+        self.old: Checkpoint = read_checkpoint(base)
+        self.layout: Layout = find_layout(self.old_config, self.old)
+        self.old_tokenizer = base_tokenizer(base)
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        return read_checkpoint(self.folder)
+
+    @functools.cached_property
+    def pair(self) -> verify_tokens.Pair:
+        return verify_tokens.Pair(self.old_tokenizer, read_json(self.folder / TOKENIZER))
+
+    @functools.cached_property
+    def new(self) -> range:
+        return range(first_free_id(self.pair.base), first_free_id(self.pair.new))
+
+    @functools.cached_property
+    def encoded(self) -> verify_tokens.Encoded:
+        said: Mapping[str, Any] = {}
+        with contextlib.suppress(ModelError):  # its own check tells of a damaged manifest
+            said = read_manifest(self.folder) or {}
+        lines = check_lines(said.get("languages", ())) if self.texts is None else self.texts
+        # Words that emitted the new tokens when they were planned; the proof is still made here.
+        return self.pair.encode([*lines, *said.get("examples", ())])
+
+    @functools.cached_property
+    def rows(self) -> int:
+        table = self.checkpoint.tensors.get(self.layout.input.name)
+        return table.shape[0] if table and table.shape else 0
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        return verify_load.load_tokenizer(self.folder)
+
+    def report(self) -> Report:
+        steps: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
+            ("old weights", self._weights),
+            ("round trip", lambda: verify_tokens.round_trip(self.pair, self.encoded)),
+            ("untouched text", self._untouched),
+            ("no dead rows", self._dead),
+            ("preserved", self._preserved),
+            ("loads", self._loads),
+            ("output policy", self._output),
+        ]
+        if (self.folder / side_files.MANIFEST).is_file():
+            steps.append(("manifest", self._manifest))
+        return Report(tuple(_checked(name, step) for name, step in steps))
+
+    def _weights(self) -> tuple[bool, str]:
+        first = first_free_id(self.old_tokenizer)
+        found = verify_tensors.other_weights(self.old, self.checkpoint, self.layout, first)
+        count = len(self.old.tensors)
+        return found is None, found or f"{count} tensors, every old row and byte the same"
+
+    def _untouched(self) -> tuple[bool, str]:
+        old, new = self.pair.ids()
+        moved = [token for token, number in old.items() if new.get(token) != number]
+        if moved:
+            return False, f"the token {moved[0]!r} had id {old[moved[0]]}, has {new.get(moved[0])}"
+        return verify_tokens.untouched(self.pair, self.encoded, self.new)
+
+    def _dead(self) -> tuple[bool, str]:
+        if not len(self.new):
+            return False, "there is no new token: the vocabulary is the base's, this is no graft"
+        dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
+        if dead:
+            return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
+        if found := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
+            return False, found
+        seen = {i for ids in self.encoded.new for i in ids if i in self.new}
+        left = verify_tokens.unproven(self.pair, self.new, self.encoded.lines, seen)
+        if left:
+            return False, (
+                f"{len(left)} of {len(self.new)} new tokens were emitted nowhere, first ids "
+                f"{left[:5]}; if the check text is small, give the planning text"
+            )
+        built = len(self.new) - len(seen)
+        return True, (
+            f"{len(self.new)} new tokens: {len(seen)} emitted on the check text, "
+            f"{built} on text built around them"
+        )
+
+    def _preserved(self) -> tuple[bool, str]:
+        config = read_json(self.folder / side_files.CONFIG)
+        weights = [shard.path.name for shard in self.checkpoint.shards]
+        tokenizers = self.pair.base, self.pair.new
+        found = (
+            verify_files.config_difference(self.old_config, config, self.layout, self.rows)
+            or self._table_difference()
+            or verify_files.generation_difference(self.base, self.folder)
+            or verify_files.tokenizer_difference(*tokenizers, self.new)
+            or verify_files.frame_difference(self.base, *tokenizers)
+            or verify_files.settings_difference(self.base, self.folder, *tokenizers)
+            or self._trait_difference()
+            or verify_files.strange_file(self.base, self.folder, weights)
+        )
+        if found:
+            return False, found
+        spare = max(0, self.layout.rows - self.new.stop)
+        kind = "tied" if self.layout.tied else "untied"
+        return True, f"{kind}, {self.layout.rows} rows to {self.rows}, {spare} padding rows kept"
+
+    def _table_difference(self) -> str | None:
+        tensors = self.checkpoint.tensors
+        for table in self.layout.tables:
+            copy = tensors.get(table.name)
+            if copy is None or copy.shape[0] < table.shape[0]:
+                return f"{table.name} shrank from {table.shape[0]} rows"
+            if copy.shape[0] != max(self.layout.rows, self.new.stop):
+                return f"{table.name} has {copy.shape[0]} rows for ids up to {self.new.stop - 1}"
+            row = verify_tensors.different_row(
+                self.old, table, self.checkpoint, copy,
+                min(self.new.stop, table.shape[0]), table.shape[0],
+            )  # fmt: skip
+            if row is not None:
+                return f"padding row {row} of {table.name} differs"
+        return None
+
+    def _trait_difference(self) -> str | None:
+        try:
+            base = verify_load.load_tokenizer(self.base)
+        except MissingExtra:
+            raise
+        except Exception:
+            return None  # some bases load only with their slow tokenizer; their files were compared
+        had, has = (verify_load.tokenizer_traits(t) for t in (base, self.tokenizer))
+        # A class's default tokens are written out; one transformers had them, another had not.
+        had = {name: value for name, value in had.items() if value is not None}
+        return verify_files.first_difference(had, {name: has[name] for name in had})
+
+    def _loads(self) -> tuple[bool, str]:
+        whole = verify_load.fits_memory(self.checkpoint.size)
+        for name in (side_files.CONFIG, TOKENIZER_CONFIG):
+            refuse_code(read_if_there(self.folder / name), name)
+        tokenizer = self.tokenizer
+        if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
+            return False, found
+        ids = [*self.new[:1], *self.new[-1:], 0]
+        if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
+            return False, found
+        import transformers
+
+        how = "" if whole else " (frame only: the weights exceed the free memory)"
+        return True, f"transformers {transformers.__version__}, no remote code{how}"
+
+    def _output(self) -> tuple[bool, str]:
+        """What generation bars is what the policy says, as far as that is known."""
+        manifest = read_manifest(self.folder)
+        own, said = (
+            set(read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())
+            for d in (self.base, self.folder)
+        )
+        least = {*own, *range(self.layout.rows, self.new.start)}
+        barred = said & set(self.new)
+        if manifest is not None:
+            output = manifest["output"]
+            policy, wanted = output["policy"], least | set(output["barred"])
+            if range(*output["new"]) != self.new:
+                return False, f"the manifest's new ids are {output['new']}, not {self.new}"
+            if policy == "input-only":
+                wanted |= set(self.new)
+            if policy == "winner-takes-all" and (found := self._wrong_part(output["first_parts"])):
+                return False, found
+        elif 0 < len(barred) < len(self.new):
+            return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
+        else:
+            policy, wanted = ("input-only" if barred else "unknown"), said | least
+        if missing := sorted(wanted - said):
+            return False, f"generation config does not bar {len(missing)} ids, first {missing[0]}"
+        if extra := sorted(said - wanted):
+            return False, f"generation config bars {len(extra)} ids too many, first {extra[0]}"
+        if policy == "unknown":
+            return True, (
+                f"not checked: without {side_files.MANIFEST} the policy is unknown; "
+                "as it stands, generation may emit the new tokens"
+            )
+        guess = "" if manifest else f" (taken from what is barred: no {side_files.MANIFEST})"
+        if policy != "input-only" or not verify_load.fits_memory(2 * self.checkpoint.size):
+            return True, f"{policy}{guess}: {len(said)} ids barred from generation"
+        # The base may emit its spare rows, which new tokens have taken over.
+        spare = [i for i in said if i < self.layout.rows]
+        before = verify_load.greedy(self.base, self.tokenizer, spare)
+        after = verify_load.greedy(self.folder, self.tokenizer)
+        if before != after:
+            return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
+        return True, f"input-only{guess}: greedy English output equals the base's"
+
+    def _wrong_part(self, given: Sequence[int]) -> str | None:
+        tokenizers = self.pair.base, self.pair.new
+        return verify_parts.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
+
+    def _manifest(self) -> tuple[bool, str]:
+        manifest = read_manifest(self.folder) or {}
+        return verify_files.hash_difference(self.folder, manifest["files"])
+
+
+def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
+    """The step's outcome; whatever keeps it from one is the finding."""
+    try:
+        return Check(name, *step())
+    except MissingExtra:
+        raise
+    except TokengraftError as error:
+        return Check(name, False, str(error))
+    except Exception as error:
+        said = next(iter(str(error).splitlines()), "")[:200]
+        return Check(name, False, f"{type(error).__name__}: {said}")

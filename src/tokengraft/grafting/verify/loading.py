@@ -1,0 +1,146 @@
+"""The folder in plain transformers: no code of its own, every tensor in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.grafting.verify.tokens import around
+from tokengraft.model.embedding_tables import Layout
+from tokengraft.model.libraries import dtype_option, quiet
+
+_PROMPT = "The history of the world is"
+_STEPS = 24
+_MOST_LINES = 5_000
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """AutoTokenizer on local files only, without remote code."""
+    with quiet(warnings=False) as transformers:
+        return transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+
+
+def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]]) -> str | None:
+    """What transformers encodes otherwise than tokenizer.json, on a few thousand lines, or None."""
+    step = -(-len(lines) // _MOST_LINES) or 1
+    some = list(lines)[::step]
+    with quiet(warnings=False):  # lines longer than the model's window are of no concern here
+        got = tokenizer(some, add_special_tokens=False)["input_ids"] if some else []
+    for line, expected, found in zip(some, ids[::step], got, strict=True):
+        if list(expected) != list(found):
+            return (
+                f"{type(tokenizer).__name__} of this transformers encodes {line[:40]!r} as "
+                f"{list(found)[:6]}, tokenizer.json as {list(expected)[:6]}: it brings a split "
+                "pattern of its own; plan with boundaries keep"
+            )
+    return None
+
+
+def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
+    """What must survive besides the vocabulary: special tokens and the frame of a text."""
+    a, b = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in "ab")
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    special = {name: getattr(tokenizer, name, None) for name in names}
+    return {
+        **{name: None if value is None else str(value) for name, value in special.items()},
+        **{f"{name}_id": getattr(tokenizer, f"{name}_id", None) for name in names},
+        "around a text": around(tokenizer("a")["input_ids"], a),
+        "around two texts": around(tokenizer("a", "b")["input_ids"], a, b),
+        "chat template": tokenizer.chat_template,
+    }
+
+
+def fits_memory(size: int) -> bool:
+    """Whether a checkpoint of `size` bytes can be loaded with room for its activations."""
+    free = _available()
+    return size < 4 << 30 if free is None else size * 1.5 < free
+
+
+def _available(source: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that a program can have; files kept in memory count, since they make room.
+
+    A graft that was just written is kept there: pages that are free outright would be too few.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in source.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
+    """AutoModelForCausalLM and what transformers says about missing or odd tensors."""
+    with quiet(warnings=False) as transformers:
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
+            output_loading_info=True, **dtype_option(dtype),
+        )  # fmt: skip
+    return model.eval(), info
+
+
+def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: bool) -> str | None:
+    """Load the model (or, where `whole` is false, its empty frame) and say what is wrong, or None.
+
+    `ids` is a text with new tokens: the model must give finite scores for it over `rows` tokens.
+    """
+    import torch
+
+    if not whole:
+        return _examine_frame(folder, layout, rows)
+    model, info = load_model(folder, dtype="auto")
+    for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if found := list(info.get(key) or ()):
+            return f"transformers reports {key.replace('_', ' ')}: {found[0]}"
+    inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
+    if inputs.weight.shape[0] != rows:
+        return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
+    if (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
+        return "the loaded model ties its tables otherwise than the base"
+    with torch.no_grad():
+        scores = model(input_ids=torch.tensor([list(ids)])).logits
+    if scores.shape[-1] != rows or not bool(torch.isfinite(scores).all()):
+        return f"its scores for a text with new tokens are not finite over {rows} tokens"
+    return None
+
+
+def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
+    import torch
+
+    with quiet(warnings=False) as transformers:
+        config = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    shape = tuple(model.get_input_embeddings().weight.shape)
+    if shape != (rows, layout.width):
+        return f"the model's frame wants a table of {list(shape)}, the file has {rows} rows"
+    return None
+
+
+def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int]:
+    """The ids that greedy `generate` gives for an English prompt, in float32.
+
+    Half-precision scores tie exactly now and then, and a larger table may round a tie apart.
+    """
+    import torch
+
+    model, _ = load_model(folder, dtype="float32")
+    inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
+    with quiet(warnings=False), torch.no_grad():
+        found = model.generate(
+            inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_STEPS,
+            do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
+        )  # fmt: skip
+    ids: list[int] = found[0].tolist()
+    del model
+    gc.collect()
+    return ids

@@ -1,0 +1,167 @@
+"""Settings and small files held against the base's, and what has no place beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.files import sha256_file
+from tokengraft.grafting import policy, side_files
+from tokengraft.grafting.verify.tokens import frames
+from tokengraft.model import tokenizer_files
+from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
+from tokengraft.model.embedding_tables import Layout, is_tied, text_config
+from tokengraft.tokenizer import classes
+
+#: Files that a graft writes itself; everything else is a copy of the base's.
+_WRITTEN = {
+    side_files.CONFIG, side_files.GENERATION, side_files.CARD, side_files.MANIFEST, INDEX,
+    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG,
+}  # fmt: skip
+#: Read by people only: they may be added, and nothing that loads the model sees them.
+_DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
+_BARRING = {"suppress_tokens", "renormalize_logits", "_from_model_config"}
+_CLASSES = (classes.PLAIN, "LlamaTokenizerFast")
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """The first key whose values differ, in words, or None."""
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            return f"{key} was {str(old.get(key))[:60]!r}, is {str(new.get(key))[:60]!r}"
+    return None
+
+
+def config_difference(
+    old: Mapping[str, Any], new: Mapping[str, Any], layout: Layout, rows: int
+) -> str | None:
+    """What config.json says otherwise than the base's besides the number of rows, or None."""
+    if is_tied(new, layout.head is not None) != layout.tied:
+        return "the tables are tied otherwise than the base's"
+    if found := first_difference(_without(old, "text_config"), _without(new, "text_config")):
+        return f"{side_files.CONFIG}: {found}"
+    inner = text_config(new)
+    if new.get("text_config") and (
+        found := first_difference(_without(text_config(old)), _without(inner))
+    ):
+        return f"{side_files.CONFIG}: {found}"
+    said = inner.get("vocab_size", new.get("vocab_size"))
+    return None if said == rows else f"vocab_size is {said} for {rows} rows"
+
+
+def _without(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {k: v for k, v in config.items() if k not in ("vocab_size", *names)}
+
+
+def generation_difference(base: Path, folder: Path) -> str | None:
+    """What generation_config.json says otherwise, barred ids apart, or None."""
+    path = base / side_files.GENERATION
+    old = read_json(path) if path.is_file() else None
+    new = read_if_there(folder / side_files.GENERATION)
+    config = read_json(base / side_files.CONFIG)
+    wanted = policy.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
+    kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
+    found = first_difference(*kept)
+    return found and f"{side_files.GENERATION}: {found}"
+
+
+def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:
+    """What tokenizer.json says otherwise besides vocabulary, merges and split pattern, or None.
+
+    The base's added tokens stay the first ones, every flag included; added tokens behind them
+    (the paper's mode) have new ids.
+    """
+    before, after = (list(one.get("added_tokens") or ()) for one in (old, new))
+    for token, copy in zip(before, after, strict=False):
+        if found := first_difference(token, copy):
+            return f"added token {token.get('content')!r}: {found}"
+    if len(after) < len(before):
+        return f"added token {before[len(after)].get('content')!r} is missing"
+    for token in after[len(before) :]:
+        if token.get("special") or token.get("id") not in ids:
+            return f"added token {token.get('content')!r} is no token of the graft"
+    free = ("model", "added_tokens", "pre_tokenizer", "post_processor")
+    kept = [{k: v for k, v in one.items() if k not in free} for one in (old, new)]
+    inner = [
+        {k: v for k, v in one["model"].items() if k not in ("vocab", "merges")}
+        for one in (old, new)
+    ]
+    found = first_difference(*kept) or first_difference(*inner)
+    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+
+
+def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """What tokenizer.json puts around texts otherwise than a graft of the base would, or None."""
+    split = {**old, "pre_tokenizer": new.get("pre_tokenizer")}
+    whole = classes.with_start(split, read_if_there(base / tokenizer_files.CONFIG))
+    kept = {**old, "post_processor": whole.get("post_processor")}
+    found = first_difference(frames(kept), frames(new))
+    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+
+
+def settings_difference(
+    base: Path, folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> str | None:
+    """What tokenizer_config.json says otherwise than the base's or a graft would, or None.
+
+    `old` and `new` are the two tokenizers: a changed split pattern may need another class.
+    """
+    before, after = (read_if_there(d / tokenizer_files.CONFIG) for d in (base, folder))
+    relaxed = old.get("pre_tokenizer") != new.get("pre_tokenizer")
+    free = {"tokenizer_class", "add_prefix_space"} if relaxed else {"tokenizer_class"}
+    kept = {key: value for key, value in before.items() if key not in free}
+    config = read_json(base / side_files.CONFIG)
+    written = classes.tokenizer_config(before, config, new, relaxed)
+    added = {key: written.get(key) for key in after if key not in before and key not in free}
+    found = first_difference(kept | added, {key: after.get(key) for key in kept | added})
+    if not found and after.get("tokenizer_class") not in (before.get("tokenizer_class"), *_CLASSES):
+        found = f"tokenizer_class is {after.get('tokenizer_class')!r}"
+    return found and f"{tokenizer_files.CONFIG}: {found}"
+
+
+def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | None:
+    """A file that is neither written by a graft nor the base's, or None.
+
+    Hidden files and documents may be added. Code, pickled weights, other weights and the old
+    vocabulary in other formats may not: a program could read them instead.
+    """
+    copies = [name for name in side_files.carried(base) if name not in _WRITTEN]
+    copies = [name for name in copies if Path(name).suffix not in _DOCUMENTS]
+    for name in copies:
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != (base / name).read_bytes():
+            return f"{name} is not the base's"
+    known = {*_WRITTEN, *weights, *copies}
+    extra = next((name for name in loadable(folder) if name not in known), None)
+    return extra and f"{extra} has no place in a graft"
+
+
+def loadable(folder: Path) -> Iterator[str]:
+    """Names of files that a program may read: neither hidden nor documents."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in name.parts)
+        document = path.suffix in _DOCUMENTS and path.name not in tokenizer_files.STALE
+        if path.is_file() and not hidden and not document:
+            yield name.as_posix()
+
+
+def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether the folder holds what was written and nothing else that a program may read.
+
+    The card is for people, and people edit it: that is said, not refused.
+    """
+    for name in loadable(folder):
+        if name not in hashes and name != side_files.MANIFEST:
+            return False, f"{name} is not among the files that were written"
+    changed = [
+        name
+        for name, expected in hashes.items()
+        if not (folder / name).is_file() or sha256_file(folder / name) != expected
+    ]
+    wrong = [name for name in changed if name != side_files.CARD]
+    if wrong:
+        return False, f"{wrong[0]} is not the file that was written"
+    edited = f", {side_files.CARD} edited since" if changed else ""
+    return True, f"{len(hashes) - len(changed)} files as written{edited}"

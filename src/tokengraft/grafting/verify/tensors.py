@@ -1,0 +1,112 @@
+"""Weights compared as bytes, in blocks: nothing is decoded, nothing is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.model.checkpoint import Checkpoint, Tensor
+from tokengraft.model.embedding_tables import Layout
+
+#: How many times the longest old row a new one may be long.
+OUTSIZED = 10
+_CHUNK = 1 << 22  # bytes of a table read at a time
+
+
+def other_weights(base: Checkpoint, new: Checkpoint, layout: Layout, first: int) -> str | None:
+    """What differs outside the rows from `first` on of the tables, or None where nothing does."""
+    tables = {table.name for table in layout.tables}
+    old_tensors, new_tensors = base.tensors, new.tensors
+    if missing := sorted(old_tensors.keys() - new_tensors.keys()):
+        return f"{missing[0]} is missing"
+    if extra := sorted(new_tensors.keys() - old_tensors.keys()):
+        return f"{extra[0]} is not in the base model"
+    for name, old in old_tensors.items():
+        copy = new_tensors[name]
+        if old.dtype != copy.dtype or old.shape[1:] != copy.shape[1:]:
+            return f"{name} is {copy.dtype}{list(copy.shape)}, was {old.dtype}{list(old.shape)}"
+        if name in tables:
+            if copy.shape[0] < old.shape[0]:
+                return f"{name} has {copy.shape[0]} rows, had {old.shape[0]}"
+            rows = min(first, old.shape[0])
+            if (row := different_row(base, old, new, copy, 0, rows)) is not None:
+                return f"old row {row} of {name} differs"
+        elif old.shape != copy.shape:
+            return f"{name} has shape {list(copy.shape)}, was {list(old.shape)}"
+        elif not all(a == b for a, b in _pairs(base, old, new, copy)):
+            return f"{name} differs"
+    return None
+
+
+def different_row(
+    base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor, first: int, last: int
+) -> int | None:
+    """The first row of `first` to `last` that differs between two tables, or None."""
+    size = old.row_bytes
+    at = first
+    begin = (old.begin + first * size, copy.begin + first * size)
+    end = (old.begin + last * size, copy.begin + last * size)
+    left = base.shard_of(old).blocks(begin[0], end[0])
+    right = new.shard_of(copy).blocks(begin[1], end[1])
+    read = 0
+    for a, b in zip(left, right, strict=True):
+        if a != b:
+            unequal = np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)
+            return at + (read + int(unequal.argmax())) // size
+        read += len(a)
+    return None
+
+
+def dead_rows(new: Checkpoint, layout: Layout, ids: range) -> list[int]:
+    """New ids whose input row is missing, not finite or all zero."""
+    table = new.tensors.get(layout.input.name)
+    rows = table.shape[0] if table and table.shape else 0
+    there = range(ids.start, max(ids.start, min(ids.stop, rows)))
+    bad: list[int] = []
+    if table and there:
+        norms = _norms(new, table, there)
+        bad = [there[int(i)] for i in np.flatnonzero(~np.isfinite(norms) | (norms == 0))]
+    return bad + list(range(there.stop, ids.stop))
+
+
+def outsized_row(base: Checkpoint, new: Checkpoint, layout: Layout, ids: range) -> str | None:
+    """A new row, of input or head, too long to have come from the old ones, or None.
+
+    Every method of ours blends or predicts old rows: its rows are about as long as those.
+    """
+    for old in (layout.input, layout.head):
+        table = new.tensors.get(old.name) if old else None
+        if old is None or table is None or table.shape[0] < ids.stop:
+            continue  # other checks say so
+        lengths = _norms(base, old, range(min(ids.start, old.shape[0])))
+        most = float(lengths[np.isfinite(lengths)].max(initial=0.0))
+        norms = _norms(new, table, ids)
+        wrong = np.flatnonzero(~(norms <= OUTSIZED * most))
+        if most and len(wrong):
+            first = int(wrong[0])
+            return (
+                f"{len(wrong)} new rows of {old.name} are over {OUTSIZED} times as long as the "
+                f"longest old one ({most:.3g}), first id {ids[first]}: {norms[first]:.3g}"
+            )
+    return None
+
+
+def _norms(checkpoint: Checkpoint, table: Tensor, ids: range) -> NDArray[np.float64]:
+    """Lengths of these rows, a few megabytes at a time."""
+    step = max(1, _CHUNK // max(1, table.row_bytes))
+    squares = np.empty(len(ids))
+    for first in range(ids.start, ids.stop, step):
+        block = checkpoint.rows(table, first, min(ids.stop, first + step))
+        at = first - ids.start
+        squares[at : at + len(block)] = np.square(block, dtype=np.float64).sum(axis=1)
+    return np.sqrt(squares)
+
+
+def _pairs(
+    base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor
+) -> Iterator[tuple[bytes, bytes]]:
+    left = base.shard_of(old).blocks(old.begin, old.end)
+    right = new.shard_of(copy).blocks(copy.begin, copy.end)
+    return zip(left, right, strict=True)

@@ -1,0 +1,241 @@
+"""What the new tokenizer does to text, held against the base's: invariants 2, 3 and 4."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tokengraft.core.errors import TokenizerError
+from tokengraft.planning.symbols import borders, completions, piece_reader
+from tokengraft.tokenizer.boundaries import Splitter, splitter_of
+from tokengraft.tokenizer.insert import family, vocabulary
+
+_BATCH = 1 << 14
+_TRIES = 4096  # strings tried for one token before it counts as unproven
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Lines, and the ids that two tokenizers give them without special tokens."""
+
+    lines: list[str]
+    old: list[list[int]]
+    new: list[list[int]]
+
+
+class Pair:
+    """The base's tokenizer and the grafted one, side by side."""
+
+    def __init__(self, base: dict[str, Any], new: dict[str, Any]) -> None:
+        self.base, self.new = base, new
+        self._old_pipeline = _pipeline(base)
+        self._new_pipeline = _pipeline(new)
+
+    def encode(self, lines: Sequence[str]) -> Encoded:
+        """Both encodings of each line."""
+        given = list(lines)
+        return Encoded(given, _ids(self._old_pipeline, given), _ids(self._new_pipeline, given))
+
+    def decode(self, encoded: Encoded) -> tuple[list[str], list[str]]:
+        """What each tokenizer gives back."""
+        old = self._old_pipeline.decode_batch(encoded.old, skip_special_tokens=False)
+        return old, self._new_pipeline.decode_batch(encoded.new, skip_special_tokens=False)
+
+    def ids(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Each tokenizer's ids by token, added ones included, as the library itself has them."""
+        return self._old_pipeline.get_vocab(True), self._new_pipeline.get_vocab(True)
+
+    def emitted(self, lines: Iterable[str]) -> set[int]:
+        """Ids that the grafted tokenizer emits on the lines."""
+        return {i for ids in _ids(self._new_pipeline, list(lines)) for i in ids}
+
+    @property
+    def literal(self) -> bool:
+        """Whether new tokens are added tokens, cut out of the text first (the paper's way)."""
+        count = len(self.new.get("added_tokens") or ())
+        return count > len(self.base.get("added_tokens") or ())
+
+    def recut(self, line: str) -> bool:
+        """Whether the grafted tokenizer cuts the line into other words than the base did."""
+        if self.base.get("pre_tokenizer") == self.new.get("pre_tokenizer"):
+            return False
+        before, after = (splitter.pre_tokenize(line) for splitter in self._splitters)
+        return before != after
+
+    @functools.cached_property
+    def _splitters(self) -> tuple[Splitter, Splitter]:
+        return splitter_of(self.base), splitter_of(self.new)
+
+
+def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
+    """Ids before, between and behind those of the texts; all ids where a text's are not there."""
+    whole, found, at = list(dressed), [], 0
+    for text in map(list, texts):
+        places = range(at, len(whole) - len(text) + 1)
+        place = next((i for i in places if text and whole[i : i + len(text)] == text), None)
+        if place is None:
+            return [whole]
+        found.append(whole[at:place])
+        at = place + len(text)
+    return [*found, whole[at:]]
+
+
+def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """What a `tokenizer.json` by itself puts around one text and around two."""
+    pipeline = _pipeline(tokenizer)
+    a, b = _ids(pipeline, ["a", "b"])
+    return {
+        "around a text": around(pipeline.encode("a").ids, a),
+        "around two texts": around(pipeline.encode("a", "b").ids, a, b),
+    }
+
+
+def round_trip(pair: Pair, encoded: Encoded) -> tuple[bool, str]:
+    """Invariant 2: what the base gave back is given back, and no line is longer."""
+    old, new = pair.decode(encoded)
+    for line, before, after in zip(encoded.lines, old, new, strict=True):
+        if before != after:
+            return False, f"{_short(line)} comes back as {_short(after)}, was {_short(before)}"
+    count = len(encoded.lines)
+    longer = [i for i in range(count) if len(encoded.new[i]) > len(encoded.old[i])]
+    totals = sum(map(len, encoded.old)), sum(map(len, encoded.new))
+    summary = f"{count} lines, {totals[0]} tokens before, {totals[1]} after"
+    if pair.literal or family(pair.base) in ("unigram", "wordpiece"):
+        kind = "the paper's mode" if pair.literal else f"a {family(pair.base)} tokenizer"
+        return True, f"{summary}; {kind} promises no length: {len(longer)} lines are longer"
+    if longer:
+        first = longer[0]
+        change = f"{len(encoded.old[first])} to {len(encoded.new[first])} tokens"
+        line = _short(encoded.lines[first])
+        return False, f"{len(longer)} of {count} lines are longer, first {line}: {change}"
+    return True, f"{summary}, none longer"
+
+
+def untouched(pair: Pair, encoded: Encoded, new: range) -> tuple[bool, str]:
+    """Invariant 3, on whole lines and on their words: no new merge acts, so the ids stay.
+
+    A merge may also complete an old token from new pairs; then the text is shorter than it was.
+    """
+    words = sorted({word for line in encoded.lines for word in line.split(" ") if word})
+    both = pair.encode([f" {word}" for word in words])
+    kept = 0
+    for group in (encoded, both):
+        for line, before, after in zip(group.lines, group.old, group.new, strict=True):
+            if before == after:
+                kept += 1
+                continue
+            touched = any(i in new for i in after) or len(after) < len(before)
+            if not touched and not pair.recut(line):
+                return False, f"{_short(line)} had ids {before[:8]}, has {after[:8]}"
+    return True, f"{kept} lines and words keep their ids"
+
+
+def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> list[int]:
+    """New ids emitted neither on `lines` nor on text built around the token's own bytes.
+
+    The text is the token alone, behind a space, and with each character of `lines` and of the new
+    tokens on either side; bytes that are part of a character are completed to one of those.
+    """
+    left = [i for i in new if i not in seen]
+    if not left:
+        return []
+    names = {number: name for name, number in vocabulary(pair.new).items()}
+    literals = {t["id"]: t["content"] for t in pair.new.get("added_tokens") or ()}
+    read = piece_reader(family(pair.new))
+    pieces = {i: literals[i].encode() if i in literals else read(names[i]) for i in new}
+    characters = _Characters([*lines, *(p.decode("utf-8", "ignore") for p in pieces.values())])
+    found: set[int] = set()
+    remaining = []
+    for number in left:
+        if number in found:
+            continue
+        tried: list[str] = []
+        for text in characters.around(pieces[number]):
+            tried.append(text)
+            if len(tried) in (16, 256, _TRIES):
+                found |= pair.emitted(tried)
+                if number in found or len(tried) == _TRIES:
+                    break
+        if number not in found:
+            found |= pair.emitted(tried)
+            if number not in found:
+                remaining.append(number)
+    return [number for number in remaining if number not in found]
+
+
+class _Characters:
+    """Characters in use, the most frequent first, by the bytes they begin and end with."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        counts: dict[str, int] = defaultdict(int)
+        for text in texts:
+            for character in text:
+                counts[character] += 1
+        self.all = sorted(counts, key=lambda c: (-counts[c], c))
+        self._by_start: dict[bytes, list[str]] = defaultdict(list)
+        self._by_end: dict[bytes, list[str]] = defaultdict(list)
+        for character in self.all:
+            spelled = character.encode("utf-8", "ignore")
+            for cut in range(1, len(spelled)):
+                self._by_start[spelled[:cut]].append(character)
+                self._by_end[spelled[cut:]].append(character)
+
+    def around(self, piece: bytes) -> Iterator[str]:
+        """Texts that hold `piece`, the likeliest contexts first."""
+        head = 0
+        while head < len(piece) and piece[head] & 0xC0 == 0x80:
+            head += 1
+        tail = len(piece)
+        if not borders(piece)[1]:
+            tail = max(i for i in range(len(piece)) if piece[i] & 0xC0 != 0x80)
+        if head > tail:
+            starts, middle, ends = self._inside(piece), "", [""]
+        else:
+            starts = self._by_end[piece[:head]] if head else [""]
+            ends = [""]
+            if tail < len(piece):
+                known = self._by_start[piece[tail:]]
+                ends = [*known, *itertools.islice(completions(piece[tail:]), 256)]
+            middle = piece[head:tail].decode("utf-8", "replace")
+        cores = [start + middle + end for start in starts for end in ends]
+        for before in ("", " ", "\n"):
+            yield from (before + core for core in cores)
+        for core in cores:
+            for character in self.all[:256]:
+                yield character + core
+                yield core + character
+                yield f" {core}{character}"
+
+    def _inside(self, piece: bytes) -> list[str]:
+        return [c for c in self.all if piece in c.encode("utf-8", "ignore")]
+
+
+def _pipeline(tokenizer: dict[str, Any]) -> Tokenizer:
+    try:
+        pipeline = Tokenizer.from_str(json.dumps(tokenizer))
+    except Exception as error:  # the library raises nothing narrower
+        raise TokenizerError(f"tokenizer.json cannot be used: {error}") from error
+    pipeline.no_padding()
+    pipeline.no_truncation()
+    return pipeline
+
+
+def _ids(pipeline: Tokenizer, lines: list[str]) -> list[list[int]]:
+    return [
+        one.ids
+        for start in range(0, len(lines), _BATCH)
+        for one in pipeline.encode_batch_fast(
+            lines[start : start + _BATCH], add_special_tokens=False
+        )
+    ]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")

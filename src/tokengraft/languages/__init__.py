@@ -1,0 +1,1 @@
+"""Languages: codes, names, scripts and their groups, speakers. The single source."""

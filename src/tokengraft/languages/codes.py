@@ -1,0 +1,285 @@
+"""Languages by FLORES-style code (`shn_Mymr`, `eng_Latn-GB`): names, scripts, speakers.
+
+A code is an ISO 639-3 language, an ISO 15924 script and, for a second variety of the same
+two, a suffix. The table is `assets/languages.csv`; codes outside it are allowed as long as
+they are well formed, since a corpus may hold a language that the table does not know yet.
+`assets/other_names.csv` has names and codes that the table lacks, each with what it may mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import functools
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from types import MappingProxyType
+
+from tokengraft.core.errors import CorpusError
+
+WELL_FORMED = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}(-\w+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Language:
+    """What is known about one language in one script; None where nothing is known."""
+
+    code: str
+    name: str
+    autonym: str | None
+    short: str | None  # ISO 639-1, of the macrolanguage where it has none of its own
+    script: str
+    script_name: str | None
+    direction: str | None
+    family: str | None
+    speakers_first: int | None
+    speakers_first_source: str | None
+    speakers_total: int | None
+    speakers_total_source: str | None
+
+
+@functools.cache
+def known() -> Mapping[str, Language]:
+    """Every language of the bundled table by code, in the table's order; read once."""
+    asset = resources.files("tokengraft") / "assets" / "languages.csv"
+    rows = csv.DictReader(asset.read_text(encoding="utf-8").split("\n"))
+    languages = [_from_row(row) for row in rows]
+    return MappingProxyType({language.code: language for language in languages})
+
+
+def well_formed(code: str) -> bool:
+    """Whether `code` looks like `shn_Mymr` or `eng_Latn-GB`, known or not."""
+    return WELL_FORMED.fullmatch(code) is not None
+
+
+def base(code: str) -> str:
+    """The code without its variety suffix: `eng_Latn` for `eng_Latn-GB`."""
+    return code.partition("-")[0]
+
+
+def language(code: str) -> Language:
+    """What is known about `code`.
+
+    A variety (`deu_Latn-1901`) takes everything from its base row but the speakers, which
+    are counted for the language and would be counted twice otherwise. A well-formed code
+    outside the table gives a `Language` named by its code. Anything else is a CorpusError.
+    """
+    table = known()
+    if code in table:
+        return table[code]
+    if not well_formed(code):
+        raise CorpusError(_not_a_code(code, table))
+    row, variety = table.get(base(code)), code.partition("-")[2]
+    if row is None:
+        script = code[4:8]
+        return Language(code, code, None, None, script, None, None, None, None, None, None, None)
+    return replace(
+        row,
+        code=code,
+        name=f"{row.name} ({variety})",
+        speakers_first=None,
+        speakers_first_source=None,
+        speakers_total=None,
+        speakers_total_source=None,
+    )
+
+
+def resolve(code: str, among: Collection[str] | None = None, where: str = "") -> str:
+    """The full code meant by `code`: itself, or the only one for `shn`, `de`, `zh-Hant` or `Shan`.
+
+    With `among`, the answer is one of those; without, any well-formed code is its own answer.
+    What means several is a CorpusError that lists them, what means nothing one with suggestions
+    by code and by English name. `where` is named in the message ("udhr").
+    """
+    found = meanings(code, among)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(_label(choice) for choice in found)
+        raise CorpusError(f"Language {code!r} is ambiguous; say which one: {listed}.")
+    if among is None:
+        raise CorpusError(_not_a_code(code, known()))
+    place = f" in {where}" if where else ""
+    raise CorpusError(f"No language {code!r}{place}, which has {len(among)}.{suggest(code, among)}")
+
+
+def resolve_at(label: str, place: str) -> str:
+    """`resolve`, with the `place` of the label (a file, line or column) in front of an error."""
+    try:
+        return resolve(label)
+    except CorpusError as error:
+        raise CorpusError(f"{place}: {error}") from None
+
+
+def meanings(said: str, among: Collection[str] | None = None) -> list[str]:
+    """Every full code that `said` may mean, sorted; of `among`, or of the table.
+
+    A full code means itself, and without `among` so does any that is well formed. Else the first
+    of these that says something: ISO 639-3, 639-1 and tags like `zh-Hant` or `pt_BR`; the whole
+    English name of a row (`Serbian` is srp_Cyrl, the row of that very name, though `srp` may be
+    two); another name (`Farsi`); a name without what stands in brackets (`Chinese`); the autonym.
+    The plain language comes before its varieties; case, accents and apostrophes do not matter.
+    """
+    choices = frozenset(known() if among is None else among)
+    if said in choices or (among is None and well_formed(said)):
+        return [said]
+    found = sorted(set(_meant(said, _index(choices))))
+    return [code for code in found if "-" not in code] or found
+
+
+@functools.lru_cache(maxsize=4096)
+def canonical(label: str) -> str:
+    """The full code of a label found in data if it means exactly one language, else the label."""
+    found = meanings(label)
+    return found[0] if len(found) == 1 else label
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Codes by what people call them."""
+
+    tags: dict[str, list[str]] = field(default_factory=dict)  # ISO 639-3 and 639-1
+    names: dict[str, list[str]] = field(default_factory=dict)
+    others: dict[str, list[str]] = field(default_factory=dict)
+    stems: dict[str, list[str]] = field(default_factory=dict)  # names without their brackets
+    autonyms: dict[str, list[str]] = field(default_factory=dict)
+
+
+@functools.lru_cache(maxsize=16)
+def _index(choices: frozenset[str]) -> _Index:
+    index = _Index()
+    others: dict[str, list[str]] = {}
+    for name, codes in _other_names().items():
+        for code in codes:
+            others.setdefault(code, []).append(name)
+    for row in map(language, filter(well_formed, choices)):
+        for tag in filter(None, {row.code[:3], row.short}):
+            index.tags.setdefault(tag, []).append(row.code)
+        for name in others.get(base(row.code), ()):
+            index.others.setdefault(name, []).append(row.code)
+        index.names.setdefault(_key(row.name), []).append(row.code)
+        index.stems.setdefault(_key(_stem(row.name)), []).append(row.code)
+        if row.autonym:
+            index.autonyms.setdefault(row.autonym.casefold(), []).append(row.code)
+    return index
+
+
+@functools.cache
+def _other_names() -> Mapping[str, list[str]]:
+    asset = resources.files("tokengraft") / "assets" / "other_names.csv"
+    rows = csv.DictReader(asset.read_text(encoding="utf-8").split("\n"))
+    return {_key(row["name"]): row["codes"].split() for row in rows}
+
+
+def _meant(said: str, index: _Index) -> list[str]:
+    tag, *rest = re.split("[-_]", said)
+    script = next((part.title() for part in rest if len(part) == 4), None)
+    region = next((part.upper() for part in rest if len(part) == 2), None)
+    key = _key(said)
+    by_name = index.names.get(key, [])
+    if key in index.others and key not in index.names:
+        return index.others[key] + index.tags.get(key, [])
+    if len(rest) == (script is not None) + (region is not None):
+        known_as = index.tags.get(tag.lower(), []) + index.others.get(_key(tag), [])
+        by_tag = [code for code in known_as if script in (None, code[4:8])]
+        if by_region := [code for code in by_tag if region and code.endswith(f"-{region}")]:
+            return by_region
+        if by_tag:  # `Ga` is a language, `ga` the code of another
+            return by_tag + [code for code in by_name if language_name(code) == said]
+    return by_name or index.stems.get(key, []) or index.autonyms.get(said.casefold(), [])
+
+
+def _key(name: str) -> str:
+    """A name or tag without case, accents and apostrophes."""
+    parts = unicodedata.normalize("NFKD", name.replace("_", "-").casefold())
+    return "".join(c for c in parts if not unicodedata.combining(c) and c not in "'’ʼ‘`")
+
+
+def _stem(name: str) -> str:
+    return name.partition(" (")[0]
+
+
+def listed(codes: str | Iterable[str]) -> list[str]:
+    """Codes as a list; a single one may stand for itself."""
+    return [codes] if isinstance(codes, str) else list(codes)
+
+
+def check_code(code: str, where: str) -> str:
+    """Return `code` if well formed; else raise a CorpusError that names `where` it stands."""
+    if not well_formed(code):
+        raise CorpusError(f"{where}: {_not_a_code(code, known())}")
+    return code
+
+
+def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
+    """' Did you mean shn_Mymr (Shan)?' for the choices closest in code or name, or ''.
+
+    Names that hold the word come alone where there are any, those with most speakers first.
+    """
+    words = set(_words(got))
+    rows = [language(code) for code in choices if well_formed(code) and "-" not in code]
+    holding = [row for row in rows if words and words <= set(_words(_stem(row.name)))]
+    if holding:
+        holding.sort(key=lambda row: (-(row.speakers_total or 0), row.code))
+        shown = [_label(row.code) for row in holding[: 2 * limit]]
+        more = f", … ({len(holding)} in all)" if len(holding) > len(shown) else ""
+        return f" Did you mean {', '.join(shown)}{more}?"
+    index = _index(frozenset(choices))
+    keys: dict[str, list[str]] = {code.lower(): [code] for code in choices}
+    for table in (index.tags, index.names, index.others, index.stems):
+        for key, codes in table.items():
+            if len(key) > 2:
+                keys.setdefault(key, []).extend(codes)
+    # One letter of three may be wrong; in longer words as much would suggest anything.
+    cutoff = 0.6 if len(got) < 5 else 0.7
+    close = difflib.get_close_matches(_key(got), list(keys), n=limit, cutoff=cutoff)
+    found = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:limit]
+    return f" Did you mean {', '.join(_label(code) for code in found)}?" if found else ""
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"\w+", _key(name))
+
+
+def language_name(code: str) -> str:
+    """The English name, or the code itself where none is known; never raises."""
+    return language(code).name if well_formed(code) else code
+
+
+def _label(code: str) -> str:
+    name = language_name(code)
+    return code if name == code else f"{code} ({name})"
+
+
+def _not_a_code(code: str, choices: Collection[str]) -> str:
+    hint = suggest(code, choices) or " `tokengraft languages` lists those known by name."
+    return (
+        f"{code!r} is not a language code; write ISO 639-3, an underscore and the ISO 15924 "
+        f"script, like eng_Latn.{hint}"
+    )
+
+
+def _from_row(row: Mapping[str, str]) -> Language:
+    def text(column: str) -> str | None:
+        return row[column] or None
+
+    def count(column: str) -> int | None:
+        return int(row[column]) if row[column] else None
+
+    return Language(
+        code=row["code"],
+        name=row["name"],
+        autonym=text("autonym"),
+        short=text("iso639_1"),
+        script=row["script"],
+        script_name=text("script_name"),
+        direction=text("direction"),
+        family=text("family"),
+        speakers_first=count("speakers_first"),
+        speakers_first_source=text("speakers_first_source"),
+        speakers_total=count("speakers_total"),
+        speakers_total_source=text("speakers_total_source"),
+    )

@@ -1,0 +1,1 @@
+"""A model folder: its weights as bytes, its tables, and one frozen model that reads."""

@@ -1,0 +1,129 @@
+"""Which tensors are the embedding tables, by architecture, tying and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokengraft.core.errors import ModelError, did_you_mean
+from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor
+
+_USUAL = ("model.embed_tokens.weight", "lm_head.weight")
+# Checkpoints saved before transformers 4.52 nest the language model the other way round.
+_NESTED = (
+    ("model.language_model.embed_tokens.weight", "lm_head.weight"),
+    ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight"),
+)
+# OpenAI's own GPT-2 files leave the prefix out.
+_GPT2 = (("transformer.wte.weight", "lm_head.weight"), ("wte.weight", "lm_head.weight"))
+
+#: Input and output table of each served architecture; the first pair present is taken.
+ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
+    "LlamaForCausalLM": (_USUAL,),
+    "MistralForCausalLM": (_USUAL,),
+    "Qwen2ForCausalLM": (_USUAL,),
+    "Qwen3ForCausalLM": (_USUAL,),
+    "Gemma3ForCausalLM": (_USUAL,),
+    "Gemma3ForConditionalGeneration": _NESTED,
+    "Olmo2ForCausalLM": (_USUAL,),
+    "PhiForCausalLM": (_USUAL,),
+    "GPT2LMHeadModel": _GPT2,
+}
+#: What each model type ties where its config does not say.
+_TIES = {"gpt2": True, "gemma3": True, "gemma3_text": True}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The embedding tables of a checkpoint; `head` is None where it is the input table itself.
+
+    A tied checkpoint may still hold a copy of its table as `head`: then `tied` is true as well.
+    """
+
+    input: Tensor
+    head: Tensor | None
+    bias: Tensor | None
+    tied: bool
+    rows: int
+    width: int
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The tensors that a graft rewrites."""
+        return tuple(t for t in (self.input, self.head, self.bias) if t is not None)
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the language model."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, Mapping) else config
+
+
+def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
+    """The embedding tables of a checkpoint, each checked against the config's sizes.
+
+    Raises ModelError for a model that needs code of its own, an architecture that is not served,
+    a table that is missing or of another shape, and further tables over the vocabulary.
+    """
+    refuse_code(config, "config.json")
+    architecture = next(iter(config.get("architectures") or ()), None)
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise ModelError(
+            f"the architecture {architecture} is not served; served are {known}."
+            f"{did_you_mean(str(architecture), ARCHITECTURES)}"
+        )
+    tensors = checkpoint.tensors
+    pairs = ARCHITECTURES[architecture]
+    found = next((pair for pair in pairs if pair[0] in tensors), None)
+    if found is None:
+        raise ModelError(f"no {pairs[0][0]} in the checkpoint, as {architecture} has it")
+    input_table, head = tensors[found[0]], tensors.get(found[1])
+    text = text_config(config)
+    rows = text.get("vocab_size", config.get("vocab_size"))
+    width = text.get("hidden_size", text.get("n_embd"))
+    if not isinstance(rows, int) or not isinstance(width, int):
+        raise ModelError("config.json says neither vocab_size nor hidden_size")
+    for table in (input_table, head):
+        if table is not None and table.shape != (rows, width):
+            raise ModelError(
+                f"{table.name} has shape {list(table.shape)}, config.json says [{rows}, {width}]; "
+                "the weights and the config are not of one model"
+            )
+        if table is not None and table.dtype not in SERVED:
+            raise ModelError(
+                f"{table.name} is stored as {table.dtype}; served are {', '.join(SERVED)}. "
+                "Graft the model before it is quantised."
+            )
+    tied = is_tied(config, head is not None)
+    if not tied and head is None:
+        raise ModelError(f"config.json says that the head is not tied, but {found[1]} is missing")
+    bias = tensors.get(found[1].removesuffix("weight") + "bias")
+    _refuse_others(checkpoint, {t.name for t in (input_table, head, bias) if t}, rows, width)
+    return Layout(input_table, head, bias, tied, rows, width)
+
+
+def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:
+    """Whether input and output table are one, as transformers decides it."""
+    text = text_config(config)
+    said = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
+    if isinstance(said, bool):
+        return said
+    return _TIES.get(str(text.get("model_type", config.get("model_type"))), not has_head)
+
+
+def refuse_code(config: Mapping[str, Any], where: str) -> None:
+    """ModelError where a config asks for code that does not come with transformers."""
+    if config.get("auto_map"):
+        raise ModelError(
+            f"{where} has an auto_map: this model runs code of its own, which is never loaded here"
+        )
+
+
+def _refuse_others(checkpoint: Checkpoint, known: set[str], rows: int, width: int) -> None:
+    for name, tensor in checkpoint.tensors.items():
+        if name not in known and tensor.shape == (rows, width):
+            raise ModelError(
+                f"{name} is another table over the vocabulary; how it should grow is not known here"
+            )

@@ -1,0 +1,76 @@
+"""A model by name: the embedded default, a folder, or an id on the model hub."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import yaml
+
+from tokengraft.core.errors import ModelError, did_you_mean
+from tokengraft.core.hub import download
+from tokengraft.grafting.side_files import CARD, CONFIG
+from tokengraft.model.checkpoint import read_json
+
+ROOTSTOCK = "rootstock"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_PATTERNS = [
+    "*.safetensors", "*.json", "*.jinja", "tokenizer.model", "README.md", "LICENSE*", "NOTICE*",
+    "USE_POLICY*", "additional_chat_templates/*",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model folder, the name to cite it by (never a path), and its licence where it says one."""
+
+    path: Path
+    name: str
+    license: str | None
+
+
+def resolve(model: str | Path) -> Model:
+    """The folder of `model`: `rootstock`, an existing folder, or a hub id (downloaded once).
+
+    From the hub only safetensors, tokenizer, config and licence files are fetched. Raises
+    ModelError where there is no such model or the hub cannot be reached.
+    """
+    if str(model) == ROOTSTOCK:
+        path = Path(str(resources.files("tokengraft") / "assets" / ROOTSTOCK))
+        return Model(path, ROOTSTOCK, "apache-2.0")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / CONFIG).is_file():
+            raise ModelError(f"{path} holds no {CONFIG}: it is no model folder")
+        return Model(path, _cited(path), _license(path))
+    if isinstance(model, str) and _HUB_ID.fullmatch(model):
+        path = download(model, _PATTERNS, ModelError)
+        return Model(path, model, _license(path))
+    raise ModelError(
+        f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
+        f"like org/name.{did_you_mean(str(model), [ROOTSTOCK])}"
+    )
+
+
+def _cited(path: Path) -> str:
+    """The hub id that the config remembers, else the folder's own name."""
+    remembered = read_json(path / CONFIG).get("_name_or_path")
+    if isinstance(remembered, str) and _HUB_ID.fullmatch(remembered):
+        return remembered
+    return path.resolve().name
+
+
+def _license(path: Path) -> str | None:
+    """The licence that the base's card states in its front matter."""
+    if not (path / CARD).is_file():
+        return None
+    text = (path / CARD).read_text(encoding="utf-8", errors="replace")
+    match = re.match(r"---\r?\n(.*?)\r?\n---", text, re.DOTALL)
+    try:
+        front = yaml.safe_load(match[1]) if match else None
+    except yaml.YAMLError:
+        return None
+    stated = front.get("license") if isinstance(front, dict) else None
+    return stated if isinstance(stated, str) else None

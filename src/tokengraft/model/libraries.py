@@ -1,0 +1,117 @@
+"""torch and transformers, imported when a model is run and not before; what differs by version."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.core.errors import MissingExtra, ModelError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require_torch() -> Any:
+    """The torch module, or MissingExtra."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("Running a model", "model") from error
+    return torch
+
+
+def require_transformers() -> Any:
+    """The transformers module, or MissingExtra."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra("Loading a model", "model") from error
+    return transformers
+
+
+def dtype_option(dtype: Any) -> dict[str, Any]:
+    """The weights' type as `from_pretrained` of this transformers wants it to be called."""
+    version = tuple(int(part) for part in require_transformers().__version__.split(".")[:2])
+    return {"dtype" if version >= (4, 56) else "torch_dtype": dtype}
+
+
+def body(model: Any) -> Any:
+    """A causal model without its head.
+
+    Gemma 3 of transformers 4.5x names a body that it has not, and gives itself as `base_model`.
+    """
+    found = model.base_model
+    return getattr(model, "model", model) if found is model else found
+
+
+@contextlib.contextmanager
+def quiet(warnings: bool = True) -> Iterator[Any]:
+    """The transformers module without progress bars, which would stand between our own.
+
+    Without `warnings` it says nothing but errors.
+    """
+    require_torch()
+    transformers = require_transformers()
+    logging: Any = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    if not warnings:
+        logging.set_verbosity_error()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
+    """The model in `folder`, for reading only: safetensors, no remote code, nothing downloaded.
+
+    Headers are held against file lengths first. ModelError where it cannot be loaded.
+    """
+    from tokengraft.model.checkpoint import read_checkpoint
+
+    try:
+        read_checkpoint(folder)
+        with quiet() as transformers:
+            kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+            model = kind.from_pretrained(
+                str(folder),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                **dtype_option(dtype),
+            )
+    except ModelError as error:
+        raise ModelError(f"{folder.name}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder.name}: cannot be loaded ({error})") from error
+    return model.eval().requires_grad_(False)
+
+
+def pick_devices(names: str) -> list[torch.device]:
+    """`auto` (every GPU, else the CPU), or names with commas between them, as torch devices."""
+    library = require_torch()
+    if names == "auto":
+        count = library.cuda.device_count() if library.cuda.is_available() else 0
+        return [library.device("cuda", n) for n in range(count)] or [library.device("cpu")]
+    return [pick_device(name.strip()) for name in names.split(",")]
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device; UsageError where there is none."""
+    library = require_torch()
+    if name == "auto":
+        return pick_devices(name)[0]
+    if name.startswith("cuda") and not library.cuda.is_available():
+        raise UsageError(f"device {name!r} was asked for, but torch sees no GPU here")
+    try:
+        found: torch.device = library.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"no device {name!r}: give auto, cpu, cuda or cuda:N") from error
+    if found.type == "cuda" and (found.index or 0) >= library.cuda.device_count():
+        raise UsageError(f"no device {name!r}: torch sees {library.cuda.device_count()} GPUs here")
+    return found

@@ -1,0 +1,147 @@
+"""The word counting under `plan`, on any engine: each language's text as `planning.text.Text`.
+
+`planning.text.count_chunks` cuts a shard's lines here too, and the counts of two texts add up to
+those of both; so the sum over shards is what one pass over all lines gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from tokengraft.core.errors import CorpusError
+from tokengraft.core.files import sha256
+from tokengraft.corpus import word_counts as planning_text
+from tokengraft.corpus.batches import Batch, Seen, read
+from tokengraft.corpus.find_files import Format, find_files
+from tokengraft.corpus.rows import Layout
+from tokengraft.corpus.shards import SHARD_BYTES, Shard, cut
+from tokengraft.corpus.word_counts import Text, count_chunks
+from tokengraft.engine.count_all import OnMeter, Total, count_all
+from tokengraft.engine.registry import make_engine
+from tokengraft.engine.sums import Payload
+from tokengraft.languages.codes import resolve
+
+VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes
+_BEGINNING = 1000  # lines from which a text's sample is taken
+
+
+class Words(dict[str, Text]):
+    """Each language's text, as `plan` takes it; `total` says what was counted and left out."""
+
+    def __init__(self, texts: Mapping[str, Text], total: Total) -> None:
+        super().__init__(texts)
+        self.total = total
+
+    def __repr__(self) -> str:
+        told = (f"{code}: {len(text.chunks):,} distinct chunks" for code, text in self.items())
+        return f"Words({', '.join(told)})"
+
+
+@dataclass(frozen=True)
+class WordWork:
+    """Count the chunks of every language."""
+
+    layout: Layout
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the options and of the meaning of a chunk."""
+        return sha256(json.dumps(["words", VERSION, self.layout.fingerprint]).encode())
+
+    def open(self, threads: int) -> WordCounter:
+        """A counter in this process; chunks need no thread."""
+        del threads
+        return WordCounter()
+
+
+class WordCounter:
+    """The chunks of one shard at a time; see `shard.Counter`. Payload: language → chunk → count."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all counts."""
+        self._chunks: dict[str, Counter[str]] = {}
+        self._rows = self._bytes = 0
+
+    def progress(self) -> tuple[int, int, int]:
+        """Rows and bytes since `begin`; no tokens are counted."""
+        return self._rows, self._bytes, 0
+
+    def add(self, batch: Batch, seen: Seen) -> None:
+        """Count the chunks of the rows; a row's lines are cut one by one, as `plan` does."""
+        del seen
+        lines: dict[str, list[str]] = {}
+        for row in batch.rows:
+            for code, text, size in row:
+                lines.setdefault(code, []).extend(_lines(text))
+                self._bytes += size
+                self._rows += 1
+        for code, held in lines.items():
+            self._chunks.setdefault(code, Counter()).update(count_chunks(held))
+
+    def payload(self) -> Payload:
+        """The counts since `begin`."""
+        return {code: dict(chunks) for code, chunks in self._chunks.items()}
+
+
+def count_words(
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    *,
+    text_column: str = "text",
+    format_: Format | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    skip_bad: bool = False,
+    state: Path | str | None = None,
+    on_meter: OnMeter | None = None,
+) -> Words:
+    """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
+
+    Chunks come in sorted order, so every engine and every cut gives equal texts down to the order
+    of their chunks. Memory grows with the number of distinct chunks, not with the size of the text.
+    """
+    layout = Layout(text_column=text_column)
+    by_code = {
+        code: cut(find_files(sources, format_), shard_bytes, code)
+        for code, sources in ((resolve(given), sources) for given, sources in texts.items())
+    }
+    shards = [shard for found in by_code.values() for shard in found]
+    small = sum(shard.size for shard in shards) < 2 * shard_bytes
+    if workers is None and small and engine == "local":
+        workers = 1  # what is read in seconds is not worth starting processes
+    chosen = make_engine(engine, workers, address)
+    total = count_all(
+        WordWork(layout), shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter
+    )
+    empty = [code for code in by_code if not total.payload.get(code)]
+    if empty:
+        raise CorpusError(f"{empty[0]}: no line of text to choose tokens on in its files.")
+    result = {}
+    for code, found in by_code.items():
+        kept = [shard for shard in found if shard.file.url not in total.broken]
+        beginning = islice(_rows(kept, layout), _BEGINNING)
+        chunks = Counter(dict(sorted(total.payload[code].items())))
+        result[code] = Text(chunks, planning_text.read(beginning).sample)
+    return Words(result, total)
+
+
+def _rows(shards: Sequence[Shard], layout: Layout) -> Iterator[str]:
+    """The lines of the shards, one by one, without what cannot be counted."""
+    for shard in shards:
+        for batch in read(shard, layout, Seen()):
+            for row in batch.rows:
+                for _, text, _ in row:
+                    yield from _lines(text)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.strip()]

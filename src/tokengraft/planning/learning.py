@@ -1,0 +1,191 @@
+"""One plan's work: words counted once, and learners made afresh from them until one keeps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tokengraft.core.errors import TokengraftError
+from tokengraft.corpus.word_counts import Text
+from tokengraft.planning.chain import Ints
+from tokengraft.planning.curve import Curve, mean_ratio
+from tokengraft.planning.learn import Learner
+from tokengraft.planning.objectives import chooser, factors_for, weights_for
+from tokengraft.planning.permitted import territory
+from tokengraft.planning.plan import Boundaries, Cut, Mode, Objective
+from tokengraft.planning.repair import mend
+from tokengraft.planning.symbols import Symbols, symbols_of, within_character
+from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
+from tokengraft.tokenizer.boundaries import any_of, relax
+from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
+from tokengraft.tokenizer.vocabulary import byte_alphabet
+
+_CHUNKS = 5_000  # pieces of planning text encoded whole, beside all its words
+_ATTEMPTS = 4
+LEAST = 2  # a piece that occurs less often is not worth a token
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a plan; see `choose.plan_tokens`."""
+
+    tokenizer: dict[str, Any]
+    texts: Mapping[str, Text]
+    budget: int
+    mode: Mode
+    boundaries: Boundaries
+    objective: Objective
+    test: Mapping[str, Sequence[str]]
+    pivot: str
+    speakers: Mapping[str, float] | None
+    check: Sequence[str]
+    border_penalty: float
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The planned languages, in the order given."""
+        return tuple(self.texts)
+
+    @property
+    def tested(self) -> dict[str, Sequence[str]]:
+        """The planned languages that the test corpus holds."""
+        return {code: self.test[code] for code in self.texts if code in self.test}
+
+
+class Job:
+    """Words counted once, and learners made afresh from them."""
+
+    def __init__(self, request: Request, cut: Cut, pipeline: Tokenizer) -> None:
+        self.request, self.cut = request, cut
+        base = request.tokenizer
+        used = relax(base, cut.scripts) if cut.scripts else base
+        self.pool = Pool(Cutter(used), request.languages)
+        chunks: dict[str, None] = {}
+        for code, text in request.texts.items():
+            self.pool.add_text(code, text)
+            chunks.update(dict.fromkeys(text.chunks))
+        sentences = {code: self.pool.add_sentences(lines) for code, lines in request.tested.items()}
+        if sentences:
+            pivot = request.test[request.pivot]
+            sentences.setdefault(request.pivot, self.pool.add_sentences(pivot))
+        self.pool.add_check(request.check)
+        # Every word is proved by itself; whole lines prove that a line is the sum of its words.
+        tested = (line for lines in request.tested.values() for line in lines)
+        every = max(1, len(chunks) // _CHUNKS)
+        self.chunks = [*list(chunks)[::every], *request.check, *tested] if cut.scripts else []
+        self.words = list(self.pool.index)
+        self.counts = self.pool.counts()
+        self.settled = settle(base)
+        self.ids = Encoder(pipeline).ids(self.words)
+        sizes = self.ids.sizes
+        if self._words_hold_added():
+            # What new merges start from: a lookup may now find the added token (`settle`).
+            self.ids = Encoder(load(self.settled)).ids(self.words)
+        self.matrices = {code: self.pool.matrix(rows) for code, rows in sentences.items()}
+        self.old = self._old_lengths(pipeline, sizes)
+        self.old_totals: Ints = self.counts.T @ self.old
+        self.premiums = self._premiums()
+
+    def _words_hold_added(self) -> bool:
+        """Whether an added token that the model did not know stands inside a word."""
+        known = vocabulary(self.request.tokenizer)
+        hidden = any_of(c for c in added_ids(self.request.tokenizer) if c not in known)
+        texts = (word for word in self.words if isinstance(word, str))
+        return hidden is not None and any(map(hidden.search, texts))
+
+    def _old_lengths(self, pipeline: Tokenizer, sizes: Ints) -> Ints:
+        """Tokens of each word as the old tokenizer cuts it; `sizes` are those of its model."""
+        found: Ints = sizes.copy()
+        if self.cut.scripts:
+            # Only byte-level tokenizers have a pattern to relax.
+            table = str.maketrans({letter: chr(byte) for letter, byte in byte_alphabet().items()})
+            torn = {}
+            for number, word in enumerate(self.words):
+                if isinstance(word, str):
+                    text = word.translate(table).encode("latin-1").decode("utf-8")
+                    # A relaxed pattern joins at marks only: letters alone were never cut.
+                    if not (text.isalpha() or text[1:].isalpha()):
+                        torn[number] = text
+            found[list(torn)] = lengths(pipeline, list(torn.values()))
+        return found
+
+    def _premiums(self) -> dict[str, float]:
+        if not self.matrices:
+            return {}
+        pivot = self.matrices[self.request.pivot] @ self.old
+        return {
+            code: mean_ratio(self.matrices[code] @ self.old, pivot) for code in self.request.tested
+        }
+
+    def _learner(self, banned: frozenset[str]) -> Learner:
+        request = self.request
+        symbols = symbols_of(self.settled)
+        words = self.ids
+        if family(request.tokenizer) == "byte-fallback-bpe":
+            words = join_bytes(words, symbols)
+        # A merge that spells an added token would let text become it.
+        banned |= added_ids(request.tokenizer).keys()
+        _restrict(symbols, request.mode, banned, territory(request.languages))
+        factors = factors_for(
+            request.objective, request.languages, self.old_totals, self.premiums, request.speakers
+        )
+        self._least = (1 if request.mode == "characters" else LEAST) * int(factors.min())
+        weights = weights_for(request.objective, self.counts, factors)
+        penalty = request.border_penalty
+        return Learner(words, self.counts, weights, symbols, penalty, self._least)
+
+    def run(self) -> tuple[Learner, Curve, int]:
+        """Learn within the budget, with room for the merges that mend relaxed boundaries."""
+        request = self.request
+        reserve = max(2, request.budget // 50) if self.cut.scripts else 0
+        banned: frozenset[str] = frozenset()
+        for _ in range(_ATTEMPTS):
+            learner = self._learner(banned)
+            curve = Curve(request.budget, self.matrices, request.pivot, self.old, self.old_totals)
+            choose = chooser(request.objective, request.languages, self.premiums, self._least)
+            curve.follow(learner, choose, request.budget - reserve)
+            before = learner.spent
+            if mend(learner, self.old, request.budget):
+                if learner.spent < request.budget or reserve >= request.budget:
+                    break
+                reserve = min(4 * reserve, request.budget)
+                continue
+            repairs = learner.spent - before
+            curve.follow(learner, choose, request.budget)
+            dead = {s.result for s in learner.steps if s.spends} - _alive(learner)
+            if repairs:  # a token that mends may be emitted on the check text alone
+                dead = {symbol for symbol in dead if not learner.occurs(symbol)}
+            if dead:
+                banned |= {learner.symbols.names[symbol] for symbol in dead}
+                continue
+            return learner, curve, repairs
+        raise TokengraftError(
+            "no plan within this budget keeps every given line from getting longer: "
+            "raise the budget, or use boundaries keep"
+        )
+
+
+def _alive(learner: Learner) -> set[int]:
+    return {s.result for s in learner.steps if learner.frequency(s.result) > 0}
+
+
+def _restrict(
+    symbols: Symbols,
+    mode: Mode,
+    banned: frozenset[str],
+    belongs: Callable[[bytes], bool] | None,
+) -> None:
+    def refuses(left: str, right: str) -> bool:
+        string = left + right
+        if string in banned:
+            return True
+        piece = symbols.piece(string)
+        if belongs is not None and not belongs(piece):
+            return True
+        return mode == "characters" and not within_character(piece)
+
+    symbols.refuses = functools.cache(refuses)

@@ -1,0 +1,207 @@
+"""`Plan`: what to add to a tokenizer and what it buys, on disk as `plan.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from tokengraft.core.errors import TokengraftError, TokenizerError
+from tokengraft.core.files import write_json
+from tokengraft.tokenizer import insert as inserting
+from tokengraft.tokenizer.insert import Additions, Family
+
+SCHEMA = 1
+Mode: TypeAlias = Literal["merges", "characters", "paper"]
+Boundaries: TypeAlias = Literal["auto", "keep", "relax"]
+Objective: TypeAlias = Literal["total", "parity", "equal", "speakers"]
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token to add.
+
+    `parts` are the old ids it stands for in context, the leaves of its merges; `count` is how
+    often the planning text emits it once the whole plan is in; `score` belongs to Unigram;
+    `example` is a word of the given text that emits it, where one was kept.
+    """
+
+    id: int
+    token: str
+    bytes: str  # hexadecimal
+    text: str | None  # None where the bytes are no whole characters
+    parts: tuple[int, ...]
+    count: int
+    score: float | None = None
+    example: str | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on the what-if curve: after `tokens` new tokens."""
+
+    tokens: int
+    planning_tokens: int
+    premium: float | None  # mean of per-sentence ratios on the test corpus
+    unk_share: float | None = None  # of the test text; see `Outcome`
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the plan does for one language.
+
+    Planning numbers are over the text the tokens were chosen on; premiums over the parallel test
+    corpus, None where none was given. `floor` is the premium that no vocabulary can beat under
+    the boundaries used. `unk_share` is the share of the test text's characters that are UNK, None
+    for families that have no UNK: where it is high, the premium measures what was thrown away.
+    """
+
+    planning_before: int
+    planning_after: int
+    premium_before: float | None = None
+    premium_after: float | None = None
+    floor_before: float | None = None
+    floor_after: float | None = None
+    unknown_before: int = 0  # characters of the planning text that are UNK
+    unknown_after: int = 0
+    unk_share_before: float | None = None
+    unk_share_after: float | None = None
+    curve: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How words are cut: `scripts` is empty where the old pattern is kept."""
+
+    scripts: tuple[str, ...] = ()
+    old_pattern: str | None = None
+    new_pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """The proof over given text: how many distinct pieces of text were encoded both ways."""
+
+    pieces: int = 0
+    longer: int = 0
+    repairs: int = 0  # new tokens spent to keep every piece from getting longer
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """Everything `insert` needs, and what is expected of it. The same inputs give the same plan."""
+
+    tokenizer: str  # `insert.fingerprint` of the tokenizer it is for
+    family: Family
+    mode: Mode
+    objective: Objective
+    budget: int
+    cut: Cut
+    tokens: tuple[NewToken, ...]
+    merges: tuple[tuple[str, str], ...]
+    languages: Mapping[str, Outcome] = field(default_factory=dict)
+    pivot: str | None = None
+    check: Check = Check()
+    notes: tuple[str, ...] = ()
+    label: str | None = None  # the name of the tokenizer it is for
+
+    def __repr__(self) -> str:
+        bought = [
+            code
+            if outcome.premium_before is None or outcome.premium_after is None
+            else f"{code} {outcome.premium_before:.2f} → {outcome.premium_after:.2f}"
+            for code, outcome in self.languages.items()
+        ]
+        where = self.label or f"tokenizer {self.tokenizer[:12]}"
+        return f"Plan({len(self.tokens):,} tokens for {where}: {', '.join(bought)})"
+
+    @property
+    def checked(self) -> str:
+        """A sentence on what was checked with the real encoder before the plan was given."""
+        if self.check.pieces:
+            return f"{self.check.longer} of {self.check.pieces:,} pieces of text got longer."
+        if self.mode == "paper":
+            return "Mode paper does not check whether text gets longer."
+        return "Every new token is used in the text, and no more of its characters are UNK."
+
+    @property
+    def additions(self) -> Additions:
+        """What goes into the tokenizer."""
+        unigram = self.family == "unigram" and self.mode != "paper"
+        return Additions(
+            tokens=tuple((token.id, token.token) for token in self.tokens),
+            merges=self.merges,
+            scores=tuple(token.score or 0.0 for token in self.tokens) if unigram else (),
+            literal=self.mode == "paper",
+            scripts=self.cut.scripts,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, in a fixed order; what was not measured or named is left out."""
+        data = asdict(self)
+        for outcome in data["languages"].values():
+            _drop_none(outcome, "unk_share_before", "unk_share_after")
+            for point in outcome["curve"]:
+                _drop_none(point, "unk_share")
+        _drop_none(data, "label")
+        return {"schema": SCHEMA, **data}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` wrote; TokengraftError for another schema or a broken file."""
+        if data.get("schema") != SCHEMA:
+            raise TokengraftError(
+                f"this plan has schema {data.get('schema')!r}, this reads {SCHEMA}: plan again"
+            )
+        try:
+            return cls(
+                tokenizer=data["tokenizer"],
+                family=cast(Family, data["family"]),
+                mode=cast(Mode, data["mode"]),
+                objective=cast(Objective, data["objective"]),
+                budget=data["budget"],
+                cut=Cut(**{**data["cut"], "scripts": tuple(data["cut"]["scripts"])}),
+                tokens=tuple(NewToken(**{**t, "parts": tuple(t["parts"])}) for t in data["tokens"]),
+                merges=tuple((left, right) for left, right in data["merges"]),
+                languages={code: _outcome(o) for code, o in data["languages"].items()},
+                pivot=data["pivot"],
+                check=Check(**data["check"]),
+                notes=tuple(data["notes"]),
+                label=data.get("label"),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TokengraftError(f"this is no plan: {error!r}") from error
+
+    def write(self, path: Path) -> Path:
+        """Write `plan.json`, whole or not at all."""
+        return write_json(path, self.to_json())
+
+
+def _drop_none(data: dict[str, Any], *keys: str) -> None:
+    for key in keys:
+        if data[key] is None:
+            del data[key]
+
+
+def _outcome(data: Mapping[str, Any]) -> Outcome:
+    return Outcome(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
+
+
+def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
+    """The tokenizer with the plan's tokens; TokenizerError where the plan is for another one.
+
+    `label` names the tokenizer in that message.
+    """
+    got = inserting.fingerprint(tokenizer)
+    if got != plan.tokenizer:
+        raise TokenizerError(
+            f"this plan is for the tokenizer {_named(plan.label, plan.tokenizer)}, not "
+            f"{_named(label, got)}: plan again"
+        )
+    return inserting.insert(tokenizer, plan.additions)
+
+
+def _named(label: str | None, fingerprint: str) -> str:
+    short = f"{fingerprint[:12]}…"
+    return f"{label} ({short})" if label else short

@@ -1,0 +1,226 @@
+"""`plan`: from names and files to a plan, and to the new tokenizer on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.core.files import read_json, write_json, writing_folder
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.word_counts import Text
+from tokengraft.languages.codes import language, listed, resolve
+from tokengraft.planning.boundaries import script_of
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
+from tokengraft.tokenizer.as_json import as_json, side_files
+from tokengraft.tokenizer.catalog import Found, find
+from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
+
+INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
+Given: TypeAlias = "str | Path | Sequence[Path | str] | Text"  # the text of one language
+
+
+@dataclass(frozen=True, repr=False)
+class Planned:
+    """A plan with the tokenizer it is for and where its text came from."""
+
+    plan: Plan
+    found: Found
+    chosen_on: str
+    tested_on: str
+
+    def __repr__(self) -> str:
+        return f"Planned({self.plan!r}, chosen on {self.chosen_on}, tested on {self.tested_on})"
+
+    def save(
+        self,
+        folder: Path | str,
+        figure: bool = True,
+        others: Mapping[str, Planned] | None = None,
+    ) -> list[Path]:
+        """Write `plan.json`, a table of what it buys, and the what-if curve as a figure.
+
+        `others` are plans by objective to draw side by side.
+        """
+        from tokengraft.render.plan import save_plan
+
+        return save_plan(self, Path(folder), figure, others)
+
+
+def plan(
+    tokenizer: str | Path,
+    languages: str | Iterable[str],
+    text: Mapping[str, Given] | Given | None = None,
+    *,
+    chosen_on: str | None = None,
+    budget: int | None = None,
+    mode: Mode = "merges",
+    boundaries: Boundaries = "auto",
+    objective: Objective = "total",
+    test: str | Path | ParallelCorpus = "udhr",
+    pivot: str = "eng_Latn",
+    search: Sequence[Path] = (),
+) -> Planned:
+    """Choose at most `budget` tokens for `languages`, and say what premium they buy.
+
+    Without a budget it is 2000; mode paper adds every absent character and refuses one.
+    `text` gives for each language the file or files to choose on (plain, .gz or .xz), or text that
+    was counted before (`scaling.words.count_words`), whose origin `chosen_on` names; with one
+    language its files or counted text will do. Premiums are
+    measured on `test`, a parallel corpus, so use text that is not in it. Without `text` the odd
+    units of `test` are chosen on and the even ones tested on. Lines of the bundled UDHR in every
+    language of the planned scripts are checked too: none of them may get longer.
+    """
+    corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
+    pivot = corpus.require(pivot)
+    codes = list(dict.fromkeys(resolve(code) for code in listed(languages)))
+    if not codes:
+        raise UsageError("no language to plan for: name at least one (--language)")
+    found = find(str(tokenizer), search)
+    parsed = as_json(found)
+    if text is None:
+        lines: dict[str, Iterable[str] | Text] = {code: _units(corpus, code, 0) for code in codes}
+        tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
+        chosen_on = f"{corpus.name}, every other unit"
+        tested_on = f"{corpus.name}, the other units"
+    else:
+        texts = _by_language(text, codes)
+        lines = {code: _read(texts[code]) for code in codes}
+        tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
+        named = {Path(p).name for t in texts.values() if not isinstance(t, Text) for p in t}
+        chosen_on = chosen_on or ", ".join(sorted(named)) or "counted text"
+        tested_on = corpus.name
+    result = plan_tokens(
+        parsed,
+        lines,
+        budget=budget,
+        mode=mode,
+        boundaries=boundaries,
+        objective=objective,
+        test=tested or None,
+        pivot=pivot,
+        speakers=_speakers(codes) if objective == "speakers" else None,
+        check=list(_same_script(codes)),
+    )
+    return Planned(replace(result, label=found.label), found, chosen_on, tested_on)
+
+
+def insert_plan(
+    tokenizer: str | Path,
+    plan_file: Path,
+    out: Path,
+    search: Sequence[Path] = (),
+    force: bool = False,
+) -> Path:
+    """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads.
+
+    `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
+    replaced with all that it holds.
+    """
+    found = find(str(tokenizer), search)
+    chosen = read_plan(plan_file)
+    extended = insert(as_json(found), chosen, found.label)
+    own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
+    if out.exists() and not own:
+        raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")
+    with writing_folder(out) as folder:
+        beside = side_files(found)
+        for name, data in beside.items():
+            (folder / name).write_bytes(data)
+        said = json.loads(beside.get("tokenizer_config.json", b"{}"))
+        config = tokenizer_config(said, {}, extended)
+        if not taken_as_it_is(said, extended):
+            config["tokenizer_class"] = PLAIN
+        write_json(folder / "tokenizer_config.json", config)
+        write_json(folder / INSERTED, {"tokenizer": found.label, "new_tokens": len(chosen.tokens)})
+        text = json.dumps(extended, ensure_ascii=False, indent=1)
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
+    return out
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file, or in a folder that `plan --out` wrote."""
+    path = path / "plan.json" if path.is_dir() else path
+    if not path.is_file():
+        raise TokengraftError(
+            f"cannot read this plan: there is no file {path}. Give plan.json, or the folder that "
+            "`tokengraft plan --out` wrote."
+        )
+    return Plan.from_json(read_json(path, what="plan"))
+
+
+def _by_language(
+    text: Mapping[str, Given] | Given, codes: Sequence[str]
+) -> dict[str, list[Path | str] | Text]:
+    """The text of each planned language, whatever way it was given."""
+    form = f"text={{{codes[0]!r}: [FILE, …], …}} (--text {codes[0]}=FILE)"
+    if not isinstance(text, Mapping):
+        if len(codes) > 1:
+            raise UsageError(f"several languages are planned for, so say whose text it is: {form}")
+        text = {codes[0]: text}
+    found: dict[str, list[Path | str] | Text] = {}
+    for key, given in text.items():
+        code = resolve(key)
+        if code in found:
+            raise UsageError(f"the text of {code} is given twice: put all its files into one list")
+        if isinstance(given, Text):
+            found[code] = given
+            continue
+        paths = [given] if isinstance(given, str | Path) else given
+        if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):
+            raise UsageError(f"the text of {code} must be files or counted text: {form}")
+        found[code] = list(paths)
+    missing = [code for code in codes if not found.get(code)]
+    if missing:
+        raise UsageError(f"no text for {', '.join(missing)}: give it as {form}")
+    return found
+
+
+def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:
+    return given if isinstance(given, Text) else stream_lines([Path(path) for path in given])
+
+
+def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:
+    if code not in corpus.texts:
+        raise CorpusError(
+            f"{corpus.name} has no {code}, so there is no text to choose on: give text (--text)"
+        )
+    return [text for text in corpus.texts[code][offset::2] if text is not None]
+
+
+def _pairs(
+    corpus: ParallelCorpus, codes: Sequence[str], pivot: str, offset: int | None = None
+) -> dict[str, list[str]]:
+    """The test corpus: units that the pivot and every planned language in it have."""
+    kept = [code for code in (pivot, *codes) if code in corpus.texts]
+    rows = list(zip(*(corpus.texts[code] for code in kept), strict=True))
+    rows = rows if offset is None else rows[offset::2]
+    whole = [[text for text in row if text is not None] for row in rows if None not in row]
+    if len(kept) < 2 or not whole:
+        return {}
+    return {code: [row[n] for row in whole] for n, code in enumerate(kept)}
+
+
+def _same_script(codes: Iterable[str]) -> Iterator[str]:
+    scripts = {script_of(code) for code in codes}
+    corpus = load_corpus("udhr")
+    for code in corpus.languages:
+        if script_of(code) in scripts:
+            yield from corpus.lines(code)
+
+
+def _speakers(codes: Iterable[str]) -> dict[str, float]:
+    found = {code: language(code).speakers_total for code in codes}
+    unknown = [code for code, number in found.items() if number is None]
+    if unknown:
+        raise UsageError(
+            f"no number of speakers is known for {', '.join(unknown)}: use another objective "
+            "(--objective)"
+        )
+    return {code: float(number) for code, number in found.items() if number is not None}

@@ -1,0 +1,1 @@
+"""Results as people look at them: tables, LaTeX, figures, one page."""

@@ -1,0 +1,54 @@
+"""Every figure of an audit by name, and writing them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.render.figures.bars import cost, vocabulary
+from tokengraft.render.figures.breakdown import apart
+from tokengraft.render.figures.heatmap import premiums, premiums_all
+from tokengraft.render.figures.matrices import containment, coverage, jaccard
+from tokengraft.render.figures.speakers import speakers
+from tokengraft.render.figures.style import save_figure, styled
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import Tables
+
+FIGURES: dict[str, Callable[..., Figure | None]] = {
+    "premiums": premiums,
+    "premiums_all": premiums_all,
+    "apart": apart,
+    "speakers": speakers,
+    "cost": cost,
+    "coverage": coverage,
+    "vocabulary": vocabulary,
+    "jaccard": jaccard,
+    "containment": containment,
+}
+
+
+def draw(audit: Tables, name: str, **options: object) -> Figure | None:
+    """The figure called `name`, or None where the audit does not hold what it shows.
+
+    `options` go to the figure's own function: `languages` (premiums, apart, cost), `top`
+    (premiums), `tokenizer` (speakers), `tokenizers` (apart).
+    """
+    if name not in FIGURES:
+        raise UsageError(f"No figure {name!r}.{did_you_mean(name, FIGURES)}")
+    with styled():
+        return FIGURES[name](audit, **options)
+
+
+def save_figures(audit: Tables, folder: Path) -> list[Path]:
+    """Write every figure the audit has data for as `folder`/NAME.svg and .png."""
+    paths: list[Path] = []
+    for name in FIGURES:
+        figure = draw(audit, name)
+        if figure is not None:
+            paths += save_figure(figure, folder / name)
+    return paths

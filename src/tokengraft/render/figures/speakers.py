@@ -1,0 +1,228 @@
+"""Premium against number of speakers: the fork between Latin and other scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
+
+from tokengraft.render.figures.labels import Label, boxes, name_curve, place
+from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, sheet, write
+from tokengraft.render.selection import (
+    GROUPS,
+    OTHER,
+    check_tokenizer,
+    comparable_note,
+    credit,
+    labels,
+    pivot_name,
+    script_group,
+    units,
+    without_unk,
+)
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import Tables
+
+# Okabe and Ito's palette, safe in every common colour vision deficiency, and a shape besides.
+MARKS = {
+    "Latin": ("#8d99a3", "o"),
+    "Cyrillic": ("#0072b2", "s"),
+    "Arabic": ("#009e73", "^"),
+    "Devanagari": ("#d55e00", "D"),
+    "Other Indic": ("#e69f00", "d"),
+    "Chinese, Japanese, Korean": ("#56b4e9", "P"),
+    "Ethiopic": ("#cc79a7", "v"),
+    "Myanmar, Khmer, Thai, Lao": ("#7b3294", "X"),
+    OTHER: ("#1c2126", "h"),
+}
+ENOUGH = 5  # languages on either side of a claim about the typical one
+LABELLED = 80  # label every language up to this many, the notable ones beyond
+_FRACTION = 0.6  # of the languages that each point of a trend line looks at
+Floats = NDArray[np.float64]
+
+
+def speakers(audit: Tables, tokenizer: str | None = None) -> Figure | None:
+    """Premium against speakers: the mean over tokenizers free of UNK, or one `tokenizer`.
+
+    None where fewer than five languages have a known number of speakers.
+    """
+    points, who = _points(audit, tokenizer)
+    if points.height < 5:
+        return None
+    others = points.filter(pl.col("language") != audit.pivot)
+    sides = [
+        others.filter((pl.col("script") == "Latn") == latin)["cost"] for latin in (True, False)
+    ]
+    latin, rest = (side.median() for side in sides)
+    pivot = pivot_name(audit)
+    enough = min(map(len, sides)) >= ENOUGH
+    if enough and isinstance(latin, float) and isinstance(rest, float) and rest > latin:
+        title = (
+            f"Outside the Latin script the typical language pays {rest:.1f} times {pivot}, "
+            f"within it {latin:.1f} times"
+        )
+    else:
+        title = f"What languages pay for the same text, relative to {pivot}"
+    subtitle = (
+        f"Premium (tokens ÷ tokens of the same unit in {pivot}, mean over {units(audit)}) "
+        f"against speakers, first and second language together. {who}. The speakers of "
+        f"{points.height} of {len(audit.corpus.languages)} languages are known; a language "
+        f"written in two scripts is counted in both. {comparable_note(audit)}"
+    ).strip()
+    note = "Speakers: Unicode CLDR and the sources named in the language table."
+    page = sheet(audit, 10, 6.6, title, subtitle, f"Text: {credit(audit)}. {note}")
+    axes = page.axes(0.45, 0.45, 9.5, 5.65)
+    xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
+    _axes(axes, xs, ys, pivot)
+    for group in [*GROUPS, OTHER]:
+        here = points["group"].to_numpy() == group
+        colour, marker = MARKS[group]
+        size = 26 if group == "Latin" else 40
+        axes.scatter(
+            xs[here],
+            ys[here],
+            s=size,
+            c=colour,
+            marker=marker,
+            linewidths=0.6,
+            edgecolors="white",
+            alpha=0.9,
+            zorder=3,
+        )
+    taken = boxes(axes, xs, ys)
+    latin_script = pl.col("script") == "Latn"
+    _trend(axes, points.filter(~latin_script), INK, "other scripts", taken)
+    _trend(axes, points.filter(latin_script), "#5f6b75", "Latin script", taken)
+    _legend(axes, points["group"].to_list())
+    place(axes, _codes(points, audit.pivot), taken)
+    return page.figure
+
+
+def _points(audit: Tables, tokenizer: str | None) -> tuple[pl.DataFrame, str]:
+    """One row a language with known speakers, and in words what `cost` is."""
+    cells = audit.premiums.filter(
+        ~pl.col("meaningless") & pl.col("premium").is_finite() & (pl.col("speakers_total") > 0)
+    )
+    if tokenizer is not None:
+        cells = cells.filter(pl.col("tokenizer") == check_tokenizer(audit, tokenizer))
+        who = f"Tokenizer: {labels(audit)[tokenizer]}"
+    elif honest := without_unk(audit):
+        cells = cells.filter(pl.col("tokenizer").is_in(honest))
+        names = [labels(audit)[name] for name in honest]
+        who = f"Mean over the tokenizers that encode every language ({', '.join(names)})"
+        who = who if len(names) > 1 else f"Tokenizer: {names[0]}"
+    else:
+        who = "Mean over each language’s tokenizers, those with UNK left out"
+    points = cells.group_by("language", maintain_order=True).agg(
+        pl.col("premium").mean().alias("cost"),
+        pl.col("speakers_total").first(),
+        pl.col("script").first(),
+        pl.col("name").first(),
+    )
+    group = pl.col("script").map_elements(script_group, return_dtype=pl.String)
+    return points.with_columns(group.alias("group")).sort("language"), who
+
+
+def _axes(axes: Axes, xs: Floats, ys: Floats, pivot: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(xs.min() / 1.6, xs.max() * 1.8)
+    axes.set_ylim(min(0.9, ys.min() / 1.1), ys.max() * 1.18)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    steps = [10**n for n in range(2, 11)]
+    names = ["100", "1,000", "10,000", "100,000", "1 million", "10 million", "100 million"]
+    _ticks(axes, "x", steps, [*names, "1 billion", "10 billion"])
+    heights = [0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30]
+    _ticks(axes, "y", heights, [f"{h:g}×" for h in heights])
+    axes.grid(axis="y", color=LINE, linewidth=0.7)
+    axes.axhline(1, color=QUIET, linewidth=1)
+    write(axes, f"{pivot} = 1", (1, 1), (0, 3), BESIDE, ha="right", fontsize=8, color=QUIET)
+    axes.set_xlabel("Speakers (logarithmic)", fontsize=8.5)
+    axes.tick_params(length=0, labelsize=8.5)
+
+
+def _ticks(axes: Axes, which: str, places: Sequence[float], names: Sequence[str]) -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FixedFormatter(names))
+    axis.set_minor_locator(NullLocator())
+
+
+def _trend(axes: Axes, points: pl.DataFrame, colour: str, name: str, taken: list[Bbox]) -> None:
+    """Local linear regression in the logarithms, with tricube weights (lowess without rounds)."""
+    if points.height < 10:
+        return
+    x, y = np.log(points["speakers_total"].to_numpy()), np.log(points["cost"].to_numpy())
+    reach = max(8, int(_FRACTION * len(x)))
+    at = np.linspace(float(np.quantile(x, 0.02)), float(np.quantile(x, 0.98)), 80)
+    curve = np.empty(len(at))
+    for n, here in enumerate(at):
+        distance = np.abs(x - here)
+        weight = (1 - np.clip(distance / np.sort(distance)[reach - 1], 0, 1) ** 3) ** 3
+        slope = np.polyfit(x - here, y, 1, w=np.sqrt(weight))
+        curve[n] = slope[1]
+    axes.plot(np.exp(at), np.exp(curve), color=colour, linewidth=2, zorder=2.5)
+    name_curve(axes, np.exp(at), np.exp(curve), Label(name, 0, 0, colour), taken)
+
+
+def _legend(axes: Axes, groups: Sequence[str]) -> None:
+    shown = [g for g in MARKS if g in groups]
+    handles = [
+        Line2D(
+            [], [], linestyle="none", marker=MARKS[g][1], color=MARKS[g][0], label=g, markersize=6
+        )
+        for g in shown
+    ]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(-0.03, 1.0),
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+        handletextpad=0.2,
+        columnspacing=1.2,
+        borderaxespad=0,
+    )
+
+
+def _codes(points: pl.DataFrame, pivot: str) -> list[Label]:
+    """Codes in the order in which they deserve a place; the pivot's dot is named already."""
+    iso = [code[:3] for code in points["language"]]
+    wanted = []
+    for n in _notable(points):
+        code, group = points["language"][n], points["group"][n]
+        text = code.replace("_", " ") if iso.count(code[:3]) > 1 else code[:3]
+        if code != pivot:
+            x, y = points["speakers_total"][n], points["cost"][n]
+            wanted.append(Label(text, x, y, _darker(MARKS[group][0])))
+    return wanted
+
+
+def _notable(points: pl.DataFrame) -> list[int]:
+    """Rows in the order in which they deserve a label."""
+    count = points.height
+    by_speakers = np.argsort(-points["speakers_total"].to_numpy(), kind="stable")
+    by_cost = np.argsort(-points["cost"].to_numpy(), kind="stable")
+    if count <= LABELLED:
+        return [int(n) for n in by_cost]
+    latin = np.flatnonzero(points["script"].to_numpy() == "Latn")
+    dear_latin = latin[np.argsort(-points["cost"].to_numpy()[latin], kind="stable")]
+    first = [*by_cost[:18], *by_speakers[:28], *dear_latin[:8], *by_speakers[::-1][:8]]
+    others = [n for n in by_cost if points["script"][int(n)] != "Latn"]
+    return [int(n) for n in dict.fromkeys([*first, *others])]
+
+
+def _darker(colour: str) -> str:
+    parts = [int(colour[n : n + 2], 16) * 0.72 for n in (1, 3, 5)]
+    return "#" + "".join(f"{int(part):02x}" for part in parts)

@@ -1,0 +1,263 @@
+"""How every figure looks: fonts for all scripts, colours, the sheet with title and credit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.text import Annotation
+
+from tokengraft.core.files import writing
+from tokengraft.languages.codes import language
+from tokengraft.render.selection import credit
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import Tables
+
+INK, QUIET, FAINT, LINE = "#1c2126", "#626b74", "#9aa3ab", "#d9dee2"
+PAPER_WHITE = "#ffffff"
+UNK_FACE, UNK_EDGE = "#eceff1", "#aab2b9"
+
+# Blue below 1, red above; both ends stay apart in every common colour vision deficiency.
+PREMIUM = LinearSegmentedColormap.from_list(
+    "premium",
+    ["#08306b", "#2f79b5", "#9cc9e1", "#f8f6f3", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"],
+)
+SHARE = LinearSegmentedColormap.from_list(
+    "share", ["#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"]
+)
+
+DPI = 200
+_MARGIN = 0.28  # inches around the sheet
+_SHAPES = tuple(int(p) for p in mpl.__version__.split(".")[:2]) >= (3, 11)
+# Scripts whose letters stand side by side unchanged; all others need a matplotlib that shapes.
+_UNSHAPED = {
+    *("Cyrl", "Grek", "Armn", "Geor", "Hans", "Hant", "Hani", "Jpan", "Hang"),
+    *("Ethi", "Cher", "Cans", "Tfng", "Olck", "Vaii", "Yiii"),
+}
+
+
+@functools.cache
+def fonts() -> dict[str, str]:
+    """Script → family of the bundled font for it, registered with matplotlib once."""
+    folder = resources.files("tokengraft") / "assets" / "fonts"
+    found = {}
+    for file in sorted(folder.iterdir(), key=lambda f: f.name) if folder.is_dir() else ():
+        if file.name.endswith(".ttf"):  # NotoSansMyanmar-Mymr.ttf
+            fontManager.addfont(str(file))
+            script = file.name.removesuffix(".ttf").rpartition("-")[2]
+            found[script] = FontProperties(fname=str(file)).get_name()
+    return found
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Settings under which figures are drawn and saved; equal input then gives equal bytes."""
+    settings: dict[str, Any] = {
+        "font.family": ["DejaVu Sans"],
+        "font.size": 9,
+        "text.color": INK,
+        "text.parse_math": False,  # a dollar is a dollar
+        "axes.labelcolor": QUIET,
+        "axes.edgecolor": LINE,
+        "axes.linewidth": 0.8,
+        "axes.axisbelow": True,
+        "xtick.color": QUIET,
+        "ytick.color": QUIET,
+        "hatch.linewidth": 0.6,
+        "figure.facecolor": PAPER_WHITE,
+        "savefig.facecolor": PAPER_WHITE,
+        "svg.fonttype": "path",  # outlines: readers need none of the fonts
+        "svg.hashsalt": "tokengraft",
+    }
+    with mpl.rc_context():
+        mpl.rcdefaults()  # whatever the user's own matplotlibrc says
+        parameters: Any = mpl.rcParams
+        parameters.update(settings)
+        yield
+
+
+def autonym(code: str) -> str | None:
+    """The language's own name, where it is not in Latin letters and can be drawn properly."""
+    entry = language(code)
+    if entry.autonym is None or all("LATIN" in _name(c) for c in entry.autonym if c.isalpha()):
+        return None
+    return entry.autonym if _SHAPES or entry.script in _UNSHAPED else None
+
+
+def family(code: str) -> list[str]:
+    """Font families for an autonym, its script's own first."""
+    own = fonts().get(language(code).script)
+    return [own, "DejaVu Sans"] if own else ["DejaVu Sans"]
+
+
+def _name(character: str) -> str:
+    return unicodedata.name(character, "")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure with a title, a subtitle and a credit line around a body measured in inches."""
+
+    figure: Figure
+    width: float
+    height: float
+    below: float  # height of the credit under the body
+
+    @property
+    def body(self) -> float:
+        """Width of the body in inches."""
+        return self.width - 2 * _MARGIN
+
+    def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
+        """Axes at a place of the body, all in inches from its lower left corner."""
+        box = (
+            (_MARGIN + left) / self.width,
+            (self.below + bottom) / self.height,
+            width / self.width,
+            height / self.height,
+        )
+        axes: Axes = self.figure.add_axes(box)
+        return axes
+
+
+def sheet(
+    audit: Tables | None,
+    width: float,
+    height: float,
+    title: str,
+    subtitle: str,
+    note: str | None = None,
+) -> Sheet:
+    """An empty sheet whose body is `width` × `height` inches; `note` credits the data.
+
+    Without a note the audit's corpus is credited.
+    """
+    titles = _balanced(title, width)
+    subtitles = _wrapped(subtitle, width, 9.5, 0.53)
+    if note is None and audit is not None:
+        note = f"Text: {credit(audit)}."
+    credits = _wrapped(
+        f"{note or ''} Made with tokengraft {version('tokengraft')}.", width, 7.5, 0.53
+    )
+    head = _MARGIN + 0.27 * len(titles) + 0.175 * len(subtitles) + 0.16
+    below = _MARGIN + 0.135 * len(credits) + 0.12
+    total, across = head + height + below, width + 2 * _MARGIN
+    figure = Figure(figsize=(across, total))
+    FigureCanvasAgg(figure)
+    left = _MARGIN / across
+    top = total - _MARGIN + 0.04
+    looks: list[tuple[list[str], float, dict[str, Any]]] = [
+        (titles, top, {"size": 15, "weight": "bold", "va": "top", "linespacing": 1.15}),
+        (
+            subtitles,
+            top - 0.27 * len(titles) - 0.02,
+            {"size": 9.5, "color": QUIET, "va": "top", "linespacing": 1.3},
+        ),
+        (
+            credits,
+            _MARGIN - 0.06,
+            {"size": 7.5, "color": FAINT, "va": "bottom", "linespacing": 1.3},
+        ),
+    ]
+    for lines, height_at, look in looks:
+        figure.text(left, height_at / total, "\n".join(lines), **look)
+    return Sheet(figure, across, total, below)
+
+
+def _wrapped(text: str, width: float, size: float, em: float) -> list[str]:
+    return textwrap.wrap(text, int(width * 72 / (size * em)))
+
+
+def _balanced(title: str, width: float) -> list[str]:
+    """As narrow as the same number of lines allows: no last line of one word."""
+    columns = int(width * 72 / (15 * 0.61))
+    lines = textwrap.wrap(title, columns)
+    while columns > 20 and len(textwrap.wrap(title, columns - 1)) == len(lines):
+        columns -= 1
+    return textwrap.wrap(title, columns)
+
+
+Place = tuple[float, float]
+BESIDE = ("axes fraction", "data")  # x from the axes' left edge, y a row
+ABOVE = "axes fraction"
+
+
+def write(
+    axes: Axes, text: str, at: Place, offset: Place, where: Any = "data", **look: Any
+) -> Annotation:
+    """Write `text` at `offset` points from `at`, also outside the axes."""
+    return axes.annotate(text, at, offset, where, "offset points", annotation_clip=False, **look)
+
+
+def dots(axes: Axes) -> float:
+    """Pixels an inch of the figure that holds the axes."""
+    figure = axes.get_figure(root=True)
+    return figure.dpi if figure is not None else 72.0
+
+
+def text_width(axes: Axes, text: Annotation) -> float:
+    """Width of a written text in points."""
+    return text.get_window_extent().width * 72 / dots(axes)
+
+
+def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6) -> None:
+    """Name each row (y = 0, 1, …) left of the axes: English name, and the autonym before it.
+
+    A name too long for the sheet is set smaller; an autonym that finds no room is left out.
+    """
+    down = -0.36 * size  # from the middle of a row to its baseline
+    room = axes.get_window_extent().x0 * 72 / dots(axes) - gap - 6  # points up to the sheet's edge
+    for y, code in enumerate(codes):
+        name = language(code).name
+        first = write(axes, name, (0, y), (-gap, down), BESIDE, ha="right", fontsize=size)
+        width = text_width(axes, first)
+        if width > room:
+            first.set_fontsize(size * room / width)
+        own = autonym(code)
+        if own is None:
+            continue
+        look = {"color": QUIET, "family": family(code), "fontsize": size, "ha": "right"}
+        second = write(axes, own, (0, y), (-gap - width - 6, down), BESIDE, **look)
+        if width + 6 + text_width(axes, second) > room:
+            second.remove()
+
+
+def bare(axes: Axes) -> None:
+    """Take away spines and ticks."""
+    axes.set_frame_on(False)
+    axes.tick_params(length=0)
+
+
+def contrasting(rgba: Sequence[float]) -> str:
+    """Ink or white, whichever reads better on `rgba`."""
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in rgba[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return INK if luminance > 0.3 else PAPER_WHITE
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem`.svg and `stem`.png (200 dpi), without dates or versions in them."""
+    svg, png = stem.with_name(stem.name + ".svg"), stem.with_name(stem.name + ".png")
+    with styled():
+        with writing(svg) as temporary:
+            figure.savefig(
+                temporary, format="svg", metadata={"Date": None, "Creator": "tokengraft"}
+            )
+        with writing(png) as temporary:
+            figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+    return [svg, png]

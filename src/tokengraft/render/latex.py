@@ -1,0 +1,133 @@
+"""Printed tables as LaTeX: booktabs, cells coloured as in the paper's premium table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokengraft.render.tables import Cell, Printed
+
+LONG = 40  # rows; a longer table breaks over pages
+COLOURED = ("premiums", "cost", "jaccard", "containment")
+
+# ColorBrewer's nine reds, which the paper's table uses through matplotlib and pandas.
+_REDS = ("fff5f0", "fee0d2", "fcbba1", "fc9272", "fb6a4a", "ef3b2c", "cb181d", "a50f15", "67000d")
+_DARK = 0.408  # relative luminance below which pandas, and so the paper, sets white text
+_SPOILT = r"{\cellcolor[HTML]{E3E3E3}} \color[HTML]{6B6B6B} "
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "†": r"\textsuperscript{\dag}",
+    "×": r"$\times$",
+    "—": "---",
+    "’": "'",
+    "ʼ": "'",
+    "·": r"\textperiodcentered{}",
+} | {special: "\\" + special for special in "&%$#_{}"}
+
+
+def escape(text: str) -> str:
+    """`text` with everything that LaTeX would take as a command made literal."""
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def latex(table: Printed) -> str:
+    r"""The table as a float, or as a `longtable` when it has more than 40 rows.
+
+    The file is meant for `\input`; its first lines name the packages it needs. A float wider than
+    the line is shrunk to it, a narrower one keeps its size.
+    """
+    width = len(table.header)
+    columns = "l" * table.left + "r" * (width - table.left)
+    low, high = _range(table)
+    shade = table.name in COLOURED and high > low
+    heading = _line([rf"\textbf{{{escape(title)}}}" if title else "" for title in table.header])
+    body = [_line(_cells(table, row, low, high, shade)) for row in table.rows]
+    caption = rf"\caption{{{escape(table.caption)}.}}"
+    label = rf"\label{{table:{table.name}}}"
+    notes = [rf"\emph{{{escape(note)}}}" for note in table.notes]
+    size = r"\scriptsize" if width > 9 else r"\footnotesize"
+    lines = [
+        "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}",
+        "% pdfLaTeX needs \\usepackage[T1]{fontenc} for accented names.",
+    ]
+    if len(table.rows) > LONG:
+        again = rf"\multicolumn{{{width}}}{{r}}{{\emph{{continued}}}} \\"
+        lines += [
+            rf"\begingroup{size}\setlength{{\tabcolsep}}{{3pt}}",
+            rf"\begin{{longtable}}{{{columns}}}",
+            *(caption + label + r" \\", r"\toprule", heading, r"\midrule", r"\endfirsthead"),
+            *(r"\toprule", heading, r"\midrule", r"\endhead"),
+            *(r"\midrule", again, r"\endfoot", r"\bottomrule", r"\endlastfoot"),
+            *body,
+            r"\end{longtable}",
+            *(rf"\noindent {note}\par" for note in notes),
+            r"\endgroup",
+        ]
+    else:
+        lines += [
+            r"\begin{table*}",
+            rf"\centering{size}\setlength{{\tabcolsep}}{{3pt}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            *(r"\toprule", heading, r"\midrule"),
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            *(rf"\par\smallskip {note}" for note in notes),
+            caption,
+            label,
+            r"\end{table*}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def colours(share: float) -> tuple[str, str]:
+    """Background and text colour (six hex digits) at `share` of the scale from white to red."""
+    steps = len(_REDS) - 1
+    # Matplotlib's map has 256 colours; the same steps give the paper's very digits.
+    place = min(int(share * 256), 255) / 255 * steps
+    below = min(int(place), steps - 1)
+    pairs = zip(_rgb(_REDS[below]), _rgb(_REDS[below + 1]), strict=True)
+    mixed = [a + (b - a) * (place - below) for a, b in pairs]
+    background = "".join(f"{round(part):02X}" for part in mixed)
+    return background, "F1F1F1" if _luminance(mixed) < _DARK else "000000"
+
+
+def _cells(table: Printed, row: Sequence[Cell], low: float, high: float, shade: bool) -> list[str]:
+    return [
+        rf"\texttt{{{escape(cell.text)}}}" if n == table.codes else _cell(cell, low, high, shade)
+        for n, cell in enumerate(row)
+    ]
+
+
+def _cell(cell: Cell, low: float, high: float, shade: bool) -> str:
+    if cell.spoilt:
+        return _SPOILT + escape(cell.text + "†")
+    if not shade or cell.value is None:
+        return escape(cell.text)
+    background, text = colours((cell.value - low) / (high - low))
+    return rf"{{\cellcolor[HTML]{{{background}}}}} \color[HTML]{{{text}}} {escape(cell.text)}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _range(table: Printed) -> tuple[float, float]:
+    values = [cell.value for row in table.rows for cell in row if cell.value is not None]
+    return (min(values), max(values)) if values else (0.0, 0.0)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[:2], 16), int(colour[2:4], 16), int(colour[4:], 16)
+
+
+def _luminance(rgb: Sequence[float]) -> float:
+    parts = [p / 255 for p in rgb]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,1 @@
+"""One self-contained HTML page from a run, and a local playground around it."""

@@ -1,0 +1,231 @@
+"""An audit's folder → what the page needs of it, in columns, rounded to what is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.errors import TokengraftError
+from tokengraft.languages.codes import language, well_formed
+from tokengraft.render.page.collect import AUDIT, table_path
+from tokengraft.render.page.shown import digits, last_name, without_paths
+from tokengraft.render.selection import readers, script_group
+from tokengraft.tokenizer.entries import BY_NAME
+
+# From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
+# T5 puts a space marker before each, so that nothing but UNK is a share of one half.
+_MOST = 0.4
+_MISSING = 60  # characters named where a vocabulary lacks more
+# page name → column; values are one number a language, a list a tokenizer
+_CELLS = {
+    "premium": "premium",
+    "low": "premium_low",
+    "high": "premium_high",
+    "sums": "ratio_of_sums",
+    "unk": "unk_share",
+    "lossless": "lossless_share",
+    "floor": "floor",
+    "longer": "missing_tokens",
+    "characters": "missing_characters",
+}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The run's manifest; TokengraftError where it cannot be read."""
+    try:
+        value: dict[str, Any] = json.loads((folder / AUDIT).read_text(encoding="utf-8"))
+        value["corpus"]["languages"], value["tokenizers"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TokengraftError(f"{folder / AUDIT}: no audit manifest ({error!r})") from error
+    return value
+
+
+def read_table(folder: Path, name: str) -> pl.DataFrame | None:
+    """A run's table, or None where the run lacks it."""
+    path = table_path(folder, name)
+    if path is None:
+        return None
+    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+
+
+def audit_data(folder: Path) -> dict[str, Any]:
+    """Everything the page shows of one audit, tokens and downloads apart."""
+    manifest = read_manifest(folder)
+    premiums = read_table(folder, "premiums")
+    if premiums is None or premiums.is_empty():
+        raise TokengraftError(f"{folder}: the audit has no premiums")
+    codes = sorted(premiums["language"].unique())
+    names = _order(premiums, manifest["pivot"])
+    labels = dict(premiums.select("tokenizer", "label").unique().rows())
+    grid = _Grid(premiums, names, codes)
+    first = premiums.filter(pl.col("tokenizer") == premiums["tokenizer"][0])
+    by_code = {row["language"]: row for row in first.to_dicts()}
+    return {
+        "title": _credit(manifest),
+        "corpus": str(manifest["corpus"].get("name", "")),
+        "pivot": codes.index(manifest["pivot"]),
+        "unkLimit": UNK_LIMIT,
+        "unkMost": _MOST,
+        "tokenizers": [_tokenizer(name, str(labels[name])) for name in names],
+        "languages": [about(code) | {"n": by_code[code]["n"]} for code in codes],
+        "cells": {key: grid.numbers(column) for key, column in _CELLS.items()},
+        "bad": grid.flags("meaningless"),
+        "perCharacter": grid.numbers("tokens_per_character"),
+        "utf8": [digits(by_code[code]["utf8"]) for code in codes],
+        "coverage": _coverage(folder, names, codes),
+        "vocabulary": _rows(folder, "vocabulary"),
+        "jaccard": _square(folder, "jaccard"),
+        "containment": _square(folder, "containment"),
+        "cost": _cost(folder, names, manifest["pivot"]),
+        "manifest": without_paths(_private(manifest)),
+    }
+
+
+def about(code: str) -> dict[str, Any]:
+    """What the page says about a language."""
+    if not well_formed(code):
+        return {
+            "code": code,
+            "name": code,
+            "script": "",
+            "group": script_group(""),
+            "dir": "auto",
+            "readers": 0,
+        }
+    entry = language(code)
+    return {
+        "code": code,
+        "name": entry.name,
+        "autonym": entry.autonym,
+        "script": entry.script,
+        "scriptName": entry.script_name or entry.script,
+        "group": script_group(entry.script),
+        "dir": entry.direction or "auto",
+        "family": entry.family,
+        "speakers": entry.speakers_total,
+        # 0 for a second script of a language, whose speakers mostly write the first
+        "readers": readers(code),
+    }
+
+
+class _Grid:
+    """Columns of a long table as tokenizers × languages."""
+
+    def __init__(self, frame: pl.DataFrame, names: Sequence[str], codes: Sequence[str]) -> None:
+        self._frame = frame
+        place = {code: n for n, code in enumerate(codes)}
+        row = {name: n for n, name in enumerate(names)}
+        self._at = [
+            (row[name], place[code]) for name, code in frame.select("tokenizer", "language").rows()
+        ]
+        self._shape = len(names), len(codes)
+
+    def values(self, column: str) -> list[list[Any]]:
+        """One list a tokenizer, None where there is no such cell."""
+        found: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
+        for (row, place), value in zip(self._at, self._frame[column].to_list(), strict=True):
+            found[row][place] = value
+        return found
+
+    def numbers(self, column: str) -> list[list[float | None]]:
+        """The same at four digits; zeros and ones short."""
+        return [[_short(digits(value)) for value in row] for row in self.values(column)]
+
+    def flags(self, column: str) -> list[str]:
+        """One string a tokenizer, `1` where true."""
+        return ["".join("1" if value else "0" for value in row) for row in self.values(column)]
+
+
+def _short(value: float | None) -> float | None:
+    return int(value) if value is not None and value == int(value) else value
+
+
+def _order(premiums: pl.DataFrame, pivot: str) -> list[str]:
+    """Tokenizers by median honest premium, those mostly spoilt by UNK last."""
+    ranked = (
+        premiums.filter(pl.col("language") != pivot)
+        .group_by("tokenizer", maintain_order=True)
+        .agg(
+            (pl.col("meaningless").mean() > 0.25).alias("spoilt"),
+            pl.col("premium").filter(~pl.col("meaningless")).median().alias("median"),
+        )
+        .sort("spoilt", "median", nulls_last=True, maintain_order=True)
+    )
+    return [str(name) for name in ranked["tokenizer"]]
+
+
+def _tokenizer(name: str, label: str) -> dict[str, Any]:
+    entry = BY_NAME.get(name)
+    shown: dict[str, Any] = {"name": without_paths(name), "label": label}
+    if entry is not None:
+        shown |= {"model": entry.model, "maker": entry.maker, "released": entry.released}
+    return shown
+
+
+def _private(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without the folders of own text files, which older runs name."""
+    corpus = manifest["corpus"]
+    lead, mark, files = str(corpus.get("source", "")).partition("own text files: ")
+    if lead or not mark:
+        return manifest
+    names = ", ".join(map(last_name, files.split(", ")))
+    return {**manifest, "corpus": {**corpus, "source": mark + names}}
+
+
+def _credit(manifest: dict[str, Any]) -> str:
+    source = str(manifest["corpus"].get("source", ""))
+    if not source or source.startswith("own text files"):
+        return str(manifest["corpus"].get("name", "own text"))
+    return str(without_paths(source.partition(", from ")[0].partition(", bundled")[0]))
+
+
+def _coverage(folder: Path, names: Sequence[str], codes: Sequence[str]) -> dict[str, Any] | None:
+    frame = read_table(folder, "coverage")
+    if frame is None:
+        return None
+    grid = _Grid(frame, names, codes)
+    return {
+        "running": grid.numbers("running_share"),
+        "characters": grid.values("characters"),
+        "covered": grid.values("covered"),
+        "missing": [[(text or "")[:_MISSING] for text in row] for row in grid.values("missing")],
+    }
+
+
+def _rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    frame = read_table(folder, name)
+    return [] if frame is None else [without_paths(row) for row in frame.to_dicts()]
+
+
+def _square(folder: Path, name: str) -> dict[str, Any] | None:
+    frame = read_table(folder, name)
+    if frame is None:
+        return None
+    values = [[digits(value) for value in row[1:]] for row in frame.rows()]
+    return {"labels": frame.columns[1:], "values": values}
+
+
+def _cost(folder: Path, names: Sequence[str], pivot: str) -> dict[str, Any] | None:
+    frame = read_table(folder, "cost")
+    if frame is None or frame.is_empty():
+        return None
+    models = []
+    # In the pivot language the ratio is 1, so its row holds the plain price.
+    for row in frame.filter(pl.col("language") == pivot).to_dicts():
+        if row["tokenizer"] in names:
+            models.append(
+                {
+                    "model": row["model"],
+                    "tokenizer": list(names).index(row["tokenizer"]),
+                    "input": row["input_usd"],
+                    "output": row["output_usd"],
+                    "context": row["context"],
+                    "source": row["source"],
+                }
+            )
+    return {"asOf": str(frame["as_of"][0]), "models": models}

@@ -1,0 +1,190 @@
+"""`build_page`: results in, one self-contained `index.html` out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokengraft.core.errors import TokengraftError
+from tokengraft.core.files import adding, write_text
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.render.page.audits import audit_data, read_manifest
+from tokengraft.render.page.collect import collect
+from tokengraft.render.page.document import document
+from tokengraft.render.page.downloads import downloads, pack
+from tokengraft.render.page.evaluations import evaluation_data
+from tokengraft.render.page.headline import headline
+from tokengraft.render.page.plans import graft_data, plan_data
+from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
+from tokengraft.render.page.shown import safe_json, without_paths
+
+LIMIT = 8_000_000  # bytes
+Place = Path | str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A finished page and what could not be shown on it."""
+
+    html: str
+    title: str
+    notes: tuple[str, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+def build_page(
+    runs: Iterable[Place],
+    out: Place,
+    *,
+    tokenizers: Sequence[Path] = (),
+    corpus: Place | ParallelCorpus | None = None,
+) -> Path:
+    """Write `out`/index.html and a README.md that makes the folder a static hub space.
+
+    `runs` are folders of audits and grafts, plan and evaluation files, or folders that hold them.
+    The page needs no network and no other file, stays under `LIMIT` bytes, and names no path of
+    this machine. `tokenizers` are further places to look tokenizers up in, `corpus` the text for
+    “See the tokens” (by default the run's own where it is here, else the bundled one).
+    """
+    return save_page(make_page(runs, tokenizers=tokenizers, corpus=corpus), Path(out))
+
+
+def save_page(page: Page, out: Path) -> Path:
+    """Write the page and its README.md into `out`, both or none; returns the page's path."""
+    with adding(out) as new:
+        write_text(new / "index.html", page.html)
+        write_text(new / "README.md", readme(page.title))
+    return out / "index.html"
+
+
+def make_page(
+    runs: Iterable[Place],
+    *,
+    tokenizers: Sequence[Path] = (),
+    corpus: Place | ParallelCorpus | None = None,
+    live: dict[str, Any] | None = None,
+) -> Page:
+    """The page as text; `live` switches on the playground's box, which may stand alone."""
+    found = collect(runs)
+    notes: list[str] = []
+    grafts = [shelf for folder in found.grafts for shelf in _grafted(folder, notes)]
+    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in found.audits]
+    data: dict[str, Any] = {
+        "version": version("tokengraft"),
+        "audits": audits,
+        "plans": [plan_data(path) for path in found.plans],
+        "grafts": [graft_data(folder) for folder in found.grafts],
+        "evaluations": [evaluation_data(path) for path in found.evaluations],
+        "live": live,
+    }
+    title = audits[0]["headline"]["title"] if audits else "A graft, measured"
+    html = document(title, data, _scripts(data), live=live is not None)
+    size = len(html.encode("utf-8"))
+    if size > LIMIT:
+        raise TokengraftError(
+            f"the page would have {size / 1e6:.1f} MB, the limit is {LIMIT / 1e6:.0f} MB: "
+            "give fewer runs"
+        )
+    return Page(html, title, tuple(notes), data)
+
+
+def _audit(
+    folder: Path,
+    grafts: Sequence[Shelf],
+    tokenizers: Sequence[Path],
+    corpus: Place | ParallelCorpus | None,
+    notes: list[str],
+) -> dict[str, Any]:
+    audit = audit_data(folder)
+    manifest = read_manifest(folder)
+    order = {tokenizer["label"]: n for n, tokenizer in enumerate(audit["tokenizers"])}
+    names = sorted(
+        manifest["tokenizers"], key=lambda n: order.get(manifest["tokenizers"][n]["label"], 99)
+    )
+    shelves, absent = shelves_of(manifest, names, tokenizers)
+    if absent:
+        notes.append(
+            f"See the tokens leaves out {', '.join(absent)}: not on this machine with the same "
+            "hash (--tokenizers names a folder to look into)"
+        )
+    samples = sample_data(manifest, [*grafts, *shelves], corpus)
+    audit["headline"] = headline(audit)
+    audit["same"] = _same_sentence(audit, samples)
+    audit["samples"] = None if samples is None else pack(safe_json(samples).encode("utf-8"))
+    audit["downloads"] = downloads(folder)
+    return audit
+
+
+def _same_sentence(audit: dict[str, Any], samples: dict[str, Any] | None) -> dict[str, Any] | None:
+    """How many tokens one sentence takes in a handful of languages, under the worst tokenizer."""
+    lead = audit["headline"]
+    if samples is None or "worst" not in lead:
+        return None
+    label = audit["tokenizers"][lead["tokenizer"]]["label"]
+    place = next((n for n, s in enumerate(samples["shelves"]) if s["label"] == label), None)
+    if place is None:
+        return None
+    counts = {
+        code: len(rows[0][place])
+        for code, rows in samples["tokens"].items()
+        if rows[0][place] is not None
+    }
+    entries = {entry["code"]: entry for entry in audit["languages"]}
+    pivot = audit["languages"][audit["pivot"]]["code"]
+    worst = audit["languages"][lead["worst"]]["code"]
+    spoken = sorted(
+        (code for code in counts if code not in (pivot, worst)),
+        key=lambda code: (-entries[code]["readers"], code),
+    )
+    chosen = [pivot]
+    for code in spoken:  # the most spoken language of each group of scripts
+        if entries[code]["group"] not in {entries[c]["group"] for c in chosen}:
+            chosen.append(code)
+    chosen = sorted(chosen[:6], key=lambda code: counts.get(code, 0))
+    if worst in counts:
+        chosen.append(worst)
+    return {
+        "label": label,
+        "text": samples["lines"][pivot][0],
+        "counts": [[code, counts[code]] for code in chosen if code in counts],
+    }
+
+
+def _grafted(folder: Path, notes: list[str]) -> list[Shelf]:
+    base = str(graft_data(folder).get("base") or "")
+    try:
+        return graft_shelves(folder, base)
+    except TokengraftError as error:
+        notes.append(f"See the tokens lacks a graft: {without_paths(str(error))}")
+        return []
+
+
+def _scripts(data: dict[str, Any]) -> set[str]:
+    entries = [entry for audit in data["audits"] for entry in audit["languages"]]
+    entries += [entry for plan in data["plans"] for entry in plan["languages"]]
+    entries += [entry for graft in data["grafts"] for entry in graft["languages"]]
+    return {entry["script"] for entry in entries}
+
+
+def readme(title: str) -> str:
+    """README.md of the folder, with the front matter of a static hub space."""
+    front = {
+        "title": title if len(title) <= 60 else "Tokenization premiums",
+        "emoji": "⚖️",
+        "colorFrom": "indigo",
+        "colorTo": "red",
+        "sdk": "static",
+        "app_file": "index.html",
+        "pinned": False,
+    }
+    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    return (
+        f"---\n{head}---\n\n# {title}\n\n`index.html` is one self-contained page made by "
+        "`tokengraft report`. Open it in a browser, put it on any web server, or push this folder "
+        "to a static space.\n"
+    )

@@ -1,0 +1,131 @@
+"""Parallel sentences with their tokens under every tokenizer of a run, for “See the tokens”."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.languages.codes import base as base_code
+from tokengraft.render.page.segments import segment
+from tokengraft.tokenizer import Found, Tokenizer, find
+
+SENTENCES = 2
+_LENGTHS = (40, 100)  # characters in the pivot language: a sentence that fits a phone
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A tokenizer under the label the page gives it; `graft` marks one made by tokengraft."""
+
+    label: str
+    open: Callable[[], Tokenizer]
+    graft: bool = False
+
+
+def sample_data(
+    manifest: dict[str, Any],
+    shelves: Sequence[Shelf],
+    corpus: str | Path | ParallelCorpus | None = None,
+) -> dict[str, Any] | None:
+    """Sentences of every language of the run, and the tokens that each shelf makes of them.
+
+    The text is the run's own corpus where it can be found by name (or is given as `corpus`), else
+    the bundled Declaration. None where they share no two languages.
+    """
+    text = _corpus(manifest, corpus)
+    pivot = str(manifest["pivot"])
+    codes = [code for code in manifest["corpus"]["languages"] if code in text.texts]
+    if pivot not in codes or len(codes) < 2 or not shelves:
+        return None
+    numbers = choose_units(text, pivot, SENTENCES)
+    lines = {code: [text.texts[code][n] for n in numbers] for code in codes}
+    flat = [(code, n) for code in codes for n in range(len(numbers)) if lines[code][n] is not None]
+    texts = [line for code, n in flat if (line := lines[code][n]) is not None]
+    tokens: dict[str, list[list[Any]]] = {
+        code: [[None] * len(shelves) for _ in numbers] for code in codes
+    }
+    for place, shelf in enumerate(shelves):
+        for (code, n), shown in zip(flat, segment(shelf.open(), texts), strict=True):
+            tokens[code][n][place] = shown
+    return {
+        "corpus": text.source.partition(", from ")[0].partition(", bundled")[0],
+        "own": text.name == manifest["corpus"].get("name"),
+        "units": [text.units[n] for n in numbers],
+        "shelves": [{"label": shelf.label, "graft": shelf.graft} for shelf in shelves],
+        "lines": lines,
+        "tokens": tokens,
+    }
+
+
+def choose_units(corpus: ParallelCorpus, pivot: str, count: int) -> list[int]:
+    """Units that most languages have, first those whose pivot text is neither long nor short."""
+    low, high = _LENGTHS
+
+    def rank(number: int) -> tuple[bool, int, int]:
+        text = corpus.texts[pivot][number] or ""
+        have = sum(texts[number] is not None for texts in corpus.texts.values())
+        return not low <= len(text) <= high, -have, number
+
+    there = [n for n, text in enumerate(corpus.texts[pivot]) if text is not None]
+    return sorted(sorted(there, key=rank)[:count])
+
+
+def shelves_of(
+    manifest: dict[str, Any], names: Sequence[str], search: Sequence[Path] = ()
+) -> tuple[list[Shelf], list[str]]:
+    """The run's tokenizers that are here with the same hash, in the order of `names`.
+
+    The second value names those that are not; the page then leaves them out of this section.
+    """
+    found: list[Shelf] = []
+    absent: list[str] = []
+    for name in names:
+        about = manifest["tokenizers"].get(name, {})
+        here = _find(name, search)
+        if here is None or here.fingerprint != about.get("sha256"):
+            absent.append(str(about.get("label", name)))
+        else:
+            found.append(Shelf(str(about.get("label", here.label)), here.open))
+    return found, absent
+
+
+def graft_shelves(folder: Path, base: str) -> list[Shelf]:
+    """The tokenizer of a graft's base, where it is here, and the graft's own behind it."""
+    name = folder.resolve().name
+    own = Shelf(f"{name} (grafted)", find(str(folder)).open, graft=True)
+    embedded = resources.files("tokengraft") / "assets" / base
+    here = _find(str(embedded) if base and embedded.is_dir() else base, ())
+    return [own] if here is None else [Shelf(base, here.open), own]
+
+
+def _find(name: str, search: Sequence[Path]) -> Found | None:
+    try:
+        return find(name, search)
+    except (TokengraftError, OSError, ValueError):
+        return None
+
+
+def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None) -> ParallelCorpus:
+    if isinstance(given, ParallelCorpus):
+        return given
+    if given is not None:
+        return load_corpus(given)
+    try:
+        return load_corpus(str(manifest["corpus"].get("name", "udhr")))
+    except CorpusError:
+        bundled = load_corpus("udhr")
+        # The run may say eng_Latn where the Declaration has only a variety, and the reverse.
+        plain = {base_code(code): code for code in reversed(bundled.languages)}
+        wanted = manifest["corpus"]["languages"]
+        texts = {
+            code: bundled.texts[code if code in bundled.texts else plain[code]]
+            for code in wanted
+            if code in bundled.texts or code in plain
+        }
+        return ParallelCorpus(bundled.name, bundled.source, bundled.units, texts)

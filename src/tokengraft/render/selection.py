@@ -1,0 +1,197 @@
+"""Which languages and tokenizers a table or figure shows, in which order, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.wording import counted
+from tokengraft.languages.codes import language
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import Tables
+
+# The columns of the paper's premium table, left to right.
+PAPER_ORDER = (
+    "claude-2.1",
+    "olmo-2",
+    "bert-multilingual",
+    "llama-3",
+    "mistral-v0.3",
+    "t5",
+    "m2m100",
+    "gpt2",
+    "cl100k_base",
+    "o200k_base",
+)
+
+GROUPS = {
+    "Latin": ("Latn",),
+    "Cyrillic": ("Cyrl",),
+    "Arabic": ("Arab",),
+    "Devanagari": ("Deva",),
+    "Other Indic": (
+        *("Beng", "Gujr", "Guru", "Knda", "Mlym", "Orya", "Sinh", "Taml", "Telu"),
+        *("Olck", "Gran", "Cakm"),
+    ),
+    "Chinese, Japanese, Korean": ("Hans", "Hant", "Hani", "Jpan", "Hang", "Kore", "Hira", "Kana"),
+    "Ethiopic": ("Ethi",),
+    "Myanmar, Khmer, Thai, Lao": ("Mymr", "Khmr", "Thai", "Laoo", "Lana", "Tavt"),
+}
+OTHER = "Other scripts"
+FEW, ASKED = 12, 40  # languages that a figure shows all of: unasked, asked for one by one
+_GROUP_OF = {script: group for group, scripts in GROUPS.items() for script in scripts}
+
+
+def script_group(script: str) -> str:
+    """The group of scripts that a figure gives one colour."""
+    return _GROUP_OF.get(script, OTHER)
+
+
+def pivot_name(audit: Tables) -> str:
+    """The name of the language that costs 1."""
+    return language(audit.pivot).name
+
+
+def column_order(audit: Tables) -> list[str]:
+    """The audit's tokenizers: the paper's in the paper's order, then the others as given."""
+    names = [found.name for found in audit.tokenizers]
+    return [n for n in PAPER_ORDER if n in names] + [n for n in names if n not in PAPER_ORDER]
+
+
+def labels(audit: Tables) -> dict[str, str]:
+    """Tokenizer name → the label that tables print; labels that clash become the names."""
+    given = [found.label for found in audit.tokenizers]
+    return {
+        found.name: found.label if given.count(found.label) == 1 else found.name
+        for found in audit.tokenizers
+    }
+
+
+def by_cost(audit: Tables, tokenizer: str | None = None) -> pl.DataFrame:
+    """One row a language, dearest first: `typical`, the median premium over honest cells.
+
+    An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
+    Languages without any honest cell are left out.
+    """
+    cells = audit.premiums.filter(~pl.col("meaningless") & pl.col("premium").is_finite())
+    if tokenizer is not None:
+        cells = cells.filter(pl.col("tokenizer") == tokenizer)
+    about = ("name", "script", "speakers_total")
+    return (
+        cells.group_by("language", maintain_order=True)
+        .agg(pl.col("premium").median().alias("typical"), *(pl.col(c).first() for c in about))
+        .sort(["typical", "language"], descending=[True, False])
+    )
+
+
+def readers(code: str) -> int:
+    """Speakers, or 0 for a language in a second script, whose speakers mostly write another."""
+    entry = language(code)
+    second = entry.name.endswith(("script)", "(Romanized)"))
+    return 0 if second else entry.speakers_total or 0
+
+
+def most_expensive(audit: Tables, count: int) -> list[str]:
+    """The `count` dearest languages by median honest premium; the pivot is not among them."""
+    return typical_costs(audit)["language"].to_list()[:count]
+
+
+def typical_costs(audit: Tables) -> pl.DataFrame:
+    """`by_cost` without the pivot, whose 1 is no finding."""
+    return by_cost(audit).filter(pl.col("language") != audit.pivot)
+
+
+def all_of_few(audit: Tables, tokenizer: str | None = None) -> list[str] | None:
+    """Every language, dearest first, where all were asked for or are few; else None.
+
+    A figure of some languages must not leave out one that the reader asked for.
+    """
+    if len(audit.corpus.languages) - 1 > (ASKED if audit.named else FEW):
+        return None
+    return by_cost(audit, tokenizer)["language"].to_list()
+
+
+def one_a_script(audit: Tables, tokenizer: str, count: int, dearest: int) -> list[str]:
+    """The most spoken language of each script, and the `dearest` languages, dearest first.
+
+    Scripts compete for the places by speakers, so that well-known ones are never crowded out.
+    """
+    ranked = by_cost(audit, tokenizer)
+    top = ranked.head(dearest)["language"].to_list()
+    spoken = (
+        ranked.with_columns(pl.Series("readers", [readers(c) for c in ranked["language"]]))
+        .filter(pl.col("readers") > 0)
+        .sort(["readers", "typical", "language"], descending=[True, True, False])
+        .unique("script", keep="first", maintain_order=True)
+        .filter(~pl.col("language").is_in(top))
+        .head(count - len(top))["language"]
+        .to_list()
+    )
+    chosen = {*top, *spoken}
+    return [code for code in ranked["language"] if code in chosen]
+
+
+def check_languages(audit: Tables, wanted: Iterable[str]) -> list[str]:
+    """`wanted` as a list; a language that the audit lacks is a UsageError."""
+    there = set(audit.corpus.languages)
+    codes = list(dict.fromkeys(wanted))
+    for code in codes:
+        if code not in there:
+            raise UsageError(f"The audit has no language {code!r}.{did_you_mean(code, there)}")
+    return codes
+
+
+def check_tokenizer(audit: Tables, name: str) -> str:
+    """`name`, if the audit has it; else a UsageError."""
+    names = [found.name for found in audit.tokenizers]
+    if name not in names:
+        raise UsageError(f"The audit has no tokenizer {name!r}.{did_you_mean(name, names)}")
+    return name
+
+
+def without_unk(audit: Tables, codes: Sequence[str] | None = None) -> list[str]:
+    """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
+    cells = audit.premiums
+    if codes is not None:
+        cells = cells.filter(pl.col("language").is_in(list(codes)))
+    bad = set(cells.filter(pl.col("meaningless"))["tokenizer"])
+    return [name for name in column_order(audit) if name not in bad]
+
+
+def printed_code(code: str) -> str:
+    """The code as the paper prints it: `shn (Mymr)`."""
+    iso, _, script = code.partition("_")
+    return f"{iso} ({script})" if script else code
+
+
+def credit(audit: Tables) -> str:
+    """The corpus in words, without the place on disk it was read from."""
+    corpus = audit.corpus
+    if corpus.source.startswith("own text files"):
+        return corpus.name
+    return corpus.source.partition(", from ")[0].partition(", bundled")[0]
+
+
+def units(audit: Tables) -> str:
+    """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
+    n = audit.premiums.filter(pl.col("n") > 0)["n"]
+    low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
+    return counted(high, "unit") if low == high else f"{low:,} to {high:,} units"
+
+
+def not_comparable(audit: Tables) -> list[str]:
+    """Languages that share no unit of text with the pivot: they have no premium."""
+    return sorted(set(audit.premiums.filter(pl.col("n") == 0)["language"]))
+
+
+def comparable_note(audit: Tables) -> str:
+    """Which languages have no premium, and why; empty where all have one."""
+    names = [language(code).name for code in not_comparable(audit)]
+    if not names:
+        return ""
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return f"No lines in common with {pivot_name(audit)}, so no premium: {shown}."

@@ -1,0 +1,269 @@
+"""Tables as data (CSV, Parquet, JSON) and as print (Markdown; LaTeX is in `latex`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.files import write_text, writing
+from tokengraft.languages.codes import language_name
+from tokengraft.render.selection import (
+    by_cost,
+    column_order,
+    comparable_note,
+    credit,
+    labels,
+    pivot_name,
+    printed_code,
+    units,
+)
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import Tables
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A printed cell: its text, where it stands on the colour scale, whether UNK spoils it."""
+
+    text: str
+    value: float | None = None
+    spoilt: bool = False
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table as a reader sees it; Markdown and LaTeX are two renderings of it."""
+
+    name: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: int = 1  # how many leading columns hold text, set flush left
+    codes: int | None = None  # the column that holds language codes, set in typewriter
+    notes: Sequence[str] = ()
+
+
+def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
+    """Write `frame` as `stem`.csv, .parquet and .json without loss of precision.
+
+    CSV holds the shortest decimal that reads back as the same float, null as nothing and the empty
+    string as `""`. JSON is a list of records, one a line, NaN and infinities as null.
+    """
+    csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
+    with writing(csv) as temporary:
+        frame.write_csv(temporary)
+    with writing(parquet) as temporary:
+        frame.write_parquet(temporary)
+    lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
+    return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def markdown(table: Printed) -> str:
+    """The table in Markdown with its caption above and notes below."""
+    aligned = [":---" if n < table.left else "---:" for n in range(len(table.header))]
+    lines = [list(map(_escaped, table.header)), aligned]
+    lines += [[_escaped(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    notes = "".join(f"\n{_escaped(note)}\n" for note in table.notes)
+    return f"**{_escaped(table.caption)}**\n\n{body}\n{notes}"
+
+
+def _escaped(text: str) -> str:
+    for special in "\\|*_`<[":
+        text = text.replace(special, "\\" + special)
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def matrix(audit: Tables) -> pl.DataFrame:
+    """Premiums as languages × tokenizers, unrounded, in the order of the printed table."""
+    columns = column_order(audit)
+    names = labels(audit)
+    wide = audit.premiums.pivot(on="tokenizer", index=["language", "name"], values="premium")
+    return (
+        wide.join(_row_order(audit), on="language", how="left")
+        .sort("position", maintain_order=True, nulls_last=True)
+        .select("language", "name", *(pl.col(c).alias(names[c]) for c in columns))
+    )
+
+
+def _row_order(audit: Tables) -> pl.DataFrame:
+    ranked = by_cost(audit)["language"].to_list()[::-1]
+    codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
+    return pl.DataFrame({"language": codes, "position": range(len(codes))})
+
+
+def printed(audit: Tables) -> dict[str, Printed]:
+    """Every table of the audit in its printed form, by the name of its frame."""
+    square = {
+        "jaccard": "Jaccard similarity of each pair of normalised vocabularies",
+        "containment": "Share of the row’s normalised vocabulary that the column’s holds too",
+    }
+    return {
+        "premiums": _premiums(audit),
+        "summary": _summary(audit),
+        "vocabulary": _vocabulary(audit),
+        **{name: _square(audit, name, caption) for name, caption in square.items()},
+        "coverage": _coverage(audit),
+        "cost": _cost(audit),
+    }
+
+
+def unk_note(cells: pl.DataFrame) -> str:
+    """Why marked ones of these premiums must not be read as such; empty where none is marked."""
+    shares = cells.filter(pl.col("meaningless"))["unk_share"].to_list()
+    if not shares:
+        return ""
+    ends = min(shares), max(shares)
+    low, high = (f"{share:.1%}" if share < 0.1 else f"{share:.0%}" for share in ends)
+    here = f"here {low}" if low == high else f"here {low} to {high}"
+    return (
+        f"† More than {UNK_LIMIT:.0%} of these tokens ({here}) are UNK: what they stood for was "
+        "thrown away, not encoded, so the number says too little and a low one is no merit."
+    )
+
+
+def _premiums(audit: Tables) -> Printed:
+    def cell(row: dict[str, Any]) -> Cell:
+        return _number(row["premium"], "{:.2f}", row["meaningless"])
+
+    caption = (
+        f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
+        f"of the ratio of token counts ({credit(audit)})"
+    )
+    order = matrix(audit)["language"].to_list()
+    table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
+    return _with_notes(table, _notes(audit, audit.premiums))
+
+
+def _coverage(audit: Tables) -> Printed:
+    def cell(row: dict[str, Any]) -> Cell:
+        share = row["running_share"]
+        return _number(None if share is None else 100 * share, "{:.1f}")
+
+    caption = "Share of running characters (spaces apart) that are one token, in percent"
+    order = sorted(audit.corpus.languages)
+    return _wide(audit, "coverage", caption, audit.coverage, order, cell)
+
+
+def _wide(
+    audit: Tables,
+    name: str,
+    caption: str,
+    frame: pl.DataFrame,
+    order: Sequence[str],
+    cell: Callable[[dict[str, Any]], Cell],
+) -> Printed:
+    """A long frame as languages × tokenizers."""
+    cells = {(row["language"], row["tokenizer"]): cell(row) for row in frame.to_dicts()}
+    columns = column_order(audit)
+    rows = [_language(code) + [cells[code, column] for column in columns] for code in order]
+    header = ["Language", "Code", *(labels(audit)[column] for column in columns)]
+    return Printed(name, caption, header, rows, left=2, codes=1)
+
+
+def _cost(audit: Tables) -> Printed:
+    frame = audit.cost
+    models = list(dict.fromkeys(frame["model"]))
+    caption = (
+        f"Relative cost: what content that costs 1 in {pivot_name(audit)} costs "
+        f"(ratio of summed token counts; models on the price list of {audit.prices.as_of})"
+    )
+    cells = {
+        (row["language"], row["model"]): _number(row["relative_cost"], "{:.2f}", row["meaningless"])
+        for row in frame.to_dicts()
+    }
+    there = [code for code in matrix(audit)["language"] if any((code, m) in cells for m in models)]
+    rows = [_language(code) + [cells[code, model] for model in models] for code in there]
+    priced = pl.col("tokenizer").is_in(frame["tokenizer"].unique().to_list())
+    header = ["Language", "Code", *models]
+    notes = _notes(audit, audit.premiums.filter(priced))
+    if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
+        notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
+    return Printed("cost", caption, header, rows, left=2, codes=1, notes=notes)
+
+
+def _notes(audit: Tables, cells: pl.DataFrame) -> list[str]:
+    missing = comparable_note(audit)
+    return [note for note in (unk_note(cells), f"— {missing}" if missing else "") if note]
+
+
+def _summary(audit: Tables) -> Printed:
+    rows = []
+    names = labels(audit)
+    for row in audit.summary.to_dicts():
+        worst = row["worst_language"]
+        rows.append(
+            [
+                Cell(names[row["tokenizer"]]),
+                Cell(language_name(worst) if worst else "—"),
+                _number(row["worst_premium"], "{:.2f}"),
+                _number(row["median_premium"], "{:.2f}"),
+                _number(row["gini"], "{:.3f}"),
+                Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
+                Cell(f"{row['meaningless_cells']:,}"),
+            ]
+        )
+    header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×"]
+    header += [f"UNK > {UNK_LIMIT:.0%}"]
+    caption = (
+        f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
+        f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
+        "inequality of costs, how many pay over twice; last, how many languages have more UNK"
+    )
+    missing = comparable_note(audit)
+    return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
+
+
+def _vocabulary(audit: Tables) -> Printed:
+    columns = [c for c in audit.vocabulary.columns if c not in ("tokenizer", "label")]
+    titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "8+ B"}
+    titles |= {f"chars_{n}b": f"C{n}" for n in range(1, 5)}
+    titles |= {f"toks_{n}b": f"{n} B" for n in range(1, 8)}
+    rows = [
+        [Cell(labels(audit)[row["tokenizer"]]), *(Cell(f"{row[c]:,}") for c in columns)]
+        for row in audit.vocabulary.to_dicts()
+    ]
+    caption = (
+        "Normalised vocabularies: size, Unicode blocks, distinct characters of 1 to 4 bytes of "
+        "UTF-8 (C1 to C4), tokens by length in bytes (1 B to 8+ B)"
+    )
+    return Printed("vocabulary", caption, ["Tokenizer", *(titles[c] for c in columns)], rows)
+
+
+def _square(audit: Tables, name: str, caption: str) -> Printed:
+    frame: pl.DataFrame = getattr(audit, name)
+    rows = [
+        [Cell(row[0]), *(_number(value, "{:.2f}") for value in row[1:])] for row in frame.rows()
+    ]
+    return Printed(name, caption, ["", *frame.columns[1:]], rows)
+
+
+def _language(code: str) -> list[Cell]:
+    return [Cell(language_name(code)), Cell(printed_code(code))]
+
+
+def _number(value: float | None, form: str, spoilt: bool = False) -> Cell:
+    if value is None or not math.isfinite(value):
+        return Cell("—")
+    return Cell(form.format(value), None if spoilt else float(value), spoilt)
+
+
+def _with_notes(table: Printed, notes: Sequence[str]) -> Printed:
+    return Printed(
+        table.name, table.caption, table.header, table.rows, table.left, table.codes, notes
+    )

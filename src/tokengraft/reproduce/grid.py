@@ -1,0 +1,240 @@
+"""Many ways to derive rows, judged by every figure, language by language.
+
+The base model reads each language once a tokenizer; a strategy then costs one pass over the new
+tokenization. Rows of the paper's 40 strategies are made once for the characters of all languages.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.core.files import sha256
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.evaluating.continuation import Continuation
+from tokengraft.evaluating.fidelity import BaseReading, scores
+from tokengraft.evaluating.lines import Case, prepare
+from tokengraft.evaluating.score import Score
+from tokengraft.model.backbone import Backbone, model_hash
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.reading import BATCH_TOKENS, NewRows
+from tokengraft.model.subject import Subject
+from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.paper import plan_literals
+from tokengraft.planning.plan import insert
+from tokengraft.reproduce import paper_grid
+from tokengraft.reproduce.cells import Cells, Key
+from tokengraft.tokenizer.huggingface import HuggingFace
+
+Rows: TypeAlias = npt.NDArray[np.float32]
+#: what is being done, cells done, cells in all
+OnCell: TypeAlias = Callable[[str, int, int], None]
+PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cells are measured."""
+
+    lines: int | None = None
+    positions: int = 4096
+    resamples: int = 200
+    seed: int = 0
+    batch_tokens: int = BATCH_TOKENS
+    keep_bytes: int = 1 << 30
+
+    def key(self, window: int) -> str:
+        """What the values depend on."""
+        return json.dumps([self.lines, self.positions, self.resamples, self.seed, window])
+
+
+@dataclass
+class Grid:
+    """One model, one corpus; results gather in `rows` (one a cell and metric)."""
+
+    subject: Subject
+    corpus: ParallelCorpus
+    settings: Settings
+    cells: Cells
+    work: Path | None = None
+    deadline: float | None = None  # of time.monotonic
+    on_cell: OnCell | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sizes: list[dict[str, Any]] = field(default_factory=list)
+    missing: int = 0
+    _done: int = 0
+
+    def __post_init__(self) -> None:
+        self.spec: dict[str, Any] = base_tokenizer(self.subject.folder)
+        self.model = model_hash(self.subject.folder)
+
+    def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
+        """The paper's 40 strategies in its own mode.
+
+        Its characters are those of all of `whole` (FLORES dev and devtest), whatever is judged.
+        """
+        plans = {
+            code: plan_literals(self.spec, {code: whole.lines(code)}, {}, code)
+            for code in languages
+        }
+        parts = {t.text: t.parts for plan in plans.values() for t in plan.tokens}
+        place = {text: n for n, text in enumerate(parts)}
+        strategies: dict[str, tuple[dict[str, Any], Rows]] = {}
+        names = self.strategy_names()
+        for code, plan in plans.items():
+            tokenizer = self.tokenizer(insert(self.spec, plan))
+            wanted = [place[token.text] for token in plan.tokens]
+
+            def rows_of(name: str, wanted: list[int] = wanted) -> tuple[dict[str, Any], Rows]:
+                if not strategies:
+                    strategies.update(self.strategies(list(parts.values())))
+                labels, rows = strategies[name]
+                return labels, rows[wanted]
+
+            self.run(PAPER, code, tokenizer, names, rows_of, continuation=False)
+
+    def run(
+        self,
+        mode: str,
+        code: str,
+        tokenizer: HuggingFace,
+        names: Sequence[str],
+        rows_of: Callable[[str], tuple[dict[str, Any], Rows]],
+        continuation: bool,
+        total: int | None = None,
+        learnt_from: Mapping[str, str] | None = None,
+    ) -> None:
+        """Judge the named methods for one language; cells that are known are not made again.
+
+        `rows_of(name)` gives labels for the tables and the rows themselves, `learnt_from[name]` is
+        a digest of the text that these depend on, besides the tokenizer.
+        """
+        lines = self.corpus.lines(code)[: self.settings.lines]
+        case = prepare(code, lines, self.subject, tokenizer)
+        sizes = {"mode": mode, **case.sizes(len(self.subject.prefix))}
+        if sizes not in self.sizes:
+            self.sizes.append(sizes)
+        texts = learnt_from or {}
+        keys = {
+            name: self._key(mode, code, tokenizer, name, lines, continuation, texts.get(name, ""))
+            for name in names
+        }
+        side = self._key(mode, code, tokenizer, "floors and ceiling", lines)
+        base: _Base | None = None
+        for name, key in keys.items():
+            cell = self.cells.get(key)
+            if cell is None:
+                if self.deadline is not None and time.monotonic() > self.deadline:
+                    self.missing += 1
+                    continue
+                base = base or _Base(self, case, side, continuation)
+                labels, rows = rows_of(name)
+                cell = {"labels": labels, "scores": base.judge(rows)}
+                self.cells.put(key, cell)
+            self._done += 1
+            if self.on_cell is not None:
+                self.on_cell(f"{mode} · {code} · {name}", self._done, total or 0)
+            for metric, values in cell["scores"].items():
+                self.rows.append(
+                    {"mode": mode, "language": code, "method": name, "layer": None,
+                     "strategy": None, "k": None, **cell["labels"], "metric": metric, **values}
+                )  # fmt: skip
+
+    def _key(
+        self,
+        mode: str,
+        code: str,
+        tokenizer: HuggingFace,
+        method: str,
+        lines: Sequence[str],
+        continuation: bool = False,
+        learnt_from: str = "",
+    ) -> Key:
+        text = sha256("\n".join(lines).encode())
+        kind = str(self.subject.embedding.weight.dtype)
+        settings = self.settings.key(self.subject.window) + kind + str(continuation)
+        name = f"{mode}: {method}"
+        return Key(self.model, tokenizer.fingerprint, name, code, text, settings, learnt_from)
+
+    def strategy_names(self) -> list[str]:
+        """The paper's 40 by name, layer by layer."""
+        layers = paper_grid.paper_layers(Backbone(self.subject.model).layers)
+        ways: list[tuple[str, Sequence[int | None]]] = [
+            ("knn", paper_grid.KNN_K), ("linear", (None,)), ("local-linear", paper_grid.LOCAL_K),
+        ]  # fmt: skip
+        return [name_of(layer, way, k) for layer in layers for way, ks in ways for k in ks]
+
+    def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
+        """Labels and rows of the paper's 40 for new tokens with these parts."""
+        backbone = Backbone(self.subject.model)
+        # An added token may lie behind the table.
+        count = min(len(self.subject.tokenizer.vocabulary), len(backbone.weight))
+        device = str(self.subject.device)
+        found = {}
+        for cell, rows in paper_grid.grid(
+            backbone, parts, anchors=count, cache=self.work, key=self.model, device=device
+        ):
+            labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}
+            found[name_of(cell.layer, cell.method, cell.k)] = labels, rows
+        return found
+
+    @staticmethod
+    def tokenizer(spec: dict[str, Any]) -> HuggingFace:
+        return HuggingFace.from_parsed("grafted", spec)
+
+
+def name_of(layer: object, method: str, k: int | None) -> str:
+    """The name under which a strategy of the paper's is known in tables."""
+    return f"{method}{'' if k is None else f' k={k}'} layer {layer}"
+
+
+class _Base:
+    """The base's side of one language, with its floors and ceiling."""
+
+    def __init__(self, grid: Grid, case: Case, side: Key, continuation: bool) -> None:
+        settings = grid.settings
+        self.grid, self.case = grid, case
+        self.reading = BaseReading(
+            grid.subject, case, most_positions=settings.positions, seed=settings.seed,
+            keep_bytes=settings.keep_bytes, tokens=settings.batch_tokens,
+        )  # fmt: skip
+        known = grid.cells.get(side)
+        if known is None:
+            known = {
+                "unrelated": self.reading.unrelated(),
+                "mean_row": self.reading.mean_row(),
+                "ceiling": self.reading.ceiling(),
+            }
+            grid.cells.put(side, known)
+        self.against = known
+        self.continuation = (
+            Continuation(grid.subject, case, settings.seed, settings.batch_tokens)
+            if continuation
+            else None
+        )
+
+    def judge(self, rows: Rows) -> dict[str, dict[str, Any]]:
+        torch = require_torch()
+        subject, settings = self.grid.subject, self.grid.settings
+        given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(subject.device)
+        new = NewRows(self.case.first_new, given)
+        found: dict[str, Score] = scores(
+            self.reading.compare(self.reading.read_new(new=new)),
+            self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
+            settings.resamples, settings.seed,
+        )  # fmt: skip
+        if self.continuation is not None and len(self.continuation.base):
+            bits = self.continuation.measure(new=new)
+            found |= self.continuation.scores(bits, False, settings.resamples)
+        return {name: _short(asdict(score)) for name, score in found.items()}
+
+
+def _short(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "definition"}

@@ -1,0 +1,130 @@
+"""The default mode with its methods, as cells of a grid: merges, and rows by `derive_rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.core.files import sha256
+from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving.derive import Derived, derive_rows
+from tokengraft.deriving.registry import named
+from tokengraft.evaluating.disjoint import assert_disjoint
+from tokengraft.model.backbone import Backbone
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Plan, insert
+from tokengraft.reproduce.grid import PAPER, Grid, Rows
+
+if TYPE_CHECKING:
+    from tokengraft.deriving.distil.recipe import Recipe
+
+MODE = "merges"
+METHODS = ("mean", "distil")
+
+
+def run_default(
+    grid: Grid,
+    languages: Sequence[str],
+    text: Mapping[str, Sequence[str]],
+    *,
+    whole: ParallelCorpus | None = None,
+    methods: Sequence[str] = METHODS,
+    budget: int = 2000,
+    steps: int | None = None,
+    max_minutes: float | None = None,
+    recipe: Recipe | None = None,
+    plans: Mapping[str, Plan] | None = None,
+    on_rows: Callable[[str, str, Derived], None] | None = None,
+    continuation: bool = True,
+) -> None:
+    """Choose `budget` tokens a language on its `text`, derive their rows, judge them.
+
+    The method "paper" stands for the paper's 40 strategies on these tokens, judged without
+    continuations, as all are without `continuation`. `plans` that were made before are taken as
+    they are; `on_rows` is told a language, a method's name and what `derive_rows` gave.
+
+    Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
+    only a part of it is judged on); languages without text are left out.
+    """
+    for code in languages:
+        lines = [line for line in text.get(code, ()) if line.strip()]
+        if not lines:
+            continue
+        assert_disjoint(lines, (whole or grid.corpus).lines(code))
+        plan = (plans or {}).get(code) or plan_tokens(grid.spec, {code: lines}, budget=budget)
+        tokenizer = grid.tokenizer(insert(grid.spec, plan))
+        parts = [token.parts for token in plan.tokens]
+
+        def rows_of(
+            name: str,
+            code: str = code,
+            lines: Sequence[str] = lines,
+            parts: Sequence[Sequence[int]] = parts,
+            tokenizer: Any = tokenizer,
+        ) -> tuple[dict[str, Any], Rows]:
+            method = name.partition(" ")[0]
+            made = derive_rows(
+                grid.subject.folder, parts, method,
+                **_options(grid, method, lines, tokenizer, steps, max_minutes, recipe),
+            )  # fmt: skip
+            if on_rows is not None:
+                on_rows(code, name, made)
+            return {"strategy": method, "seconds": made.seconds}, made.rows
+
+        if PAPER in methods:
+            _paper(grid, code, tokenizer, parts)
+        names = {_name(m, steps, max_minutes, recipe): m for m in methods if m != PAPER}
+        digest = sha256("\n".join(lines).encode())
+        learnt = {name: digest for name, m in names.items() if named(m).needs == "text"}
+        if names:
+            grid.run(MODE, code, tokenizer, list(names), rows_of, continuation, learnt_from=learnt)
+
+
+def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]) -> None:
+    made: dict[str, tuple[dict[str, Any], Rows]] = {}
+
+    def rows_of(name: str) -> tuple[dict[str, Any], Rows]:
+        if not made:
+            made.update(grid.strategies(parts))
+        return made[name]
+
+    grid.run(MODE, code, tokenizer, grid.strategy_names(), rows_of, continuation=False)
+
+
+def _name(
+    method: str, steps: int | None, max_minutes: float | None, recipe: Recipe | None = None
+) -> str:
+    if method != "distil":
+        return method
+    limits = [f"{steps} steps" if steps else "", f"{max_minutes:g} min" if max_minutes else ""]
+    if recipe is not None:
+        plain = type(recipe)()
+        limits += [
+            f"{name}={value:g}"
+            for name, value in vars(recipe).items()
+            if value is not None and value != getattr(plain, name)
+        ]
+    return " ".join(["distil", *(limit for limit in limits if limit)])
+
+
+def _options(
+    grid: Grid,
+    method: str,
+    lines: Sequence[str],
+    tokenizer: Any,
+    steps: int | None,
+    max_minutes: float | None,
+    recipe: Recipe | None,
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "tokenizer_old": grid.subject.tokenizer,
+        "tokenizer": tokenizer,
+        "backbone": Backbone(grid.subject.model),
+        "cache": grid.work,
+    }
+    if named(method).needs == "text":
+        options["text"] = lines
+    if method == "distil":
+        options |= {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
+        options["recipe"] = recipe
+    return options
