@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,9 +176,10 @@ def _derive(
     seed: int,
     options: Mapping[str, Any],
 ) -> Rows:
-    derive = importlib.import_module("tokengraft.deriving")
+    from tokengraft.deriving.derive import derive_rows
+
     parts = [token.parts for token in plan.tokens]
-    made = derive.derive_rows(
+    made = derive_rows(
         model, parts, method=method, text=text, tokenizer=tokenizer, seed=seed, **options
     )
     scores = {}
