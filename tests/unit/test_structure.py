@@ -1,4 +1,4 @@
-"""The shape of the house: packages look down only, modules import in one direction, start is light."""
+"""The shape of the house: packages look down only, and the command line starts light."""
 
 from __future__ import annotations
 
