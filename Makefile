@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint format bench install clean help chromium
+.PHONY: demo test lint format bench docs install clean help chromium
 
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -15,10 +15,12 @@ demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes wi
 test: $(VENV)/dev.done chromium    ## every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: $(VENV)/dev.done    ## ruff and mypy
+lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where node is there
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@if command -v npx >/dev/null; then npx --yes @biomejs/biome@2.6.6 lint --error-on-warnings; \
+	  else echo "no node: the page's scripts are not linted"; fi
 
 format: $(VENV)/dev.done  ## let ruff lay out the code
 	$(BIN)/ruff check --fix .
@@ -29,6 +31,9 @@ bench: $(VENV)/dev.done   ## speed and memory against the raw libraries
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/derive.py --part cpu --small
 	$(BIN)/python benchmarks/scale.py --bytes 2e7
+
+docs: $(VENV)/docs.done   ## the documentation as a site, into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 install: $(VENV)/dev.done ## only set up .venv
 
@@ -45,6 +50,10 @@ $(VENV)/model.done: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/dev.done: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[model,dev]'
 	touch $@ $(VENV)/model.done
+
+$(VENV)/docs.done: $(VENV)/dev.done
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	touch $@
 
 # Browser tests drive a real Chromium; without root or apt they skip and say so.
 chromium:

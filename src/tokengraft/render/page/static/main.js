@@ -60,7 +60,7 @@ function drawAll() {
   draw(byId("main"), top, hosts);
   if (page.audits.length) drawHero(top);
   else draw(top, el("h1", {}, document.title));
-  shown.forEach((s, i) => s.draw(hosts[i]));
+  for (const [i, section] of shown.entries()) section.draw(hosts[i]);
   draw(
     byId("foot"),
     el("div", { class: "wrap" }, el("p", {}, `Made with tokengraft ${page.version}. One file, no network: all code, fonts and data are inside. Fonts: Noto, SIL Open Font License 1.1.`)),

@@ -10,7 +10,10 @@ function tokenNodes(tokens) {
   tokens.forEach((token, i) => {
     const tint = `k${i % 5}`;
     if (Array.isArray(token)) {
-      if (!loose) nodes.push(loose = { hex: "", chips: [] });
+      if (!loose) {
+        loose = { hex: "", chips: [] };
+        nodes.push(loose);
+      }
       loose.hex += token[0];
       loose.chips.push(el("span", { class: `hex ${tint}` }, bytesShown(token[0])));
       if (spelled(loose.hex) !== null) loose = null; // whole characters: what follows stands apart

@@ -1,0 +1,36 @@
+"""A hook of mkdocs: README and CONTRIBUTING as pages, links out of docs/ to the repository.
+
+So each text is written once, and its links work on disk, on a code host and on the site.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Pages that are files of the repository's root.
+TAKEN = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
+_LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?(?=\))")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """The page's text, with links as the site needs them."""
+    name = page.file.src_uri
+    folder = PurePosixPath("docs", name).parent
+    if name in TAKEN:
+        markdown, folder = (ROOT / TAKEN[name]).read_text(encoding="utf-8"), PurePosixPath(".")
+    pages = {taken: name for name, taken in TAKEN.items()}
+
+    def place(match: re.Match[str]) -> str:
+        target = os.path.normpath(folder / match[1])
+        anchor = match[2] or ""
+        if target in pages:
+            return pages[target] + anchor
+        if target.startswith("docs/"):
+            return os.path.relpath(target, PurePosixPath("docs", name).parent) + anchor
+        return f"{config['repo_url']}/tree/main/{target}{anchor}"
+
+    return _LINK.sub(place, markdown)
