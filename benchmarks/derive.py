@@ -102,7 +102,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
     from tokengraft.deriving.methods.linear import Linear
     from tokengraft.deriving.methods.local_linear import LocalLinear
     from tokengraft.deriving.states import vocabulary_states
-    from tokengraft.model.backbone import Backbone
+    from tokengraft.model.frozen import FrozenModel
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)
@@ -119,7 +119,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
         auto: Any = transformers.AutoModelForCausalLM
         model = auto.from_config(config)
         torch.set_default_dtype(torch.float32)
-    backbone = Backbone(model)
+    model = FrozenModel(model)
     layers = [0, 1, depth - 1, depth]
 
     def settle() -> None:
@@ -127,7 +127,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
             torch.cuda.synchronize()
 
     def states() -> Any:
-        found = vocabulary_states(backbone, layers)
+        found = vocabulary_states(model, layers)
         settle()
         return found
 
@@ -137,7 +137,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
         "layers": depth, "width": width, "anchors": anchors, "new": new,
         "states_seconds": best_of(repeat, states),
     }  # fmt: skip
-    body = sum(p.numel() for block in backbone.blocks for p in block.parameters())
+    body = sum(p.numel() for block in model.blocks for p in block.parameters())
     rate = _product_rate(device, kind, settle, repeat)
     copy = _copy_rate(device, settle, repeat)
     result["product_tflops"], result["copy_gb_per_second"] = rate / 1e12, copy / 1e9

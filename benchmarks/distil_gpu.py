@@ -158,9 +158,9 @@ class Job:
     def __init__(self, options: argparse.Namespace, language: str, variant: str) -> None:
         from tokengraft.deriving.distil.passages import shorten
         from tokengraft.deriving.distil.teacher import Teacher
-        from tokengraft.model.aligned_reading import Reader
-        from tokengraft.model.backbone import Backbone
-        from tokengraft.model.specials import prefix_ids
+        from tokengraft.model.frozen import FrozenModel, Reading
+        from tokengraft.model.reading import Reader
+        from tokengraft.model.tokenizer_files import prefix_ids
         from tokengraft.planning.choose import plan_tokens
         from tokengraft.planning.plan import insert
         from tokengraft.tokenizer import load
@@ -176,9 +176,9 @@ class Job:
         data = json.dumps(insert(source, plan)).encode()
         self.old = load(options.model)
         self.aligner = Aligner(self.old, HuggingFace.from_json(language, "", data))
-        self.backbone = Backbone.load(options.model, options.device, dtype="float32")
+        self.model = FrozenModel.load(options.model, Reading(options.device, "float32"))
         self.first_new = len(self.old.vocabulary)
-        self.reader = Reader(self.backbone, self.first_new, prefix_ids(self.old))
+        self.reader = Reader(self.model, self.first_new, prefix_ids(self.old))
         flores = _lines(options.flores / "devtest" / f"{language}.devtest")
         step = max(1, len(flores) // options.lines)
         judged = [shorten(one, 512) for one in self.aligner(flores[::step][: options.lines])]
@@ -188,7 +188,7 @@ class Job:
             "tokens": len(self.parts),
             "old_tokens": sum(len(one.old) for one in judged),
             "new_tokens": sum(len(one.new) for one in judged),
-            "device": str(self.backbone.device),
+            "device": str(self.model.device),
         }
 
     def score(self, rows: Any) -> dict[str, float]:
@@ -197,7 +197,7 @@ class Job:
 
         from tokengraft.deriving.distil.judging import judge
 
-        tensor = torch.as_tensor(rows, dtype=torch.float32).to(self.backbone.device)
+        tensor = torch.as_tensor(rows, dtype=torch.float32).to(self.model.device)
         return dataclasses.asdict(judge(self.reader, self.flores, tensor, 1 << 15))
 
     def training_free(self, say: Any) -> dict[str, Any]:
@@ -207,9 +207,9 @@ class Job:
         from tokengraft.deriving.states import part_states, vocabulary_states
 
         pieces = self.old.vocabulary.pieces
-        middle = self.backbone.layers // 2
-        layers = [0, 1, middle, self.backbone.layers]
-        known = vocabulary_states(self.backbone, layers, self.first_new)
+        middle = self.model.layers // 2
+        layers = [0, 1, middle, self.model.layers]
+        known = vocabulary_states(self.model, layers, self.first_new)
         lengths = [len(piece) for piece in pieces]
         found: dict[str, Any] = {}
         for method in METHODS.values():
@@ -217,10 +217,10 @@ class Job:
                 continue
             for layer in [0] if method.needs == "rows" else layers[1:]:
                 made = method.make(5, "cpu").fit(known[layer], known[0])
-                hidden = part_states(self.backbone, self.parts, [layer], method.pool, lengths)
+                hidden = part_states(self.model, self.parts, [layer], method.pool, lengths)
                 found[f"{method.name}@{layer}"] = self.score(made.derive(hidden[layer]))
-        fit = split_anchor.fit(self.backbone, pieces)
-        found["split-anchor"] = self.score(fit.derive(self.backbone, self.parts))
+        fit = split_anchor.fit(self.model, pieces)
+        found["split-anchor"] = self.score(fit.derive(self.model, self.parts))
         found["split-anchor"]["left_out"] = {k: v[0] for k, v in fit.errors.items()}
         best = min(found, key=lambda name: found[name]["kl"])
         say(f"mean KL {found['mean@0']['kl']:.3f}; best free {best} {found[best]['kl']:.3f}")
@@ -230,8 +230,8 @@ class Job:
         """The paper's 40."""
         from tokengraft.reproduce.paper_grid import grid
 
-        device = str(self.backbone.device)
-        cells = grid(self.backbone, self.parts, anchors=self.first_new, device=device)
+        device = str(self.model.device)
+        cells = grid(self.model, self.parts, anchors=self.first_new, device=device)
         found = {str(cell): self.score(rows) for cell, rows in cells}
         best = min(found, key=lambda name: found[name]["kl"])
         say(f"best of {len(found)}: {best}, KL {found[best]['kl']:.3f}")
@@ -250,10 +250,10 @@ class Job:
         characters = changes.pop("characters", 160)
         sampled = changes.pop("sampled", 0)
         pool = METHODS[changes.pop("start", TRAINING_FREE)].pool
-        start = part_states(self.backbone, self.parts, [0], pool)[0]
+        start = part_states(self.model, self.parts, [0], pool)[0]
         lots = read_lots(self.lines, self.aligner, self.first_new, characters)
         if sampled:
-            made = sample_text(self.backbone, self.old, self.lines, sampled)
+            made = sample_text(self.model, self.old, self.lines, sampled)
             extra = read_lots(made, self.aligner, self.first_new, characters)
             say(f"{len(made)} sampled lines, {len(extra.train)} passages")
             lots = Lots((*lots.train, *extra.train), lots.held_out)

@@ -106,22 +106,21 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from tokengraft.corpus import load
-        from tokengraft.model import divergence, metrics
-        from tokengraft.model.subject import open_subject
+        from tokengraft.model import divergence
+        from tokengraft.model.frozen import FrozenModel, Reading
         from tokengraft.reproduce.cells import Cells
         from tokengraft.reproduce.grid import Grid, Settings
 
         self.options, self.begun = options, options.until - 60 * options.minutes
         # Several processes share the memory: smaller blocks of (positions, vocabulary).
-        metrics._BLOCK["cuda"] = 1 << 27
-        divergence._BLOCK["cuda"] = 1 << 26
+        divergence.MEASURING["cuda"] = 1 << 27
         self.whole = load(options.flores)
         judged = load(options.flores, split="devtest")
-        subject = open_subject(options.model, options.device)
-        subject.window = min(subject.window, options.window)
+        model = FrozenModel.load(options.model, Reading(options.device))
+        model.window = min(model.window, options.window)
         codes = [code for code in options.languages if code in judged.texts]
         self.grid = Grid(
-            subject, judged.select(codes),
+            model, judged.select(codes),
             Settings(options.lines, options.positions, 200, 0, options.batch_tokens, 4 << 30),
             Cells(options.work / "cells"), options.work / "states", options.until,
         )  # fmt: skip
@@ -132,13 +131,12 @@ class Bench:
     def states(self) -> None:
         """V_l at the paper's layers, into the cache."""
         from tokengraft.deriving.states import vocabulary_states
-        from tokengraft.model.backbone import Backbone
         from tokengraft.reproduce.paper_grid import paper_layers
 
-        backbone = Backbone(self.grid.subject.model)
-        layers = list(paper_layers(backbone.layers))
-        count = len(self.grid.subject.tokenizer.vocabulary)
-        vocabulary_states(backbone, layers, count, cache=self.grid.work, key=self.grid.model)
+        model = self.grid.model
+        layers = list(paper_layers(model.layers))
+        count = len(model.tokenizer.vocabulary)
+        vocabulary_states(model, layers, count, cache=self.grid.work, key=self.grid.hash)
         self.say(f"states of {count} tokens at layers {layers}")
 
     def run(self, stage: str, code: str) -> None:
@@ -202,17 +200,15 @@ class Bench:
     def scan(self, code: str) -> list[list[Any]]:
         """Held-out KL after short distillations by several recipes."""
         from tokengraft.deriving.derive import derive_rows
-        from tokengraft.model.backbone import Backbone
         from tokengraft.planning.plan import insert
 
         options, grid, plan = self.options, self.grid, self.plan(code)
         found = []
         for changes in options.scan:
             made = derive_rows(
-                grid.subject.folder, [token.parts for token in plan.tokens], "distil",
-                text=self.text(code), tokenizer_old=grid.subject.tokenizer,
+                grid.model, [token.parts for token in plan.tokens], "distil",
+                text=self.text(code), tokenizer_old=grid.model.tokenizer,
                 tokenizer=grid.tokenizer(insert(grid.spec, plan)),
-                backbone=Backbone(grid.subject.model),
                 recipe=recipe(changes), steps=options.steps, max_minutes=options.max_minutes,
             )  # fmt: skip
             assert made.held_out is not None and made.start is not None

@@ -20,9 +20,9 @@ from tokengraft.corpus.text_files import stream_lines
 from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.passages import shorten
 from tokengraft.deriving.distil.teacher import Teacher
-from tokengraft.model.aligned_reading import Reader
-from tokengraft.model.backbone import Backbone
-from tokengraft.model.specials import prefix_ids
+from tokengraft.model.frozen import FrozenModel, Reading
+from tokengraft.model.reading import Reader
+from tokengraft.model.tokenizer_files import prefix_ids
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.align import Aligner
@@ -43,8 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(str(files("tokengraft") / "assets" / "rootstock"))
     source = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    backbone, old = Backbone.load(folder, "cpu"), load(folder)
-    reader = Reader(backbone, len(old.vocabulary), prefix_ids(old))
+    model, old = FrozenModel.load(folder, Reading("cpu")), load(folder)
+    reader = Reader(model, len(old.vocabulary), prefix_ids(old))
     print("| language | " + " | ".join(f"{w:g}" for w in options.weights) + " | positions |")
     found = []
     for path in sorted(options.text.glob("*_*.txt")):
@@ -62,7 +62,7 @@ def main() -> None:
         for weight in options.weights:
             rows = [
                 np.average(
-                    backbone.weight[list(token.parts)].numpy(),
+                    model.weight[list(token.parts)].numpy(),
                     axis=0,
                     weights=weight ** np.arange(len(token.parts)),
                 )

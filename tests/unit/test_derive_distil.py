@@ -21,6 +21,7 @@ transformers = pytest.importorskip("transformers")
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
+import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import checkpoint  # noqa: E402
@@ -31,10 +32,17 @@ from tokengraft.deriving.distil.passages import choose, cut, is_held_out, read_l
 from tokengraft.deriving.distil.recipe import Recipe  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
-from tokengraft.model.aligned_reading import Reader  # noqa: E402
-from tokengraft.model.backbone import Backbone  # noqa: E402
-from tokengraft.model.divergence import _BLOCK, compare, divergence, slopes  # noqa: E402
+from tokengraft.model.divergence import (  # noqa: E402
+    MEASURING,
+    TRAINING,
+    Distributions,
+    compare,
+    divergence,
+    slopes,
+)
+from tokengraft.model.frozen import FrozenModel, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402
 
@@ -86,10 +94,10 @@ def setting(folder, parts, lines):
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
-    backbone = Backbone.load(folder)
+    model = FrozenModel.load(folder)
     lots = read_lots(lines, Aligner(old, new), 256, held_out=0.2)
-    start = part_states(backbone, parts, [0])[0]
-    return Reader(backbone, 256), lots, start, parts
+    start = part_states(model, parts, [0])[0]
+    return Reader(model, 256), lots, start, parts
 
 
 def test_divergence_is_kl_with_its_gradient():
@@ -108,19 +116,26 @@ def test_divergence_is_kl_with_its_gradient():
         (ours,) = torch.autograd.grad((found * torch.arange(11)).sum(), new)
         assert torch.allclose(found, expected, atol=1e-5)
         assert torch.allclose(ours, slope, atol=1e-4)
-        assert compare(old, old, head)[0].abs().max() < 1e-6
-        assert compare(old, old, head)[1].all()
+        alike = compare(Distributions(old, head), old, head)
+        assert alike.kl.abs().max() < 1e-6 and alike.top1.all()
 
 
 def test_blocks_change_nothing(monkeypatch):
     torch.manual_seed(0)
     head, old, new = Head(torch.randn(50, 8), cap=4.0), torch.randn(11, 8), torch.randn(11, 8)
-    whole = (*slopes(new, old, head), *compare(new, old, head))
-    monkeypatch.setitem(_BLOCK, "cpu", 150)
-    parts = (*slopes(new, old, head), *compare(new, old, head))
+
+    def measured(new, old):
+        apart = compare(Distributions(old, head), new, head)
+        return (*slopes(new, old, head), apart.kl, apart.top1, apart.top10)
+
+    whole = measured(new, old)
+    monkeypatch.setattr(tokengraft.model.divergence, "_LEAST", 3)
+    for sizes in (TRAINING, MEASURING):
+        monkeypatch.setitem(sizes, "cpu", 150)
+    parts = measured(new, old)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, parts, strict=True))
     none = torch.empty(0, 8)
-    assert [len(one) for one in (*slopes(none, none, head), *compare(none, none, head))] == [0] * 4
+    assert [len(one) for one in measured(none, none)] == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -135,11 +150,11 @@ def test_heads_give_the_logits_of_their_models(family, settings):
         num_attention_heads=2, num_key_value_heads=2, initializer_range=0.5, pad_token_id=0,
         bos_token_id=1, eos_token_id=2, **settings,
     )  # fmt: skip
-    reader = Reader(Backbone(getattr(transformers, f"{family}ForCausalLM")(config)), 40)
+    reader = Reader(FrozenModel(getattr(transformers, f"{family}ForCausalLM")(config)), 40)
     ids = torch.arange(3, 12)[None]
     with torch.no_grad():
-        expected = reader.backbone.model(input_ids=ids).logits[0]
-        found = reader.head.logits(reader.backbone.run(ids=ids)[0])
+        expected = reader.model.model(input_ids=ids).logits[0]
+        found = reader.head.logits(reader.model.states(ids)[0])
     assert torch.allclose(found, expected, atol=1e-5)
     assert found.std() > 0.1
 
@@ -176,12 +191,12 @@ def test_readers_agree_where_nothing_is_new(setting):
 
 def test_it_learns_and_leaves_the_model_alone(setting):
     reader, lots, start, parts = setting
-    before = {n: p.clone() for n, p in reader.backbone.model.state_dict().items()}
+    before = {n: p.clone() for n, p in reader.model.model.state_dict().items()}
     first = start.copy()
     out = Distiller(reader, lots, start, replace(RECIPE, steps=80), parts).run()
     assert out.score.kl < 0.7 * out.start.kl
     assert np.array_equal(start, first)
-    assert all(torch.equal(before[n], p) for n, p in reader.backbone.model.state_dict().items())
+    assert all(torch.equal(before[n], p) for n, p in reader.model.model.state_dict().items())
     assert out.rows.shape == start.shape
     assert out.rows.dtype == np.float32
 
@@ -306,7 +321,7 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
     reader, lots, start, parts = setting
 
     def read(path, dtype="auto"):
-        return Reader(Backbone.load(path, dtype=dtype), 256)
+        return Reader(FrozenModel.load(path, Reading(dtype=dtype)), 256)
 
     def cut(lots, **ids):
         return replace(lots, train=(replace(lots.train[0], **ids), *lots.train[1:]))
@@ -318,7 +333,7 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
     changed = [
         (read(fine_tuned(folder, tmp_path / "other")), lots, start, RECIPE, parts),
         (read(folder, "bfloat16"), lots, start, RECIPE, parts),
-        (Reader(reader.backbone, 256, [1]), lots, start, RECIPE, parts),
+        (Reader(reader.model, 256, [1]), lots, start, RECIPE, parts),
         (reader, cut(lots, old=first.old + 1), start, RECIPE, parts),
         (reader, cut(lots, new=first.new + 1), start, RECIPE, parts),
         (reader, cut(lots, old_at=first.old_at[1:], new_at=first.new_at[1:]), start, RECIPE, parts),
@@ -332,9 +347,9 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
 
 def test_a_team_of_devices_gives_the_same_rows(folder, setting):
     alone, lots, start, parts = setting
-    team = Reader(Backbone.load(folder, "cpu,cpu,cpu"), 256)
+    team = Reader(FrozenModel.load(folder, Reading("cpu,cpu,cpu")), 256)
     assert len(team.team) == 3
-    assert len({id(member.backbone.model) for member in team.team}) == 3
+    assert len({id(member.model.model) for member in team.team}) == 3
     one, three = (Distiller(r, lots, start, RECIPE, parts).run() for r in (alone, team))
     assert np.abs(one.rows - start).max() > 1e-2
     assert np.abs(one.rows - three.rows).max() < 1e-5
@@ -535,7 +550,7 @@ def test_a_full_disk_is_told_not_died_of(setting, tmp_path):
 
 def test_states_beyond_half_precision_stay_finite(setting):
     reader, lots, *_ = setting
-    reader.backbone.base.norm.weight.data *= 1e6
+    reader.model.body.norm.weight.data *= 1e6
     states = Teacher(reader, lots.held_out[:4]).states(np.arange(4))
     assert torch.isfinite(states).all()
     assert states.abs().max() == 65504

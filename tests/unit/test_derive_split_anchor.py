@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 from tokengraft.core.errors import UsageError  # noqa: E402
 from tokengraft.deriving.methods import split_anchor  # noqa: E402
-from tokengraft.model.backbone import Backbone  # noqa: E402
+from tokengraft.model.frozen import FrozenModel  # noqa: E402
 
 GREEK = [chr(code) for code in range(0x3B1, 0x3C9)]
 HEBREW = [chr(code) for code in range(0x5D0, 0x5EA)]
@@ -24,13 +24,13 @@ PIECES = [
 
 
 @pytest.fixture
-def backbone() -> Backbone:
+def model() -> FrozenModel:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=len(PIECES), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=2, head_dim=8,
     )  # fmt: skip
-    return Backbone(transformers.AutoModelForCausalLM.from_config(config))
+    return FrozenModel(transformers.AutoModelForCausalLM.from_config(config))
 
 
 def test_anchors_are_whole_tokens_outside_ascii() -> None:
@@ -70,18 +70,18 @@ def test_error_of_a_script_left_out() -> None:
     )
 
 
-def test_a_rule_that_whole_tokens_follow_is_found_and_applied(backbone: Backbone) -> None:
+def test_a_rule_that_whole_tokens_follow_is_found_and_applied(model: FrozenModel) -> None:
     """Where every anchor's row is -2 × the mean of its bytes' rows, so are the new rows."""
     anchors = split_anchor.split_anchors(PIECES)
-    rows = backbone.weight
+    rows = model.weight
     with torch.no_grad():
         for number, parts in zip(anchors.ids, anchors.parts, strict=True):
             rows[number] = -2 * rows[list(parts)].mean(dim=0)
-    fit = split_anchor.fit(backbone, PIECES)
+    fit = split_anchor.fit(model, PIECES)
     assert fit.ridge == 0.001  # nothing to shrink for
     assert max(error for error, _ in fit.errors.values()) < 0.3
     new = [tuple("פδ".encode()), (PIECES.index("ж".encode()), PIECES.index("я".encode()))]
-    derived = fit.derive(backbone, new)
+    derived = fit.derive(model, new)
     for row, parts in zip(derived, split_anchor.spell(PIECES, new), strict=True):
         expected = (-2 * rows[list(parts)].mean(dim=0)).detach().numpy()
         assert np.linalg.norm(row - expected) < 0.1 * np.linalg.norm(expected)

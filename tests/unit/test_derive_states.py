@@ -20,9 +20,9 @@ from tokengraft.core.errors import (  # noqa: E402
 from tokengraft.deriving.methods.knn import KNN  # noqa: E402
 from tokengraft.deriving.methods.linear import Linear  # noqa: E402
 from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E402
-from tokengraft.model.backbone import Backbone  # noqa: E402
+from tokengraft.model.devices import pick_devices  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
-from tokengraft.model.libraries import pick_devices  # noqa: E402
 from tokengraft.reproduce.paper_grid import grid, paper_layers  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,39 +44,40 @@ def make(kind: str):
 
 
 @pytest.fixture(params=["llama", "qwen2", "gemma3", "gpt2"])
-def backbone(request):
-    return Backbone(make(request.param))
+def model(request):
+    return FrozenModel(make(request.param))
 
 
 @pytest.fixture
 def llama():
-    return Backbone(make("llama"))
+    return FrozenModel(make("llama"))
 
 
-def test_layers_are_those_of_transformers(backbone):
+def test_layers_are_those_of_transformers(model):
     ids = torch.arange(7)[:, None]
-    theirs = backbone.base(input_ids=ids, output_hidden_states=True).hidden_states
-    states = vocabulary_states(backbone, [0, 1, 2, 3, "norm"], 7)
+    theirs = model.body(input_ids=ids, output_hidden_states=True).hidden_states
+    states = vocabulary_states(model, [0, 1, 2, 3, "norm"], 7)
     for layer in (1, 2):
         assert np.allclose(states[layer], theirs[layer][:, 0].numpy(), atol=1e-5)
     assert np.allclose(states["norm"], theirs[3][:, 0].numpy(), atol=1e-5)
     assert not np.allclose(states[3], states["norm"], atol=1e-3)
-    assert np.array_equal(states[0], backbone.weight[:7].numpy())
+    assert np.array_equal(states[0], model.weight[:7].numpy())
 
 
-def test_rows_in_place_of_ids_are_read_alike(backbone):
+def test_rows_in_place_of_ids_are_read_alike(model):
     ids = torch.tensor([[5, 9, 2], [7, 7, 1]])
     with torch.no_grad():
-        by_ids, by_rows = backbone.run(ids=ids), backbone.run(rows=backbone.weight[ids])
-        head = Head.of(backbone.model).logits(by_ids)
-        theirs = backbone.model(input_ids=ids).logits
+        by_ids = model.states(ids)
+        by_rows = model.states(ids, new=NewRows(0, model.weight))
+        head = Head.of(model.model).logits(by_ids)
+        theirs = model.model(input_ids=ids).logits
     assert torch.allclose(by_ids, by_rows, atol=1e-5)
     assert torch.allclose(head, theirs, atol=1e-4)
 
 
-def test_a_part_alone_is_the_vocabulary_state(backbone):
-    known = vocabulary_states(backbone, [0, 2], 20)
-    parts = part_states(backbone, [[n] for n in range(20)], [0, 2])
+def test_a_part_alone_is_the_vocabulary_state(model):
+    known = vocabulary_states(model, [0, 2], 20)
+    parts = part_states(model, [[n] for n in range(20)], [0, 2])
     for layer in (0, 2):
         assert np.allclose(known[layer], parts[layer], atol=1e-5)
 
@@ -85,7 +86,7 @@ def test_parts_are_averaged_over_positions(llama):
     parts = [[5, 9, 2], [7], [1, 1], [4, 8, 8]]
     found = part_states(llama, parts, [1])[1]
     for number, one in enumerate(parts):
-        states = llama.base(input_ids=torch.tensor([one]), output_hidden_states=True)
+        states = llama.body(input_ids=torch.tensor([one]), output_hidden_states=True)
         expected = states.hidden_states[1][0].mean(0).numpy()
         assert np.allclose(found[number], expected, atol=1e-5)
 
@@ -156,11 +157,11 @@ def test_a_damaged_cache_is_made_anew(llama, tmp_path, size):
 
 FULL = """
 import sys
-from test_derive_states import Backbone, make, vocabulary_states
+from test_derive_states import FrozenModel, make, vocabulary_states
 model = make("llama")
 model.resize_token_embeddings(4000)
 try:
-    vocabulary_states(Backbone(model), [0, 2], cache=sys.argv[1], key="model")
+    vocabulary_states(FrozenModel(model), [0, 2], cache=sys.argv[1], key="model")
 except OSError as error:
     sys.exit(error.strerror)
 """
@@ -197,7 +198,7 @@ def test_pickled_weights_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="safetensors"):
-        Backbone.load(tmp_path)
+        FrozenModel.load(tmp_path)
 
 
 def test_linear_at_layer_0_is_the_mean(llama):
@@ -234,7 +235,7 @@ def test_grid_has_the_papers_forty(llama):
 
 def test_a_team_of_devices_gives_the_same_states(llama, tmp_path):
     llama.model.save_pretrained(tmp_path)
-    alone, team = (Backbone.load(tmp_path, name) for name in ("cpu", "cpu, cpu"))
+    alone, team = (FrozenModel.load(tmp_path, Reading(name)) for name in ("cpu", "cpu, cpu"))
     seen = []
     one = vocabulary_states(alone, [0, 2, "norm"], 117)
     two = vocabulary_states(team, [0, 2, "norm"], 117, batch=10, progress=lambda *a: seen.append(a))

@@ -31,13 +31,12 @@ from tokengraft.evaluating.continuation import halve  # noqa: E402
 from tokengraft.evaluating.evaluate import evaluate  # noqa: E402
 from tokengraft.evaluating.lines import Case, prepare  # noqa: E402
 from tokengraft.grafting.graft import graft  # noqa: E402
-from tokengraft.model.metrics import head_of  # noqa: E402
-from tokengraft.model.specials import model_tokenizer, prefix_ids  # noqa: E402
-from tokengraft.model.subject import (  # noqa: E402
-    Subject,
-    open_subject,
+from tokengraft.model.frozen import FrozenModel  # noqa: E402
+from tokengraft.model.tokenizer_files import (  # noqa: E402
+    base_tokenizer,
+    model_tokenizer,
+    prefix_ids,
 )
-from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402
 from tokengraft.render.figures.fidelity import draw  # noqa: E402
@@ -76,7 +75,7 @@ def test_an_added_token_behind_the_table(tmp_path):
     lines = texts()[AMHARIC][:2]
     found = measured(base, out, lines, shared=True)
     assert all(math.isfinite(value) for value in found.scores["value"])
-    old, new = open_subject(base), open_subject(out)
+    old, new = FrozenModel.load(base), FrozenModel.load(out)
     case = prepare(AMHARIC, lines, old, new.tokenizer)
     assert (case.first_new, case.rows) == (321, 320)
     slow = []
@@ -119,7 +118,9 @@ def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_pat
     out = tmp_path / "graft"
     graft(base, steps, out, rows=rows, verified=False)
     theirs = transformers.AutoTokenizer.from_pretrained(base)("a")["input_ids"]
-    assert open_subject(base).prefix == open_subject(out).prefix == (1,) == tuple(theirs[:1])
+    assert (
+        FrozenModel.load(base).prefix == FrozenModel.load(out).prefix == (1,) == tuple(theirs[:1])
+    )
     found = measured(base, out, lines[:3])
     assert found.score(AMHARIC, "kl").ceiling is not None or found.notes
     # Rows learnt from text are learnt behind it too.
@@ -188,8 +189,8 @@ def test_both_spellings_in_sliding_windows(tmp_path, kind):
     slides = {"sliding_window": 8} | ({"layer_types": layers} if kind == "gemma3" else {})
     if kind != "llama-tied":
         edit(base / "config.json", lambda config: config.update(slides))
-    new = open_subject(grafted(base, tmp_path / "graft"))
-    case = prepare(AMHARIC, [texts()[AMHARIC][1]], open_subject(base), new.tokenizer)
+    new = FrozenModel.load(grafted(base, tmp_path / "graft"))
+    case = prepare(AMHARIC, [texts()[AMHARIC][1]], FrozenModel.load(base), new.tokenizer)
     pair = case.pairs[0]
     parts = stretches(pair, False)[:12]
     assert sum(part.differs for part in parts[-6:]) and parts[-1].start > 10
@@ -210,7 +211,7 @@ def test_both_spellings_in_sliding_windows(tmp_path, kind):
         np.logaddexp(mine, slow(part.start, part.old.tolist())) if part.differs else mine
         for part, mine in zip(parts, own, strict=True)
     ]
-    found = _line(new, head_of(new), pair, parts, None)
+    found = _line(new, new.head().exact(), pair, parts, None)
     assert found[:2] == pytest.approx([-sum(both) / np.log(2), -sum(own) / np.log(2)], rel=1e-5)
 
 
@@ -243,7 +244,7 @@ def test_one_line_has_no_unrelated_floor_and_n_counts_lines(tmp_path):
 
 
 def test_cells_know_the_text_their_rows_were_learnt_from(tmp_path):
-    base = open_subject(make(tmp_path / "base", "llama-tied"))
+    base = FrozenModel.load(make(tmp_path / "base", "llama-tied"))
     lines = texts()[AMHARIC]
     judged, text = lines[:2], [line for line in lines[2:] if line not in lines[:2]]
     steps = plan_tokens(base_tokenizer(base.folder), {AMHARIC: text}, budget=4)
@@ -280,8 +281,7 @@ def test_layers_of_a_model_with_a_picture_part(tmp_path):
     model = transformers.Gemma3ForConditionalGeneration(config)
     folder = make(tmp_path / "base", "llama-tied")
     data = tokenizer_json().encode()
-    subject = Subject(
-        "g", folder, "causal", model, HuggingFace.from_json("g", "g", data), (), (), 64
-    )
-    names = Grid(subject, corpus(["x"]), Settings(), Cells(None)).strategy_names()
+    tokenizer = HuggingFace.from_json("g", "g", data)
+    frozen = FrozenModel(model, folder=folder, tokenizer=tokenizer, window=64)
+    names = Grid(frozen, corpus(["x"]), Settings(), Cells(None)).strategy_names()
     assert len(names) == 40 and names[-1].endswith("layer 5")

@@ -9,16 +9,10 @@ torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
 from tokengraft.core.errors import CorpusError  # noqa: E402
 from tokengraft.evaluating.disjoint import assert_disjoint  # noqa: E402
+from tokengraft.evaluating.likeness import cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
+from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
-from tokengraft.model.metrics import (  # noqa: E402
-    Distributions,
-    cosines,
-    derangement,
-    diverge,
-    likelihoods,
-    ranks,
-)
 from tokengraft.render.fidelity_table import Row, printed, table  # noqa: E402
 from tokengraft.reproduce.cells import Cells, Key  # noqa: E402
 
@@ -34,10 +28,12 @@ def test_divergence_by_hand():
     # Two tokens, logits = states: p = (3/4, 1/4), q = (1/2, 1/2).
     head = Head(torch.eye(2))
     old, new = torch.tensor([[math.log(3.0), 0.0]]), torch.tensor([[0.0, 0.0]])
-    found = diverge(Distributions(old, head), new, head)
-    assert found.kl[0] == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5), rel=1e-6)
+    found = compare(Distributions(old, head), new, head)
+    assert found.kl[0].item() == pytest.approx(
+        0.75 * math.log(1.5) + 0.25 * math.log(0.5), rel=1e-6
+    )
     assert found.top10[0] == 1.0
-    kept = diverge(Distributions(old, head, most_bytes=1 << 20), new, head)
+    kept = compare(Distributions(old, head, most_bytes=1 << 20), new, head)
     assert kept.kl[0] == found.kl[0]
     assert likelihoods(old, np.array([1]), head)[0] == pytest.approx(math.log(0.25))
 
@@ -48,7 +44,7 @@ def test_agreement_and_cap():
     old[0, 3] = 5.0
     same, other = old.clone(), torch.zeros(1, 12)
     other[0, 7] = 5.0
-    found = diverge(Distributions(torch.cat([old, old]), head), torch.cat([same, other]), head)
+    found = compare(Distributions(torch.cat([old, old]), head), torch.cat([same, other]), head)
     assert found.top1.tolist() == [1.0, 0.0]
     assert found.kl[0] == 0.0
     p = np.exp(2 * math.tanh(2.5)) / (np.exp(2 * math.tanh(2.5)) + 11)

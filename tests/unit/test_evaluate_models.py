@@ -21,10 +21,9 @@ from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
 from tokengraft.evaluating.lines import prepare  # noqa: E402
 from tokengraft.evaluating.segmenter import Segmenter  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
-from tokengraft.model.metrics import head_of  # noqa: E402
-from tokengraft.model.reading import NewRows, read  # noqa: E402
-from tokengraft.model.specials import surroundings  # noqa: E402
-from tokengraft.model.subject import open_subject  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
+from tokengraft.model.reading import LineStates, read  # noqa: E402
+from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
@@ -91,12 +90,12 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def base(folders):
-    return open_subject(folders / "base")
+    return FrozenModel.load(folders / "base")
 
 
 @pytest.fixture(scope="module")
 def grafted(folders):
-    return open_subject(folders / "graft")
+    return FrozenModel.load(folders / "graft")
 
 
 def corpus(**texts):
@@ -111,7 +110,7 @@ def test_subject_reads_its_folder(base, folders):
     with pytest.raises(UsageError, match="encoder-decoder"):
         (folders / "t5").mkdir()
         (folders / "t5" / "config.json").write_text('{"is_encoder_decoder": true}')
-        open_subject(folders / "t5")
+        FrozenModel.load(folders / "t5")
 
 
 EXACT = {
@@ -134,7 +133,7 @@ def test_lines_the_graft_leaves_alone_are_exact_beside_others(base, grafted):
     case = prepare("mul", LATIN + AMHARIC, base, grafted.tokenizer)
     assert any(case.same) and not all(case.same)
     reading = BaseReading(base, case, tokens=64)
-    found = reading.compare(reading.read_new(grafted), head_of(grafted, case.first_new))
+    found = reading.compare(reading.read_new(grafted), grafted.head(case.first_new).exact())
     same = np.array(case.same)
     for metric in ("aligned_cosine", "kl", "top1", "pooled_cosine"):
         sums = found[metric]
@@ -188,14 +187,15 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
 
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
-    from tokengraft.model.backbone import Backbone
+    from tokengraft.model.frozen import FrozenModel
     from tokengraft.reproduce.paper_grid import grid
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
-        str(cell): rows for cell, rows in grid(Backbone(base.model), parts, layers=[0], anchors=256)
+        str(cell): rows
+        for cell, rows in grid(FrozenModel(base.model), parts, layers=[0], anchors=256)
     }
-    table = base.embedding.weight.detach().numpy()
+    table = base.weight.detach().numpy()
     mean = np.stack([table[list(one)].mean(0) for one in parts])
     np.testing.assert_allclose(made["linear layer 0"], mean, atol=1e-5)
     np.testing.assert_allclose(made["knn k=2 layer 0"][[0, 2]], mean[[0, 2]], atol=1e-5)
@@ -206,7 +206,7 @@ def test_slow_twin(base, grafted):
     lines = AMHARIC + LATIN
     case = prepare("mul", lines, base, grafted.tokenizer)
     reading = BaseReading(base, case, tokens=48)
-    fast = reading.compare(reading.read_new(grafted), head_of(grafted, case.first_new))
+    fast = reading.compare(reading.read_new(grafted), grafted.head(case.first_new).exact())
     slow = {name: [] for name in ("cosine", "kl", "top1", "pooled")}
     with torch.no_grad():
         for line in lines:
@@ -235,7 +235,7 @@ def test_slow_twin(base, grafted):
 
 def test_rows_in_place_equal_a_grafted_folder(base, grafted):
     case = prepare("amh_Ethi", AMHARIC, base, grafted.tokenizer)
-    rows = grafted.embedding.weight.detach()[case.first_new :]
+    rows = grafted.weight.detach()[case.first_new :]
     at = [pair.new_at for pair in case.pairs]
     by_rows = read(base, case.new, at, new=NewRows(case.first_new, rows))
     by_folder = read(grafted, case.new, at)
@@ -265,7 +265,7 @@ def test_text_of_single_bytes_has_no_ceiling(folders):
 def test_a_copy_is_read_as_the_embedded_model_is(tmp_path):
     place = resolve("rootstock").path
     copy = shutil.copytree(place, tmp_path / "copy")
-    by_name, by_path = (open_subject(one) for one in ("rootstock", copy))
+    by_name, by_path = (FrozenModel.load(one) for one in ("rootstock", copy))
     assert by_name.window == by_path.window == 512
 
 
@@ -310,7 +310,7 @@ def test_continuation_by_hand(base, grafted):
     line = "ሰላም ለዓለም ሁሉ"
     case = prepare("amh_Ethi", [line], base, grafted.tokenizer)
     found = Continuation(base, case)
-    bits = found.measure(grafted, head=head_of(grafted, case.first_new))
+    bits = found.measure(grafted, head=grafted.head(case.first_new).exact())
     prompt, rest = found.halves.new[0].tolist(), found.halves.rest[0].tolist()
     with torch.no_grad():
         ids = [0, *prompt, *rest]
@@ -334,7 +334,7 @@ def test_both_spellings_against_separate_passes(base, grafted):
     parts = stretches(pair, True)
     assert sum(part.differs for part in parts) >= 1
     tree = grow(grafted.prefix, pair.new, parts)
-    logs = (read_tree(grafted, tree) @ head_of(grafted).weight.T).log_softmax(-1)
+    logs = (read_tree(grafted, tree) @ grafted.head().exact().weight.T).log_softmax(-1)
     with torch.no_grad():
         for part, at in zip(parts, tree.old_at, strict=True):
             if not part.differs:
@@ -440,16 +440,14 @@ def test_default_mode_judges_the_forty_on_its_own_plan(base):
 def test_means_of_lines_are_those_of_a_loop():
     import torch
 
-    from tokengraft.model.reading import Reading
-
     states = torch.randn(7, 3)
     counts = np.array([2, 0, 4, 1])
-    found = Reading(states, counts, np.zeros((4, 3))).means()
+    found = LineStates(states, counts, np.zeros((4, 3))).means()
     assert np.isnan(found[1]).all()
     for line, (start, stop) in {0: (0, 2), 2: (2, 6), 3: (6, 7)}.items():
         expected = states[start:stop].double().mean(0).numpy()
         np.testing.assert_allclose(found[line], expected, rtol=1e-12)
-    assert np.isnan(Reading(states[:0], np.zeros(2, np.int64), np.zeros((2, 3))).means()).all()
+    assert np.isnan(LineStates(states[:0], np.zeros(2, np.int64), np.zeros((2, 3))).means()).all()
 
 
 def test_segmenter_marks_wordpiece_continuations():

@@ -34,9 +34,6 @@ LEFT = {
     ("tokengraft.planning.plan_files", "render"),
     ("tokengraft.evaluating.evaluate", "render"),
     ("tokengraft.reproduce.fidelity", "render"),
-    ("tokengraft.model.metrics", "evaluating"),
-    ("tokengraft.model.reading", "evaluating"),
-    ("tokengraft.model.folder", "grafting"),
 }
 
 

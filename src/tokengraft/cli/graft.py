@@ -123,7 +123,7 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
     from tokengraft.grafting.graft import graft as run_graft
-    from tokengraft.grafting.side_files import MANIFEST
+    from tokengraft.model.folder import MANIFEST
     from tokengraft.planning.plan_files import read_plan
 
     check_out(out, holds_file(MANIFEST), force, whole=True)

@@ -19,7 +19,7 @@ import torch
 
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import Layer, layer_states
-from tokengraft.model.aligned_reading import Reader, by_tokens
+from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
 
@@ -47,15 +47,15 @@ def context_states(
     inside = int(np.searchsorted(np.cumsum(sizes), most_tokens, side="right")) or 1
     chosen = passages[:inside]
     ids = np.unique(np.concatenate([one.new[one.new_at] for one in chosen]))
-    width = reader.backbone.dimensions
+    width = reader.model.dimensions
     sums = {layer: np.zeros((len(ids), width)) for layer in layers}
     counts = np.zeros(len(ids), np.int64)
-    for numbers in by_tokens(sizes[:inside], batch_tokens):
+    for numbers in batches(sizes[:inside], batch_tokens):
         batch = [chosen[n] for n in numbers]
         where = np.searchsorted(ids, np.concatenate([one.new[one.new_at] for one in batch]))
         np.add.at(counts, where, 1)
         at = reader.positions([one.old_at for one in batch])
-        for layer, states in layer_states(reader.backbone, reader.pad_old(batch), layers).items():
+        for layer, states in layer_states(reader.model, reader.pad_old(batch), layers).items():
             np.add.at(sums[layer], where, states[at].float().cpu().numpy())
     means = {layer: (total / counts[:, None]).astype(np.float32) for layer, total in sums.items()}
     return Averages(ids, counts, means)
@@ -63,6 +63,6 @@ def context_states(
 
 def torch_rows(reader: Reader, ids: Ints) -> Rows:
     """True input rows of old ids, float32."""
-    taken = reader.backbone.weight[torch.from_numpy(ids).to(reader.backbone.device)]
+    taken = reader.model.weight[torch.from_numpy(ids).to(reader.model.device)]
     found: Rows = taken.float().cpu().numpy()
     return found

@@ -16,9 +16,10 @@ from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.registry import TRAINING_FREE, Method, named
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
-from tokengraft.model.backbone import Backbone, model_hash
+from tokengraft.model.folder import model_hash
+from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.specials import model_tokenizer, prefix_ids
+from tokengraft.model.tokenizer_files import prefix_ids
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.catalog import load
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tokengraft.deriving.distil.judging import HeldOut
     from tokengraft.deriving.distil.passages import Lots
     from tokengraft.deriving.distil.recipe import Check, Outcome
-    from tokengraft.model.aligned_reading import Reader
+    from tokengraft.model.reading import Reader
 
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
 
@@ -59,8 +60,7 @@ class Derived:
 class _Case:
     """What the methods work on; the parts that cost time are made when first asked for."""
 
-    folder: Path
-    backbone: Backbone
+    model: FrozenModel
     parts: Sequence[Sequence[int]]
     old: Tokenizer
     new: Tokenizer | None
@@ -81,7 +81,7 @@ class _Case:
 
     @property
     def device(self) -> str:
-        return str(self.backbone.device)
+        return str(self.model.device)
 
     def tell(self, stage: str) -> Callable[[int, int], None]:
         def report(done: int, total: int) -> None:
@@ -92,19 +92,19 @@ class _Case:
 
     def reading(self) -> tuple[Reader, Lots]:
         from tokengraft.deriving.distil.passages import read_lots
-        from tokengraft.model.aligned_reading import Reader
+        from tokengraft.model.reading import Reader
 
         assert self.new is not None and self.text is not None
         aligner = Aligner(self.old, self.new)
         prefix = prefix_ids(self.old)
-        tokens = min(512, (self.backbone.window or 512) - len(prefix))
-        rows = len(self.backbone.weight)
+        tokens = min(512, self.model.window - len(prefix))
+        rows = len(self.model.weight)
         lots = read_lots(self.text, aligner, self.first_new, self.characters, tokens, rows=rows)
-        return Reader(self.backbone, self.first_new, prefix), lots
+        return Reader(self.model, self.first_new, prefix), lots
 
 
 def derive_rows(
-    model_dir: Path | str,
+    model: str | Path | FrozenModel,
     parts: Sequence[Sequence[int]],
     method: str = "auto",
     *,
@@ -121,7 +121,6 @@ def derive_rows(
     characters: int = 160,
     device: str = "auto",
     dtype: str = "auto",
-    backbone: Backbone | None = None,
     cache: Path | str | None = None,
     work: Path | str | None = None,
     progress: Callable[[str, float, float], None] | None = None,
@@ -131,13 +130,11 @@ def derive_rows(
     `auto` takes distil where `text` and the extended `tokenizer` are given, else the best
     training-free method, and says so in `notes`. New token i has id `len(old vocabulary) + i` in
     `tokenizer`. `steps`, `max_minutes` and `seed` take precedence over those of `recipe`.
-    `backbone` is the folder's model where it is loaded already.
     `cache` keeps V_l between calls, `work` the teacher's states and the checkpoint of a
     distillation, which a second call with the same arguments goes on from.
     `progress(stage, done, total)` is called now and then.
     """
     begun = time.monotonic()
-    folder = Path(model_dir)
     notes: list[str] = []
     if method == "auto":
         ready = text is not None and tokenizer is not None
@@ -157,11 +154,10 @@ def derive_rows(
     given = {"steps": steps, "max_minutes": max_minutes, "seed": seed}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     recipe = replace(recipe or Recipe(), **changes)
-    backbone = backbone or Backbone.load(folder, device, dtype)
-    _check(parts, backbone)
+    loaded = FrozenModel.load(model, Reading(device, dtype), kind="causal")
+    _check(parts, loaded)
     case = _Case(
-        folder, backbone, parts,
-        _tokenizer(model_tokenizer(folder) if tokenizer_old is None else tokenizer_old),
+        loaded, parts, loaded.tokenizer if tokenizer_old is None else _tokenizer(tokenizer_old),
         None if tokenizer is None else _tokenizer(tokenizer),
         None if text is None else list(text),
         layer, k, _path(cache), _path(work), recipe, characters, progress, notes,
@@ -196,8 +192,8 @@ def _tokenizer(given: AnyTokenizer) -> Tokenizer:
     return load(given)
 
 
-def _check(parts: Sequence[Sequence[int]], backbone: Backbone) -> None:
-    count = len(backbone.weight)
+def _check(parts: Sequence[Sequence[int]], model: FrozenModel) -> None:
+    count = len(model.weight)
     for number, one in enumerate(parts):
         if not one or not all(0 <= part < count for part in one):
             raise UsageError(f"new token {number} has parts {list(one)}; ids are 0 to {count - 1}")
@@ -211,14 +207,14 @@ def _array_method(case: _Case, chosen: Method) -> Rows:
     assert chosen.make is not None
     layer: Layer = case.layer if chosen.needs == "states" else 0
     lengths = _lengths(case) if chosen.pool == "bytes" else None
-    hidden = part_states(case.backbone, case.parts, [layer], chosen.pool, lengths)[layer]
+    hidden = part_states(case.model, case.parts, [layer], chosen.pool, lengths)[layer]
     deriver = chosen.make(case.k, case.device)
     known = vocabulary_states(
-        case.backbone,
+        case.model,
         list(dict.fromkeys((0, layer))),
         case.first_new,
         cache=case.cache,
-        key=model_hash(case.folder) if case.cache is not None else "",
+        key=model_hash(case.model.folder) if case.cache is not None else "",
         progress=case.tell("states"),
     )
     return deriver.fit(known[layer], known[0]).derive(hidden)
@@ -227,8 +223,8 @@ def _array_method(case: _Case, chosen: Method) -> Rows:
 def _split_anchor(case: _Case) -> Rows:
     from tokengraft.deriving.methods import split_anchor
 
-    pieces = case.old.vocabulary.pieces[: len(case.backbone.weight)]
-    fit = split_anchor.fit(case.backbone, pieces, tell=case.tell("split anchors"))
+    pieces = case.old.vocabulary.pieces[: len(case.model.weight)]
+    fit = split_anchor.fit(case.model, pieces, tell=case.tell("split anchors"))
     worst = max(fit.errors.items(), key=lambda item: item[1][0], default=None)
     case.result["params"] = {
         "ridge": fit.ridge,
@@ -239,19 +235,19 @@ def _split_anchor(case: _Case) -> Rows:
         case.notes.append(
             f"unexplained variance of a script left out: worst {worst[1][0]:.2f} ({worst[0]})"
         )
-    return fit.derive(case.backbone, case.parts)
+    return fit.derive(case.model, case.parts)
 
 
 def _context(case: _Case) -> Rows:
     from tokengraft.deriving.context_states import context_states, torch_rows
 
     reader, lots = case.reading()
-    layer: Layer = case.layer or max(1, case.backbone.layers // 2)
+    layer: Layer = case.layer or max(1, case.model.layers // 2)
     found = context_states(reader, lots.train, [layer])
     is_new = found.ids >= case.first_new
     anchors = found.ids[~is_new]
     fitted = Linear(ridge=0.1).fit(found.states[layer][~is_new], torch_rows(reader, anchors))
-    rows = part_states(case.backbone, case.parts, [0])[0]
+    rows = part_states(case.model, case.parts, [0])[0]
     seen = found.ids[is_new] - case.first_new
     rows[seen] = fitted.derive(found.states[layer][is_new])
     if len(seen) < len(rows):

@@ -28,8 +28,8 @@ from tokengraft.core.errors import UsageError
 from tokengraft.deriving.memory_maps import reopen, reserve
 from tokengraft.deriving.methods.mean import weights
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.model.backbone import Backbone
 from tokengraft.model.devices import spread
+from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
@@ -50,7 +50,7 @@ def check_layers(layers: Sequence[Layer], count: int) -> None:
 
 
 def part_states(
-    backbone: Backbone,
+    model: FrozenModel,
     parts: Sequence[Sequence[int]],
     layers: Sequence[Layer],
     pool: str = "mean",
@@ -59,17 +59,17 @@ def part_states(
     progress: Progress | None = None,
 ) -> dict[Layer, Rows]:
     """Pooled states (len(parts), dimensions) of each new token's old parts, for each layer."""
-    check_layers(layers, backbone.layers)
+    check_layers(layers, model.layers)
     found: dict[Layer, Rows] = {
-        layer: np.empty((len(parts), backbone.dimensions), np.float32) for layer in layers
+        layer: np.empty((len(parts), model.dimensions), np.float32) for layer in layers
     }
     torch = require_torch()
     done = 0
     for group in _equal_lengths(parts, batch_tokens):
-        ids = torch.tensor([list(parts[n]) for n in group], device=backbone.device)
+        ids = torch.tensor([list(parts[n]) for n in group], device=model.device)
         mix = np.stack([weights(parts[n], pool, lengths) for n in group])
-        share = torch.from_numpy(mix).to(backbone.device, torch.float32)
-        for layer, states in layer_states(backbone, ids, layers).items():
+        share = torch.from_numpy(mix).to(model.device, torch.float32)
+        for layer, states in layer_states(model, ids, layers).items():
             pooled = torch.einsum("bp,bpd->bd", share, states.float())
             found[layer][group] = pooled.cpu().numpy()
         done += len(group)
@@ -79,7 +79,7 @@ def part_states(
 
 
 def vocabulary_states(
-    backbone: Backbone,
+    model: FrozenModel,
     layers: Sequence[Layer],
     count: int | None = None,
     batch: int = 4096,
@@ -93,12 +93,12 @@ def vocabulary_states(
     hash), layer and version; it appears under that name only when complete. A damaged one is made
     anew.
     """
-    check_layers(layers, backbone.layers)
-    rows = len(backbone.weight)
+    check_layers(layers, model.layers)
+    rows = len(model.weight)
     total = rows if count is None else min(count, rows)  # tokens behind the table have no row
-    shape = (total, backbone.dimensions)
+    shape = (total, model.dimensions)
     found: dict[Layer, Rows] = {}
-    files = {layer: _file(cache, key, layer, total, backbone) for layer in layers}
+    files = {layer: _file(cache, key, layer, total, model) for layer in layers}
     for layer, file in files.items():
         if file is not None and (kept := reopen(file, shape, np.float32)) is not None:
             found[layer] = kept
@@ -116,7 +116,7 @@ def vocabulary_states(
             file.parent.mkdir(parents=True, exist_ok=True)
             scratch[layer] = file.with_name(f".{file.stem}.{os.getpid()}.npy")
             arrays[layer] = reserve(scratch[layer], shape, np.float32)
-        _fill(backbone, arrays, total, batch, progress)
+        _fill(model, arrays, total, batch, progress)
         for layer, temporary in scratch.items():
             arrays[layer].flush()  # type: ignore[attr-defined]
             file = files[layer]
@@ -130,7 +130,7 @@ def vocabulary_states(
 
 
 def _fill(
-    backbone: Backbone,
+    model: FrozenModel,
     arrays: Mapping[Layer, Rows],
     total: int,
     batch: int,
@@ -139,7 +139,7 @@ def _fill(
     """Every state into its array: a batch is written there while the next one is computed."""
     torch = require_torch()
 
-    def read(member: Backbone, ids: Ints) -> list[Future[None]]:
+    def read(member: FrozenModel, ids: Ints) -> list[Future[None]]:
         given = torch.from_numpy(ids).to(member.device)[:, None]
         found = layer_states(member, given, list(arrays))
         rows = slice(ids[0], ids[-1] + 1)
@@ -148,12 +148,12 @@ def _fill(
             for layer, states in found.items()
         ]
 
-    step = batch * len(backbone.team)
+    step = batch * len(model.team)
     behind: list[Future[None]] = []
     with ThreadPoolExecutor(1) as writer:
         for start in range(0, total, step):
             ids = np.arange(start, min(total, start + step))
-            begun = list(chain.from_iterable(spread(backbone.team, ids, read)))
+            begun = list(chain.from_iterable(spread(model.team, ids, read)))
             for landing in behind:
                 landing.result()
             behind = begun
@@ -181,11 +181,11 @@ def _land(target: Rows, states: Any, arrived: Any) -> None:
 
 
 def _file(
-    cache: Path | str | None, key: str, layer: Layer, total: int, backbone: Backbone
+    cache: Path | str | None, key: str, layer: Layer, total: int, model: FrozenModel
 ) -> Path | None:
     if cache is None:
         return None
-    kind = str(backbone.weight.dtype).removeprefix("torch.")
+    kind = str(model.weight.dtype).removeprefix("torch.")
     return Path(cache) / f"states-{key[:16]}-{kind}-{total}-layer-{layer}-v{_VERSION}.npy"
 
 
@@ -201,12 +201,12 @@ def _equal_lengths(parts: Sequence[Sequence[int]], tokens: int) -> Iterator[list
             yield numbers[start : start + step]
 
 
-def layer_states(backbone: Backbone, ids: Any, layers: Sequence[Layer]) -> dict[Layer, Any]:
+def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[Layer, Any]:
     """States (batch, length, dimensions) by layer; blocks above the highest one are not run."""
     torch = require_torch()
     found: dict[Layer, Any] = {}
     if 0 in layers:
-        found[0] = backbone.weight[ids]
+        found[0] = model.weight[ids]
     blocks = [layer for layer in layers if isinstance(layer, int) and layer > 0]
     if not blocks and "norm" not in layers:
         return found
@@ -222,10 +222,10 @@ def layer_states(backbone: Backbone, ids: Any, layers: Sequence[Layer]) -> dict[
         return hook
 
     for layer in blocks:
-        handles.append(backbone.blocks[layer - 1].register_forward_hook(keep(layer)))
+        handles.append(model.blocks[layer - 1].register_forward_hook(keep(layer)))
     try:
         with torch.no_grad():
-            final = backbone.run(ids=ids)
+            final = model.states(ids)
             if "norm" in layers:
                 found["norm"] = final
     except _Enough:

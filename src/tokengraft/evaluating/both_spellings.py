@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from tokengraft.evaluating.fidelity import mean_rows
+from tokengraft.evaluating.likeness import cosines
 from tokengraft.evaluating.lines import Case
-from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
+from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.model.divergence import likelihoods
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.head import Head
-from tokengraft.model.libraries import body, require_torch
-from tokengraft.model.metrics import cosines, head_of, likelihoods
-from tokengraft.model.reading import NewRows, Progress, embed, read
-from tokengraft.model.subject import Subject
-from tokengraft.tokenizer.align import Alignment, Ints
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.reading import Progress, read
+from tokengraft.tokenizer.align import Alignment, Floats, Ints
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"  # kinds of layers, by transformers' names
 _ALIKE = 0.99  # cosine: half types round, in batches of another shape otherwise
@@ -134,33 +135,30 @@ def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
     )
 
 
-def read_tree(subject: Subject, tree: Tree, new: NewRows | None = None) -> Any:
+def read_tree(model: FrozenModel, tree: Tree, new: NewRows | None = None) -> Any:
     """Last hidden states (places, dimensions) of a tree, with `new` rows where they are given."""
     torch = require_torch()
     with torch.inference_mode():
-        ids = torch.from_numpy(tree.ids)[None].to(subject.device)
-        given = {"input_ids": ids} if new is None else {"inputs_embeds": embed(subject, ids, new)}
-        found = body(subject.model)(
-            **given,
-            position_ids=torch.from_numpy(tree.depth)[None].to(subject.device),
-            attention_mask=_masks(subject, tree),
-            use_cache=False,
-        ).last_hidden_state[0]
-    return found.float()
+        ids = torch.from_numpy(tree.ids)[None].to(model.device)
+        states = model.states(
+            ids, new=new, attention_mask=_masks(model, tree),
+            position_ids=torch.from_numpy(tree.depth)[None].to(model.device),
+        )  # fmt: skip
+    return states[0].float()
 
 
-def readable(subject: Subject, pair: Alignment) -> bool:
+def readable(model: FrozenModel, pair: Alignment) -> bool:
     """Whether a line's tree is read as the line itself is, as far as its new spelling goes.
 
     It is not where layers go by places in the sequence, whatever mask and positions say, and where
     transformers takes no such masks (below 4.53 for Gemma 3 and GPT-2).
     """
     torch = require_torch()
-    prefix = subject.prefix
+    prefix = model.prefix
     tree = grow(prefix, pair.new, stretches(pair, bool(prefix)))
-    alone = read(subject, [pair.new], [np.arange(-len(prefix), len(pair.new))]).states
+    alone = read(model, [pair.new], [np.arange(-len(prefix), len(pair.new))]).states
     try:
-        found = read_tree(subject, tree)[: len(alone)]
+        found = read_tree(model, tree)[: len(alone)]
     except torch.cuda.OutOfMemoryError:
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError):
@@ -168,10 +166,10 @@ def readable(subject: Subject, pair: Alignment) -> bool:
     return bool(cosines(found, alone).min() > _ALIKE)
 
 
-def _masks(subject: Subject, tree: Tree) -> Any:
+def _masks(model: FrozenModel, tree: Tree) -> Any:
     """What is added to scores: one mask, or one for each kind of layer where these differ."""
     torch = require_torch()
-    config = getattr(subject.model.config, "text_config", subject.model.config)
+    config = getattr(model.model.config, "text_config", model.model.config)
     window = getattr(config, "sliding_window", None)
     if getattr(config, "use_sliding_window", True) is False:
         window = None
@@ -182,16 +180,16 @@ def _masks(subject: Subject, tree: Tree) -> Any:
     found = {}
     for kind in kinds:
         sees = torch.from_numpy(tree.sees(window if kind == _SLIDING else None))
-        shape = {"dtype": subject.embedding.weight.dtype, "device": subject.device}
+        shape = {"dtype": model.weight.dtype, "device": model.device}
         mask = torch.zeros((1, 1, *sees.shape), **shape)
-        mask.masked_fill_(~sees.to(subject.device), torch.finfo(mask.dtype).min)
+        mask.masked_fill_(~sees.to(model.device), torch.finfo(mask.dtype).min)
         found[kind] = mask
     return found if len(found) > 1 else next(iter(found.values()))
 
 
 def shared_scores(
-    base: Subject,
-    graft: Subject,
+    base: FrozenModel,
+    graft: FrozenModel,
     case: Case,
     *,
     most_lines: int = 64,
@@ -204,7 +202,7 @@ def shared_scores(
     pairs = [pair for pair in short if len(pair) > 1][:most_lines]
     if not pairs or not readable(graft, max(pairs, key=lambda pair: len(pair.new))):
         return {}
-    measured = _lines(graft, head_of(graft), pairs, None, progress)
+    measured = _lines(graft, graft.head().exact(), pairs, None, progress)
     new = mean_rows(base, case)
     nothing = _lines(base, _mean_head(base, case, len(new.rows)), pairs, new, None)
     base_bits, size = _base(base, case, pairs)
@@ -229,7 +227,7 @@ def shared_scores(
 
 
 def _lines(
-    subject: Subject,
+    model: FrozenModel,
     head: Head,
     pairs: Sequence[Alignment],
     new: NewRows | None,
@@ -238,16 +236,16 @@ def _lines(
     """Line by line: bits by both spellings, by the new one, summed old share, how many differ."""
     rows = []
     for pair in pairs:
-        rows.append(_line(subject, head, pair, stretches(pair, bool(subject.prefix)), new))
+        rows.append(_line(model, head, pair, stretches(pair, bool(model.prefix)), new))
         if progress is not None:
             progress(1)
     return np.array(rows, np.float64)
 
 
-def _mean_head(base: Subject, case: Case, count: int) -> Head:
+def _mean_head(base: FrozenModel, case: Case, count: int) -> Head:
     """The base's head with the mean of its rows for every new token."""
     torch = require_torch()
-    head = head_of(base, case.rows)
+    head = base.head(case.rows).exact()
     count += case.first_new - case.rows  # ids behind its table come before the new ones
     rows = head.weight.mean(0, keepdim=True).expand(count, -1)
     bias = head.bias
@@ -257,7 +255,11 @@ def _mean_head(base: Subject, case: Case, count: int) -> Head:
 
 
 def _line(
-    graft: Subject, head: Head, pair: Alignment, parts: Sequence[Stretch], new_rows: NewRows | None
+    graft: FrozenModel,
+    head: Head,
+    pair: Alignment,
+    parts: Sequence[Stretch],
+    new_rows: NewRows | None,
 ) -> tuple[float, float, float, float]:
     tree = grow(graft.prefix, pair.new, parts)
     states = read_tree(graft, tree, new_rows)
@@ -279,14 +281,14 @@ def _line(
     )  # fmt: skip
 
 
-def _base(base: Subject, case: Case, pairs: Sequence[Alignment]) -> tuple[Floats, Floats]:
+def _base(base: FrozenModel, case: Case, pairs: Sequence[Alignment]) -> tuple[Floats, Floats]:
     """Bits and bytes of the same text by the base model, line by line."""
     first = [0 if base.prefix else int(pair.old_at[0]) + 1 for pair in pairs]
     old = [pair.old[: int(pair.old_at[-1]) + 1] for pair in pairs]
     at = [np.arange(f - 1, len(ids) - 1) for f, ids in zip(first, old, strict=True)]
     targets = [ids[f:] for f, ids in zip(first, old, strict=True)]
     reading = read(base, old, at)
-    logs = likelihoods(reading.states, np.concatenate(targets), head_of(base))
+    logs = likelihoods(reading.states, np.concatenate(targets), base.head().exact())
     edges = np.cumsum(reading.counts)[:-1]
     bits = np.array([-part.sum() / np.log(2) for part in np.split(logs, edges)])
     return bits, np.array([case.lengths[ids].sum() for ids in targets], np.float64)

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from tokengraft.evaluating.fidelity import mean_rows
+from tokengraft.evaluating.likeness import derangement
 from tokengraft.evaluating.lines import Case
-from tokengraft.evaluating.score import Floats, Metric, Score, Sums, score
+from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.evaluating.segmenter import Segmenter
+from tokengraft.model.divergence import likelihoods
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.head import Head
-from tokengraft.model.metrics import derangement, head_of, likelihoods
-from tokengraft.model.reading import BATCH_TOKENS, NewRows, Progress, read
-from tokengraft.model.subject import Subject
-from tokengraft.tokenizer.align import Ints
+from tokengraft.model.reading import BATCH_TOKENS, Progress, read
+from tokengraft.tokenizer.align import Floats, Ints
 
 _WHAT = "of the second half of each line in old tokens, after its first half in"
 BPB = Metric("continuation_bpb", f"bits per byte {_WHAT} new tokens", higher=False)
@@ -79,28 +80,28 @@ class Continuation:
 
     def __init__(
         self,
-        subject: Subject,
+        model: FrozenModel,
         case: Case,
         seed: int = 0,
         tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
     ) -> None:
-        self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
+        self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         self.halves = halve(case)
-        self.head = head_of(subject, case.rows)
-        self.base = self._bits(subject, self.halves.old, self.head, same=self.halves.same,
+        self.head = model.head(case.rows).exact()
+        self.base = self._bits(model, self.halves.old, self.head, same=self.halves.same,
                                progress=progress)  # fmt: skip
 
     def measure(
         self,
-        subject: Subject | None = None,
+        model: FrozenModel | None = None,
         new: NewRows | None = None,
         head: Head | None = None,
         progress: Progress | None = None,
     ) -> Floats:
         """Bits of each line's rest after its prompt in new tokens."""
         return self._bits(
-            subject or self.subject, self.halves.new, head or self.head, new, self.halves.same,
+            model or self.model, self.halves.new, head or self.head, new, self.halves.same,
             progress,
         )  # fmt: skip
 
@@ -114,15 +115,15 @@ class Continuation:
             if len(own) > 1:
                 order = derangement(len(own), self.seed)
                 others = [own[n][:most] for n, most in zip(order, left, strict=True)]
-                against["unrelated"] = self._bits(self.subject, others, self.head)
-            against["mean_row"] = self.measure(new=mean_rows(self.subject, self.case))
-            cut = Segmenter(self.subject.tokenizer, seed=self.seed)
+                against["unrelated"] = self._bits(self.model, others, self.head)
+            against["mean_row"] = self.measure(new=mean_rows(self.model, self.case))
+            cut = Segmenter(self.model.tokenizer, seed=self.seed)
             prompts = [
                 cut(ids, most - len(ids) if len(ids) > 1 else 0)[0]
                 for ids, most in zip(own, left, strict=True)
             ]
             if cut.enough(own, prompts):
-                against["ceiling"] = self._bits(self.subject, prompts, self.head)
+                against["ceiling"] = self._bits(self.model, prompts, self.head)
         seed = self.seed
         plain: dict[str, Any] = {name: float(v.sum() / size.sum()) for name, v in against.items()}
         excess: dict[str, Any] = {
@@ -139,7 +140,7 @@ class Continuation:
 
     def _bits(
         self,
-        subject: Subject,
+        model: FrozenModel,
         prompts: Sequence[Ints],
         head: Head,
         new: NewRows | None = None,
@@ -152,9 +153,7 @@ class Continuation:
             np.arange(len(prompt) - 1, len(prompt) + len(rest) - 1)
             for prompt, rest in zip(prompts, rests, strict=True)
         ]
-        reading = read(
-            subject, whole, at, same=same, new=new, tokens=self.tokens, progress=progress
-        )
+        reading = read(model, whole, at, same=same, new=new, tokens=self.tokens, progress=progress)
         targets = np.concatenate(rests) if rests else np.zeros(0, np.int64)
         found = -likelihoods(reading.states, targets, head) / np.log(2)
         edges = np.cumsum(reading.counts)[:-1]

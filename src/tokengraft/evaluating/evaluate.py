@@ -17,7 +17,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.lines import Case, prepare
 from tokengraft.evaluating.score import Score, rows
-from tokengraft.model.subject import Subject, open_subject
+from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.render.evaluation_readme import write_up
 
 #: language, what is being done, lines done of it, lines in all
@@ -104,8 +104,8 @@ class Evaluation:
 
 
 def evaluate(
-    base: str | Path | Subject,
-    graft: str | Path | Subject,
+    base: str | Path | FrozenModel,
+    graft: str | Path | FrozenModel,
     corpus: str | Path | ParallelCorpus = "udhr",
     languages: Iterable[str] | None = None,
     lines: int | None = None,
@@ -138,8 +138,8 @@ def evaluate(
     A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
     the same batches. Encoders give the same figures without distributions and likelihoods.
     """
-    old = open_subject(base, device, dtype, window)
-    new = open_subject(graft, device, dtype, window)
+    reading = Reading(device, dtype, window)
+    old, new = FrozenModel.load(base, reading), FrozenModel.load(graft, reading)
     if old.kind != new.kind:
         raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
     if (old.prefix, old.suffix) != (new.prefix, new.suffix):
@@ -183,7 +183,7 @@ def evaluate(
     settings = {
         "lines": lines, "window": min(old.window, new.window), "seed": seed,
         "resamples": resamples, "most_positions": most_positions, "policy": new.policy,
-        "dtype": str(old.embedding.weight.dtype).removeprefix("torch."), "device": old.device.type,
+        "dtype": str(old.weight.dtype).removeprefix("torch."), "device": old.device.type,
         "digests": {code: found.digest(code)[:16] for code in found.languages},
     }  # fmt: skip
     optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
@@ -198,8 +198,8 @@ def evaluate(
 class _Job:
     """One language."""
 
-    old: Subject
-    new: Subject
+    old: FrozenModel
+    new: FrozenModel
     case: Case
     against: bool
     most_positions: int
@@ -209,14 +209,13 @@ class _Job:
 
     def fidelity(self) -> dict[str, Score]:
         from tokengraft.evaluating.fidelity import BaseReading, scores
-        from tokengraft.model.metrics import head_of
 
         keep = 1 << 30 if self.against else 0  # the base's distributions are needed four times
         base = BaseReading(
             self.old, self.case, most_positions=self.most_positions, keep_bytes=keep,
             seed=self.seed, progress=self.tell("base"),
         )  # fmt: skip
-        head = head_of(self.new, self.case.rows) if self.old.kind == "causal" else None
+        head = self.new.head(self.case.rows).exact() if self.old.kind == "causal" else None
         view = base.read_new(self.new, progress=self.tell("graft"))
         found = base.compare(view, head)
         none: dict[str, float] = {}
@@ -230,12 +229,11 @@ class _Job:
 
     def continuation(self) -> dict[str, Score]:
         from tokengraft.evaluating.continuation import Continuation
-        from tokengraft.model.metrics import head_of
 
         found = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
         if not len(found.base):
             return {}
-        head = head_of(self.new, self.case.rows)
+        head = self.new.head(self.case.rows).exact()
         bits = found.measure(self.new, head=head, progress=self.tell("continuation, graft"))
         return found.scores(bits, self.against, self.resamples)
 
@@ -289,7 +287,7 @@ def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> 
     return tuple(found)
 
 
-def _languages(languages: Iterable[str] | None, graft: Subject) -> list[str]:
+def _languages(languages: Iterable[str] | None, graft: FrozenModel) -> list[str]:
     if languages is not None:
         return [languages] if isinstance(languages, str) else list(languages)
     found = list(graft.manifest.get("languages", ()))

@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengraft.evaluating.likeness import cosines, derangement, ranks
 from tokengraft.evaluating.lines import Case
-from tokengraft.evaluating.score import Floats, Metric, Score, Sums, counted, score
+from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
 from tokengraft.evaluating.segmenter import Segmenter
+from tokengraft.model.divergence import Distributions, compare
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.head import Head
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.metrics import (
-    Distributions,
-    cosines,
-    derangement,
-    diverge,
-    head_of,
-    ranks,
-)
-from tokengraft.model.reading import BATCH_TOKENS, NewRows, Progress, Reading, read
-from tokengraft.model.subject import Subject
-from tokengraft.tokenizer.align import Ints
+from tokengraft.model.reading import BATCH_TOKENS, LineStates, Progress, read
+from tokengraft.tokenizer.align import Floats, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +58,7 @@ class View:
     means: Floats  # (lines, dimensions), over common positions
 
     @classmethod
-    def of(cls, reading: Reading) -> View:
+    def of(cls, reading: LineStates) -> View:
         """The view of a reading."""
         return cls(reading.states, reading.pooled, reading.means())
 
@@ -78,7 +72,7 @@ class BaseReading:
 
     def __init__(
         self,
-        subject: Subject,
+        model: FrozenModel,
         case: Case,
         *,
         most_positions: int = 0,
@@ -87,9 +81,9 @@ class BaseReading:
         tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
     ) -> None:
-        self.subject, self.case, self.seed, self.tokens = subject, case, seed, tokens
+        self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         reading = read(
-            subject, case.old, [pair.old_at for pair in case.pairs], same=case.same,
+            model, case.old, [pair.old_at for pair in case.pairs], same=case.same,
             tokens=tokens, progress=progress,
         )  # fmt: skip
         self.counts = reading.counts
@@ -99,13 +93,13 @@ class BaseReading:
         self.sample_counts = np.bincount(lines[self.sample], minlength=len(self.counts))
         self.head: Head | None = None
         self.distributions: Distributions | None = None
-        if subject.kind == "causal":
-            self.head = head_of(subject, case.rows)
+        if model.kind == "causal":
+            self.head = model.head(case.rows).exact()
             self.distributions = Distributions(self._sampled(self.view), self.head, keep_bytes)
 
     def read_new(
         self,
-        subject: Subject | None = None,
+        model: FrozenModel | None = None,
         new: NewRows | None = None,
         progress: Progress | None = None,
     ) -> View:
@@ -113,7 +107,7 @@ class BaseReading:
         case = self.case
         return View.of(
             read(
-                subject or self.subject, case.new, [pair.new_at for pair in case.pairs],
+                model or self.model, case.new, [pair.new_at for pair in case.pairs],
                 same=case.same, new=new, tokens=self.tokens, progress=progress,
             )
         )  # fmt: skip
@@ -123,9 +117,10 @@ class BaseReading:
         old = self.view
         found = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
         if self.distributions is not None and self.head is not None:
-            apart = diverge(self.distributions, self._sampled(view), head or self.head)
+            apart = compare(self.distributions, self._sampled(view), head or self.head)
             for name in ("kl", "top1", "top10"):
-                found[name] = counted(getattr(apart, name), self.sample_counts)
+                values = getattr(apart, name).double().cpu().numpy()
+                found[name] = counted(values, self.sample_counts)
         found["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
         found["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
         if len(old.pooled) > 1:
@@ -153,7 +148,7 @@ class BaseReading:
 
     def mean_row(self, progress: Progress | None = None) -> dict[str, float]:
         """The other floor: the mean of all old rows for every new token."""
-        view = self.read_new(new=mean_rows(self.subject, self.case), progress=progress)
+        view = self.read_new(new=mean_rows(self.model, self.case), progress=progress)
         return {name: sums.value for name, sums in self.compare(view).items()}
 
     def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
@@ -161,14 +156,14 @@ class BaseReading:
 
         Empty where too few tokens could be cut for that (`Segmenter.enough`).
         """
-        cut = Segmenter(self.subject.tokenizer, seed=self.seed)
-        room = self.subject.window - len(self.subject.prefix) - len(self.subject.suffix)
+        cut = Segmenter(self.model.tokenizer, seed=self.seed)
+        room = self.model.window - len(self.model.prefix) - len(self.model.suffix)
         others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]
         if not cut.enough([pair.old for pair in self.case.pairs], [ids for ids, _ in others]):
             return {}
         at = [ends[pair.old_at] for (_, ends), pair in zip(others, self.case.pairs, strict=True)]
         reading = read(
-            self.subject, [ids for ids, _ in others], at, tokens=self.tokens, progress=progress
+            self.model, [ids for ids, _ in others], at, tokens=self.tokens, progress=progress
         )
         return {name: sums.value for name, sums in self.compare(View.of(reading)).items()}
 
@@ -177,10 +172,10 @@ class BaseReading:
         return view.states[index]
 
 
-def mean_rows(subject: Subject, case: Case) -> NewRows:
+def mean_rows(model: FrozenModel, case: Case) -> NewRows:
     """One row, the mean of all old ones, for every new token that occurs."""
     highest = max((int(ids.max()) for ids in case.new if len(ids)), default=0)
-    old = subject.embedding.weight.detach()[: case.first_new]
+    old = model.weight.detach()[: case.first_new]
     row = old.double().mean(0).to(old.dtype)
     return NewRows(case.first_new, row.expand(max(1, highest + 1 - case.first_new), -1))
 

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokengraft.grafting.graft import logits_processor
+from tokengraft.model.folder import MANIFEST
+from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import Progress
-from tokengraft.model.subject import MANIFEST, Subject
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class _Tally:
 
 
 def measure_generation(
-    base: Subject,
-    graft: Subject,
+    base: FrozenModel,
+    graft: FrozenModel,
     language: str,
     prompts: Sequence[str],
     *,
@@ -69,19 +70,19 @@ def measure_generation(
     """Costs of both models as table rows; the first prompt is run once more before, to warm up."""
     tallies = {"base": _Tally(), "graft": _Tally()}
     sides = {"base": base, "graft": graft}
-    for subject in sides.values():
-        _decode(subject, prompts[0], steps, _Tally())
+    for model in sides.values():
+        _decode(model, prompts[0], steps, _Tally())
     for prompt in prompts:
-        for name, subject in sides.items():
-            _decode(subject, prompt, steps, tallies[name])
+        for name, model in sides.items():
+            _decode(model, prompt, steps, tallies[name])
         if progress is not None:
             progress(1)
     return [asdict(_cost(language, name, tally)) for name, tally in tallies.items()]
 
 
 def write_samples(
-    base: Subject,
-    graft: Subject,
+    base: FrozenModel,
+    graft: FrozenModel,
     language: str,
     prompts: Sequence[str],
     *,
@@ -97,41 +98,38 @@ def write_samples(
             ("sampled", {"do_sample": True, "temperature": temperature, "top_p": 0.95, "top_k": 0}),
         ):
             texts = [
-                _generate(subject, prompt, tokens, seed + number, options)
-                for subject in (base, graft)
+                _generate(model, prompt, tokens, seed + number, options) for model in (base, graft)
             ]
             found.append(asdict(Sample(language, way, prompt, *texts)))
     return found
 
 
-def _decode(subject: Subject, prompt: str, steps: int, tally: _Tally) -> None:
+def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
     torch = require_torch()
-    ids, characters, steps = _prompt(subject, prompt, steps)
-    barred = _barred(subject)
+    ids, characters, steps = _prompt(model, prompt, steps)
+    barred = _barred(model)
     written: list[int] = []
     with torch.inference_mode():
-        begun = _now(subject)
-        out = subject.model(input_ids=ids, use_cache=True)
+        begun = _now(model)
+        out = model.model(input_ids=ids, use_cache=True)
         scores = out.logits[:, -1].float()
-        read = _now(subject)
+        read = _now(model)
         tally.cache += cache_bytes(out.past_key_values)
         for _ in range(steps):
             if len(barred):
                 scores[:, barred] = -torch.inf
             token = scores.argmax(-1, keepdim=True)
             written.append(int(token))
-            out = subject.model(
-                input_ids=token, past_key_values=out.past_key_values, use_cache=True
-            )
+            out = model.model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
             scores = out.logits[:, -1].float()
-        done = _now(subject)
+        done = _now(model)
     tally.prompts += 1
     tally.tokens += ids.shape[1]
     tally.characters += characters
     tally.prefill += read - begun
     tally.decode += done - read
     tally.steps += steps
-    tally.written += len(subject.tokenizer.decode([written])[0].replace("\ufffd", ""))
+    tally.written += len(model.tokenizer.decode([written])[0].replace("\ufffd", ""))
 
 
 def cache_bytes(cache: Any) -> int:
@@ -145,46 +143,46 @@ def cache_bytes(cache: Any) -> int:
 
 
 def _generate(
-    subject: Subject, prompt: str, tokens: int, seed: int, options: dict[str, Any]
+    model: FrozenModel, prompt: str, tokens: int, seed: int, options: dict[str, Any]
 ) -> str:
     torch = require_torch()
-    ids, _, tokens = _prompt(subject, prompt, tokens)
+    ids, _, tokens = _prompt(model, prompt, tokens)
     extra: dict[str, Any] = {}
-    if (subject.folder / MANIFEST).is_file():
-        extra["logits_processor"] = logits_processor(subject.folder)
+    if (model.folder / MANIFEST).is_file():
+        extra["logits_processor"] = logits_processor(model.folder)
     torch.manual_seed(seed)
     with torch.inference_mode():
-        out = subject.model.generate(
+        out = model.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
-            pad_token_id=subject.pad, **options, **extra,
+            pad_token_id=model.pad, **options, **extra,
         )  # fmt: skip
-    text: str = subject.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
+    text: str = model.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
     return text.rstrip("\ufffd")  # the limit may fall inside a character
 
 
-def _prompt(subject: Subject, prompt: str, more: int) -> tuple[Any, int, int]:
+def _prompt(model: FrozenModel, prompt: str, more: int) -> tuple[Any, int, int]:
     """Ids to read, how many characters they spell, and how many tokens to write behind them.
 
     Both fit into the window: at most half of it is kept free for what is written.
     """
     torch = require_torch()
-    more = min(more, subject.window // 2)
-    whole = subject.tokenizer.encode([prompt])[0]
-    ids = whole[: subject.window - len(subject.prefix) - more]
-    read = prompt if len(ids) == len(whole) else subject.tokenizer.decode([ids])[0]
-    found = torch.tensor([[*subject.prefix, *ids]], device=subject.device)
+    more = min(more, model.window // 2)
+    whole = model.tokenizer.encode([prompt])[0]
+    ids = whole[: model.window - len(model.prefix) - more]
+    read = prompt if len(ids) == len(whole) else model.tokenizer.decode([ids])[0]
+    found = torch.tensor([[*model.prefix, *ids]], device=model.device)
     return found, len(read.rstrip("\ufffd")), more
 
 
-def _barred(subject: Subject) -> Any:
+def _barred(model: FrozenModel) -> Any:
     torch = require_torch()
-    ids = getattr(subject.model.generation_config, "suppress_tokens", None) or []
-    return torch.tensor(ids, dtype=torch.long, device=subject.device)
+    ids = getattr(model.model.generation_config, "suppress_tokens", None) or []
+    return torch.tensor(ids, dtype=torch.long, device=model.device)
 
 
-def _now(subject: Subject) -> float:
-    if subject.device.type == "cuda":
-        require_torch().cuda.synchronize(subject.device)
+def _now(model: FrozenModel) -> float:
+    if model.device.type == "cuda":
+        require_torch().cuda.synchronize(model.device)
     return time.perf_counter()
 
 

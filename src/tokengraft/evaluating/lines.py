@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.deriving.distil.passages import shorten
-from tokengraft.model.subject import Subject
+from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
@@ -62,7 +62,11 @@ class Case:
 
 
 def prepare(
-    language: str, lines: Sequence[str], base: Subject, new: Tokenizer, window: int | None = None
+    language: str,
+    lines: Sequence[str],
+    base: FrozenModel,
+    new: Tokenizer,
+    window: int | None = None,
 ) -> Case:
     """Encode, align and cut; CorpusError where no line has a common position."""
     room = (window or base.window) - len(base.prefix) - len(base.suffix)
@@ -79,5 +83,5 @@ def prepare(
     return Case(
         language, tuple(pairs), tuple(np.array_equal(p.old, p.new) for p in pairs),
         np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
-        len(pieces), min(len(pieces), len(base.embedding.weight)), room, tuple(whole),
+        len(pieces), min(len(pieces), len(base.weight)), room, tuple(whole),
     )  # fmt: skip

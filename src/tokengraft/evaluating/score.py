@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokengraft.core.defaults import RESAMPLES
 from tokengraft.core.errors import CorpusError
+from tokengraft.tokenizer.align import Floats
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 LEVEL = 0.95
 
 

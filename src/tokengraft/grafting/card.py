@@ -12,8 +12,8 @@ import yaml
 from tokengraft.core.files import write_text
 from tokengraft.grafting.export import Written
 from tokengraft.grafting.policy import Policy
-from tokengraft.grafting.side_files import CARD
 from tokengraft.languages.codes import language_name
+from tokengraft.model.folder import CARD
 from tokengraft.planning.plan import Plan
 
 _POLICIES: dict[Policy, str] = {

@@ -37,6 +37,7 @@ from tokengraft.model.checkpoint import (
     write_all,
 )
 from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.folder import CONFIG
 from tokengraft.tokenizer.insert import first_free_id
 
 #: Spare rows beyond this share mean that the tokenizer is not the model's.
@@ -106,7 +107,7 @@ def export_into(
     removed: Sequence[int] = (),
 ) -> Written:
     """As `export`, into an existing empty folder that the caller completes and renames."""
-    config = read_json(model_dir / side_files.CONFIG)
+    config = read_json(model_dir / CONFIG)
     checkpoint = read_checkpoint(model_dir)
     layout = find_layout(config, checkpoint)
     base = tokenizer_files.base_tokenizer(model_dir)

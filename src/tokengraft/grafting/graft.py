@@ -18,10 +18,9 @@ from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.export import Written, export_into
 from tokengraft.grafting.manifest import read_manifest, write_manifest
-from tokengraft.grafting.side_files import MANIFEST
 from tokengraft.grafting.verify.invariants import Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import Pair
-from tokengraft.model.folder import resolve
+from tokengraft.model.folder import MANIFEST, resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.planning.plan_files import read_plan

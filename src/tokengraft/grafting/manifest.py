@@ -20,8 +20,8 @@ from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
 from tokengraft.grafting.export import Written
 from tokengraft.grafting.policy import POLICIES
-from tokengraft.grafting.side_files import MANIFEST
 from tokengraft.model.checkpoint import read_json
+from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan import Plan
 
 SCHEMA = 1

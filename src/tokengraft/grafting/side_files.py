@@ -13,13 +13,11 @@ from tokengraft.grafting import policy as policies
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.embedding_tables import text_config
+from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.tokenizer import classes
 
-CONFIG = "config.json"
 GENERATION = "generation_config.json"
 TEMPLATES = "additional_chat_templates"
-CARD = "README.md"
-MANIFEST = "tokengraft.json"
 _CARRIED = (".json", ".jinja", ".txt", ".md", "")
 _SMALL = 32 << 20
 

@@ -1,74 +1,133 @@
-"""KL(p_old ‖ p_new) of next-token distributions from hidden states, with its gradient.
+"""Next-token distributions from hidden states: how far two are apart, and the gradient of that.
 
     z = W h + b,   KL = Σ_v p_v (log p_v − log q_v),   ∂KL/∂h_new = Wᵀ (q − p)
+    top-k = |top_k(p) ∩ top_k(q)| / k
 
-p from the old states, q from the new, over the old vocabulary's output rows W. The gradient is
-formed in the forward pass, block by block, so that no (positions × vocabulary) array outlives its
-block: three products with W for a position, and a fixed amount of memory, at most three float32
-arrays of a block (four where logits are capped).
+p from the old states, q from the new, over the old vocabulary's output rows W, in nats. Everything
+is done block by block, so that no (positions × vocabulary) array outlives its block. The gradient
+is formed in the forward pass: three products with W for a position, and a fixed amount of memory,
+at most three float32 arrays of a block (four where logits are capped).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from tokengraft.model.head import Head
+from tokengraft.model.libraries import require_torch
+from tokengraft.tokenizer.align import Floats, Ints
 
-# Entries of one (positions, vocabulary) block; on a GPU a block's arrays then take 0.8 GB.
-_BLOCK = {"cpu": 1 << 24, "cuda": 1 << 26}
+if TYPE_CHECKING:
+    import torch
+
+#: Entries of one (positions, vocabulary) block. Training shares a GPU's memory with what the
+#: backward pass keeps; a block's arrays then take 0.8 GB.
+TRAINING = {"cpu": 1 << 24, "cuda": 1 << 26}
+#: For measuring more gains nothing on a CPU, a GPU wants it large.
+MEASURING = {"cpu": 1 << 22, "cuda": 1 << 28}
+_LEAST = 128  # positions of a block: with fewer, reading a large vocabulary's rows takes the time
+TOP = 10
 
 
-@torch.no_grad()
-def compare(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tensor, torch.Tensor]:
-    """KL and top-1 agreement of each position."""
-    kl, same = [new.new_zeros(0)], [new.new_zeros(0, dtype=torch.bool)]
-    for here in _blocks(len(new), head):
-        p, q = head.log_probabilities(old[here]), head.log_probabilities(new[here])
-        same.append(p.argmax(-1) == q.argmax(-1))
-        kl.append(q.neg_().add_(p).mul_(p.exp_()).sum(-1))
-    return torch.cat(kl), torch.cat(same)
+@dataclass(frozen=True)
+class Divergence:
+    """Position by position: KL in nats, whether the likeliest token agrees, share of the top k."""
+
+    kl: torch.Tensor
+    top1: torch.Tensor
+    top10: torch.Tensor
 
 
-@torch.no_grad()
+class Distributions:
+    """The base model's next-token distributions at given states, computed once where they fit."""
+
+    def __init__(self, states: torch.Tensor, head: Head, most_bytes: int = 0) -> None:
+        self.states, self.head = states, head
+        self._kept: Any = None
+        if 0 < 4 * len(states) * len(head.weight) <= most_bytes:
+            blocks = list(_blocks(head, len(states), MEASURING))
+            cat = require_torch().cat
+            self._kept = cat([head.log_probabilities(states[block]) for block in blocks])
+            self._best = cat([_top(self._kept[block], TOP) for block in blocks])
+
+    def __call__(self, block: slice, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Float32 log p of a block of positions, and the ids of its `top` likeliest tokens."""
+        if self._kept is not None:
+            return self._kept[block], self._best[block, :top]
+        logs = self.head.log_probabilities(self.states[block])
+        return logs, _top(logs, top)
+
+
+def compare(
+    old: Distributions,
+    new: torch.Tensor,
+    head: Head,
+    top: int = TOP,
+    sizes: Mapping[str, int] = MEASURING,
+) -> Divergence:
+    """Compare distributions at paired positions; `head` belongs to the new states."""
+    torch = require_torch()
+    kl, first, among = ([new.new_zeros(0, dtype=torch.float32)] for _ in range(3))
+    with torch.inference_mode():
+        for block in _blocks(head, len(new), sizes):
+            p, theirs = old(block, top)
+            q = head.log_probabilities(new[block])
+            ours = _top(q, top)
+            first.append((ours[:, 0] == theirs[:, 0]).float())
+            among.append((ours[:, :, None] == theirs[:, None, :]).any(-1).float().mean(-1))
+            kl.append(q.neg_().add_(p).mul_(p.exp()).sum(-1))
+    return Divergence(*map(torch.cat, (kl, first, among)))
+
+
+def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
+    """Log p in nats of one target id at each state."""
+    torch = require_torch()
+    parts = [states.new_zeros(0, dtype=torch.float32)]
+    with torch.inference_mode():
+        wanted = torch.from_numpy(np.asarray(targets, np.int64)).to(states.device)
+        for block in _blocks(head, len(states), MEASURING):
+            logs = head.log_probabilities(states[block])
+            parts.append(logs.gather(1, wanted[block][:, None])[:, 0])
+    values: Floats = torch.cat(parts).double().cpu().numpy()
+    return values
+
+
 def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tensor, torch.Tensor]:
     """KL of each position, and ∂KL/∂new (positions, dimensions)."""
-    kl, found = [new.new_zeros(0)], [new.new_zeros(0, new.shape[1])]
-    for here in _blocks(len(new), head):
-        logits = head.logits(new[here])
-        bend = head.slope(logits)
-        q = logits.log_softmax(-1)
-        del logits  # before the next array of its size
-        p = head.log_probabilities(old[here])
-        gap = p - q
-        kl.append(gap.mul_(p.exp_()).sum(-1))
-        del gap
-        pull = q.exp_().sub_(p).mul_(bend).to(head.weight.dtype)
-        found.append((pull @ head.weight).float())
-    return torch.cat(kl), torch.cat(found)
-
-
-def _blocks(count: int, head: Head) -> list[slice]:
-    most = _BLOCK.get(head.weight.device.type, 1 << 24)
-    step = max(1, most // len(head.weight))
-    return [slice(start, start + step) for start in range(0, count, step)]
-
-
-class _Divergence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
-        kl, slope = slopes(new, old, head)
-        ctx.save_for_backward(slope)
-        return kl
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:
-        (slope,) = ctx.saved_tensors
-        return grads[0][:, None] * slope, None, None
+    torch = require_torch()
+    kl, slope = [new.new_zeros(0)], [new.new_zeros(0, new.shape[1])]
+    with torch.no_grad():
+        for block in _blocks(head, len(new), TRAINING):
+            logits = head.logits(new[block])
+            bend = head.slope(logits)
+            q = logits.log_softmax(-1)
+            del logits  # before the next array of its size
+            p = head.log_probabilities(old[block])
+            gap = p - q
+            kl.append(gap.mul_(p.exp_()).sum(-1))
+            del gap
+            pull = q.exp_().sub_(p).mul_(bend).to(head.weight.dtype)
+            slope.append((pull @ head.weight).float())
+    return torch.cat(kl), torch.cat(slope)
 
 
 def divergence(new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
     """KL of each position (positions,), differentiable in `new`."""
-    found: torch.Tensor = _Divergence.apply(new, old, head)  # type: ignore[no-untyped-call]
-    return found
+    kl, slope = slopes(new, old, head)
+    # The second term is 0, its gradient is the slope.
+    return kl + ((new - new.detach()) * slope).sum(-1)
+
+
+def _blocks(head: Head, count: int, sizes: Mapping[str, int]) -> Iterator[slice]:
+    """Positions in blocks whose log p fit into a bounded amount of memory."""
+    step = max(_LEAST, sizes.get(head.weight.device.type, sizes["cpu"]) // len(head.weight))
+    for start in range(0, count, step):
+        yield slice(start, min(count, start + step))
+
+
+def _top(logs: torch.Tensor, top: int) -> torch.Tensor:
+    return logs.topk(min(top, logs.shape[-1])).indices

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
@@ -10,10 +12,13 @@ from pathlib import Path
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
+from tokengraft.core.files import sha256_file
 from tokengraft.core.hub import download
-from tokengraft.grafting.side_files import CARD, CONFIG
 from tokengraft.model.checkpoint import read_json
 
+CONFIG = "config.json"
+CARD = "README.md"
+MANIFEST = "tokengraft.json"  # what a graft says about itself
 ROOTSTOCK = "rootstock"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PATTERNS = [
@@ -52,6 +57,24 @@ def resolve(model: str | Path) -> Model:
         f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
         f"like org/name.{did_you_mean(str(model), [ROOTSTOCK])}"
     )
+
+
+def model_hash(folder: Path | str) -> str:
+    """sha256 over config and weights: what hidden states depend on."""
+    folder = Path(folder)
+    files = sorted([folder / CONFIG, *folder.glob("*.safetensors")])
+    digest = hashlib.sha256()
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{folder}: no {file.name}; a model folder with config.json is needed")
+        state = file.stat()
+        digest.update(f"{file.name} {_hash(file, state.st_size, state.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(file: Path, _size: int, _changed: int) -> str:
+    return sha256_file(file)
 
 
 def _cited(path: Path) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokengraft.core.errors import MissingExtra, ModelError, UsageError
-
-if TYPE_CHECKING:
-    import torch
+from tokengraft.core.errors import MissingExtra, ModelError
 
 
 def require_torch() -> Any:
@@ -90,28 +87,3 @@ def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder.name}: cannot be loaded ({error})") from error
     return model.eval().requires_grad_(False)
-
-
-def pick_devices(names: str) -> list[torch.device]:
-    """`auto` (every GPU, else the CPU), or names with commas between them, as torch devices."""
-    library = require_torch()
-    if names == "auto":
-        count = library.cuda.device_count() if library.cuda.is_available() else 0
-        return [library.device("cuda", n) for n in range(count)] or [library.device("cpu")]
-    return [pick_device(name.strip()) for name in names.split(",")]
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device; UsageError where there is none."""
-    library = require_torch()
-    if name == "auto":
-        return pick_devices(name)[0]
-    if name.startswith("cuda") and not library.cuda.is_available():
-        raise UsageError(f"device {name!r} was asked for, but torch sees no GPU here")
-    try:
-        found: torch.device = library.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"no device {name!r}: give auto, cpu, cuda or cuda:N") from error
-    if found.type == "cuda" and (found.index or 0) >= library.cuda.device_count():
-        raise UsageError(f"no device {name!r}: torch sees {library.cuda.device_count()} GPUs here")
-    return found

@@ -1,4 +1,7 @@
-"""A model reading many sequences: states at wanted positions, and the mean of all of them.
+"""A frozen model reading text under either tokenization, in batches of like length.
+
+`read` goes through many lines and keeps states at wanted positions, for measuring; `Reader` reads
+batches of aligned passages, for training: its new reading is differentiable in the new rows.
 
 Batched sums round differently in batches of another shape. Sequences that two readings have in
 common are therefore batched apart from the others, in the same batches on both sides: a text that
@@ -7,16 +10,15 @@ a graft does not touch then gets bitwise the same states, and every figure for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokengraft.evaluating.score import Floats
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.subject import Subject, with_specials
-from tokengraft.tokenizer.align import Ints
+from tokengraft.tokenizer.align import Alignment, Floats, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +28,7 @@ BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Reading:
+class LineStates:
     """What a model made of some lines.
 
     `states` are float32 at the wanted positions, line after line, `counts` of them in each;
@@ -40,46 +42,59 @@ class Reading:
     def means(self) -> Floats:
         """The mean over wanted positions only (lines, dimensions); NaN for a line without any."""
         torch = require_torch()
-        found: Floats = np.full(self.pooled.shape, np.nan)
+        every: Floats = np.full(self.pooled.shape, np.nan)
         some = self.counts > 0
         if some.any():
             # One call for all lines: a GPU that others use too would be waited for at each.
             sizes = torch.from_numpy(self.counts[some]).to(self.states.device)
             means = torch.segment_reduce(self.states.double(), "mean", lengths=sizes, axis=0)
-            found[some] = means.cpu().numpy()
-        return found
-
-
-@dataclass(frozen=True)
-class NewRows:
-    """Input rows for ids from `first` on, in place of what the model's table holds there."""
-
-    first: int
-    rows: torch.Tensor  # (new tokens, dimensions), unscaled
+            every[some] = means.cpu().numpy()
+        return every
 
 
 def batches(
-    sequences: Sequence[Ints], same: Sequence[bool] | None = None, tokens: int = BATCH_TOKENS
+    sizes: Ints, tokens: int = BATCH_TOKENS, apart: Sequence[bool] | None = None
 ) -> list[Ints]:
-    """Numbers of sequences in batches of like length and at most `tokens` tokens, longest first.
+    """Numbers of sequences from long to short, at most `tokens` tokens a batch, filling included.
 
-    Those marked `same` come in batches of their own.
+    Those marked `apart` come first, in batches of their own.
     """
-    sizes = np.fromiter((len(one) for one in sequences), np.int64, len(sequences))
-    kept = np.zeros(len(sequences), bool) if same is None else np.asarray(same, bool)
-    found: list[Ints] = []
+    kept = np.zeros(len(sizes), bool) if apart is None else np.asarray(apart, bool)
+    made: list[Ints] = []
     for group in (np.flatnonzero(kept), np.flatnonzero(~kept)):
         order = group[np.argsort(-sizes[group], kind="stable")]
         start = 0
         while start < len(order):
             width = max(1, tokens // max(1, int(sizes[order[start]])))
-            found.append(order[start : start + width])
+            made.append(order[start : start + width])
             start += width
-    return found
+    return made
+
+
+def fill(
+    model: FrozenModel,
+    sequences: Sequence[Ints],
+    prefix: Sequence[int] = (),
+    suffix: Sequence[int] = (),
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sequences with special tokens around them, filled at the right: ids, and what is no filling.
+
+    Both are (sequences, length), where the model is.
+    """
+    torch = require_torch()
+    start, more = len(prefix), len(prefix) + len(suffix)
+    ids = np.full((len(sequences), more + max(map(len, sequences))), model.pad, np.int64)
+    mask = np.zeros(ids.shape, np.int64)
+    ids[:, :start] = prefix
+    for row, seen, one in zip(ids, mask, sequences, strict=True):
+        row[start : start + len(one)] = one
+        row[start + len(one) : more + len(one)] = suffix
+        seen[: more + len(one)] = 1
+    return torch.from_numpy(ids).to(model.device), torch.from_numpy(mask).to(model.device)
 
 
 def read(
-    subject: Subject,
+    model: FrozenModel,
     sequences: Sequence[Ints],
     at: Sequence[Ints],
     *,
@@ -87,64 +102,81 @@ def read(
     new: NewRows | None = None,
     tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
-) -> Reading:
+) -> LineStates:
     """Read `sequences` (without special tokens); keep states at the positions `at` of each."""
     torch = require_torch()
-    counts = np.fromiter((len(one) for one in at), np.int64, len(at))
+    counts = _sizes(at)
     starts = np.cumsum(counts) - counts
-    dimensions = int(subject.embedding.weight.shape[1])
     states: Any = None
-    pooled = np.zeros((len(sequences), dimensions))
-    for numbers, found, mask in _run(subject, sequences, same, new, tokens):
-        if states is None:
-            shape = (int(counts.sum()), found.shape[-1])
-            states = torch.empty(shape, dtype=torch.float32, device=found.device)
-            pooled = np.zeros((len(sequences), found.shape[-1]))
-        weight = mask[..., None].double()
-        mean = (found.double() * weight).sum(1) / weight.sum(1)
-        pooled[numbers] = mean.cpu().numpy()
-        rows = np.repeat(np.arange(len(numbers)), counts[numbers])
-        columns = np.concatenate([at[n] for n in numbers]) + len(subject.prefix)
-        places = np.concatenate(
-            [np.arange(starts[n], starts[n] + counts[n]) for n in numbers]
-        ).astype(np.int64)
-        picked = found[torch.from_numpy(rows), torch.from_numpy(columns.astype(np.int64))]
-        states[torch.from_numpy(places).to(found.device)] = picked.float()
-        if progress is not None:
-            progress(len(numbers))
-    if states is None:
-        states = torch.empty((0, dimensions), device=subject.device)
-    return Reading(states, counts, pooled)
-
-
-def _run(
-    subject: Subject,
-    sequences: Sequence[Ints],
-    same: Sequence[bool] | None,
-    new: NewRows | None,
-    tokens: int,
-) -> Iterator[tuple[Ints, Any, Any]]:
-    torch = require_torch()
+    pooled = np.zeros((len(sequences), model.weight.shape[1]))
     with torch.inference_mode():
-        for numbers in batches(sequences, same, tokens):
-            whole = [with_specials(subject, sequences[n]) for n in numbers]
-            longest = max(map(len, whole))
-            ids = np.full((len(whole), longest), subject.pad, np.int64)
-            mask = np.zeros((len(whole), longest), np.int64)
-            for row, one in enumerate(whole):
-                ids[row, : len(one)] = one
-                mask[row, : len(one)] = 1
-            given = torch.from_numpy(ids).to(subject.device)
-            seen = torch.from_numpy(mask).to(subject.device)
-            rows = None if new is None else embed(subject, given, new)
-            yield numbers, subject.states(given, seen, rows), seen
+        for numbers in batches(_sizes(sequences), tokens, same):
+            ids, mask = fill(model, [sequences[n] for n in numbers], model.prefix, model.suffix)
+            batch = model.states(ids, mask, new)
+            if states is None:
+                shape = (int(counts.sum()), batch.shape[-1])
+                states = torch.empty(shape, dtype=torch.float32, device=batch.device)
+                pooled = np.zeros((len(sequences), batch.shape[-1]))
+            weight = mask[..., None].double()
+            mean = (batch.double() * weight).sum(1) / weight.sum(1)
+            pooled[numbers] = mean.cpu().numpy()
+            places = np.concatenate(
+                [np.arange(starts[n], starts[n] + counts[n]) for n in numbers]
+            ).astype(np.int64)
+            wanted = _index([at[n] for n in numbers], len(model.prefix), batch.device)
+            states[torch.from_numpy(places).to(batch.device)] = batch[wanted].float()
+            if progress is not None:
+                progress(len(numbers))
+    if states is None:
+        states = torch.empty((0, pooled.shape[1]), device=model.device)
+    return LineStates(states, counts, pooled)
 
 
-def embed(subject: Subject, ids: Any, new: NewRows) -> Any:
-    """Rows of `ids` as the model's embedding module gives them, new ones from `new`."""
+class Reader:
+    """Old and new readings of aligned passages: states at their common positions only.
+
+    `first_new` is the id of the first new token; ids below it are the old vocabulary, over which
+    distributions are compared. `prefix` are the special tokens every text begins with (BOS).
+    """
+
+    def __init__(self, model: FrozenModel, first_new: int, prefix: Sequence[int] = ()) -> None:
+        self.model, self.first_new, self.prefix = model, first_new, tuple(prefix)
+        self.head = model.head(first_new)
+        #: This reader and those of the model's copies on other devices.
+        self.team: tuple[Reader, ...] = (
+            self,
+            *(Reader(copy, first_new, prefix) for copy in model.team[1:]),
+        )
+
+    def old(self, passages: Sequence[Alignment]) -> torch.Tensor:
+        """States of the old tokenization (common positions, dimensions), in the model's type."""
+        with require_torch().no_grad():
+            states = self.model.states(self.pad_old(passages))
+        return states[self.positions([one.old_at for one in passages])]
+
+    def new(self, passages: Sequence[Alignment], rows: torch.Tensor) -> torch.Tensor:
+        """States of the new tokenization, differentiable in `rows` (new tokens, dimensions)."""
+        ids, _ = fill(self.model, [one.new for one in passages], self.prefix)
+        states = self.model.states(ids, new=NewRows(self.first_new, rows))
+        return states[self.positions([one.new_at for one in passages])]
+
+    def pad_old(self, passages: Sequence[Alignment]) -> torch.Tensor:
+        """Old ids (passages, length), filled at the right."""
+        return fill(self.model, [one.old for one in passages], self.prefix)[0]
+
+    def positions(self, at: Sequence[Ints]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Index of positions `at` into a batch (passages, length)."""
+        return _index(at, len(self.prefix), self.model.device)
+
+
+def _index(
+    at: Sequence[Ints], start: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     torch = require_torch()
-    is_new = ids >= new.first
-    known = subject.embedding(ids.masked_fill(is_new, 0))
-    added = new.rows[(ids - new.first).clamp_(min=0)] if len(new.rows) else known
-    added = (added * subject.scale).to(known.dtype) if len(new.rows) else known
-    return torch.where(is_new[..., None], added, known)
+    rows = np.repeat(np.arange(len(at)), _sizes(at))
+    columns = np.concatenate(at).astype(np.int64) + start
+    return torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)
+
+
+def _sizes(sequences: Sequence[Ints]) -> Ints:
+    return np.fromiter(map(len, sequences), np.int64, len(sequences))

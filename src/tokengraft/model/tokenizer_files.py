@@ -1,4 +1,4 @@
-"""The tokenizer's files in a model folder."""
+"""The tokenizer of a model folder: its files, and the special tokens around every text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from tokengraft.core.errors import ModelError, TokenizerError
 from tokengraft.model.checkpoint import read_if_there, read_json
-from tokengraft.tokenizer.classes import completed
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.catalog import load
+from tokengraft.tokenizer.classes import completed, with_start
 from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 
 TOKENIZER = "tokenizer.json"
@@ -32,3 +34,37 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
         f"{folder.name} holds no {TOKENIZER}: save the fast tokenizer with "
         "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)`"
     )
+
+
+def model_tokenizer(folder: Path) -> Tokenizer:
+    """A model's tokenizer as a graft of it has it: what its class puts around a text included.
+
+    SentencePiece files leave that to transformers' code, some `tokenizer.json` too.
+    """
+    try:
+        parsed = base_tokenizer(folder)
+    except ModelError:  # older formats, which no graft is made of
+        return load(folder)
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    whole = with_start(parsed, read_if_there(folder / CONFIG))
+    return HuggingFace.from_parsed(str(folder), whole)
+
+
+def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids that a tokenizer's own template puts before and behind every text (BOS, EOS, [CLS] …)."""
+    pipeline: Any = getattr(tokenizer, "pipeline", None)
+    if pipeline is None:
+        return (), ()
+    # Some character is one token everywhere; an UNK would serve as well.
+    inner = pipeline.encode("a", add_special_tokens=False).ids
+    whole = pipeline.encode("a", add_special_tokens=True).ids
+    for start in range(len(whole) - len(inner) + 1):
+        if inner and whole[start : start + len(inner)] == inner:
+            return tuple(whole[:start]), tuple(whole[start + len(inner) :])
+    return (), ()
+
+
+def prefix_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids before every text: what distillation reads it with."""
+    return list(surroundings(tokenizer)[0])

@@ -194,18 +194,18 @@ def run(
     no line of the corpus. `work` keeps finished cells: the same call goes on where it stopped.
     After `seconds` no further cell is begun.
     """
-    from tokengraft.model.subject import open_subject
+    from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.reproduce.cells import Cells
     from tokengraft.reproduce.methods import METHODS, run_default
 
     deadline = None if seconds is None else time.monotonic() + seconds
     paper = read_paper()
     codes = _codes(paper, languages, corpus)
-    subject = open_subject(model, device)
-    if subject.kind != "causal":
-        raise UsageError(f"{subject.name} is no causal model, as the paper's table needs")
+    loaded = FrozenModel.load(model, Reading(device))
+    if loaded.kind != "causal":
+        raise UsageError(f"{loaded.name} is no causal model, as the paper's table needs")
     grid = Grid(
-        subject, (judged or corpus).select(codes),
+        loaded, (judged or corpus).select(codes),
         Settings(lines, positions, resamples, seed, batch_tokens, keep_bytes),
         Cells(None if work is None else work / "cells"),
         None if work is None else work / "states", deadline, on_cell,
@@ -220,9 +220,9 @@ def run(
     if not grid.rows:
         raise UsageError("no cell was measured: give more time, or text for the default mode")
     table = pl.DataFrame(grid.rows, infer_schema_length=None)
-    found = Fidelity(subject.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
+    found = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A copy in a folder keeps the model's own name, without its owner's.
-    same = subject.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
+    same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
     return _judged(found) if same and "paper" in stages else found
 
 

@@ -22,10 +22,10 @@ from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
 from tokengraft.evaluating.score import Score
-from tokengraft.model.backbone import Backbone, model_hash
+from tokengraft.model.folder import model_hash
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import BATCH_TOKENS, NewRows
-from tokengraft.model.subject import Subject
+from tokengraft.model.reading import BATCH_TOKENS
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.plan import insert
@@ -59,7 +59,7 @@ class Settings:
 class Grid:
     """One model, one corpus; results gather in `rows` (one a cell and metric)."""
 
-    subject: Subject
+    model: FrozenModel
     corpus: ParallelCorpus
     settings: Settings
     cells: Cells
@@ -72,8 +72,8 @@ class Grid:
     _done: int = 0
 
     def __post_init__(self) -> None:
-        self.spec: dict[str, Any] = base_tokenizer(self.subject.folder)
-        self.model = model_hash(self.subject.folder)
+        self.spec: dict[str, Any] = base_tokenizer(self.model.folder)
+        self.hash = model_hash(self.model.folder)
 
     def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
         """The paper's 40 strategies in its own mode.
@@ -117,8 +117,8 @@ class Grid:
         a digest of the text that these depend on, besides the tokenizer.
         """
         lines = self.corpus.lines(code)[: self.settings.lines]
-        case = prepare(code, lines, self.subject, tokenizer)
-        sizes = {"mode": mode, **case.sizes(len(self.subject.prefix))}
+        case = prepare(code, lines, self.model, tokenizer)
+        sizes = {"mode": mode, **case.sizes(len(self.model.prefix))}
         if sizes not in self.sizes:
             self.sizes.append(sizes)
         texts = learnt_from or {}
@@ -158,14 +158,14 @@ class Grid:
         learnt_from: str = "",
     ) -> Key:
         text = sha256("\n".join(lines).encode())
-        kind = str(self.subject.embedding.weight.dtype)
-        settings = self.settings.key(self.subject.window) + kind + str(continuation)
+        kind = str(self.model.weight.dtype)
+        settings = self.settings.key(self.model.window) + kind + str(continuation)
         name = f"{mode}: {method}"
-        return Key(self.model, tokenizer.fingerprint, name, code, text, settings, learnt_from)
+        return Key(self.hash, tokenizer.fingerprint, name, code, text, settings, learnt_from)
 
     def strategy_names(self) -> list[str]:
         """The paper's 40 by name, layer by layer."""
-        layers = paper_grid.paper_layers(Backbone(self.subject.model).layers)
+        layers = paper_grid.paper_layers(self.model.layers)
         ways: list[tuple[str, Sequence[int | None]]] = [
             ("knn", paper_grid.KNN_K), ("linear", (None,)), ("local-linear", paper_grid.LOCAL_K),
         ]  # fmt: skip
@@ -173,13 +173,12 @@ class Grid:
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
-        backbone = Backbone(self.subject.model)
         # An added token may lie behind the table.
-        count = min(len(self.subject.tokenizer.vocabulary), len(backbone.weight))
-        device = str(self.subject.device)
+        count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
+        device = str(self.model.device)
         found = {}
         for cell, rows in paper_grid.grid(
-            backbone, parts, anchors=count, cache=self.work, key=self.model, device=device
+            self.model, parts, anchors=count, cache=self.work, key=self.hash, device=device
         ):
             labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}
             found[name_of(cell.layer, cell.method, cell.k)] = labels, rows
@@ -202,7 +201,7 @@ class _Base:
         settings = grid.settings
         self.grid, self.case = grid, case
         self.reading = BaseReading(
-            grid.subject, case, most_positions=settings.positions, seed=settings.seed,
+            grid.model, case, most_positions=settings.positions, seed=settings.seed,
             keep_bytes=settings.keep_bytes, tokens=settings.batch_tokens,
         )  # fmt: skip
         known = grid.cells.get(side)
@@ -215,15 +214,15 @@ class _Base:
             grid.cells.put(side, known)
         self.against = known
         self.continuation = (
-            Continuation(grid.subject, case, settings.seed, settings.batch_tokens)
+            Continuation(grid.model, case, settings.seed, settings.batch_tokens)
             if continuation
             else None
         )
 
     def judge(self, rows: Rows) -> dict[str, dict[str, Any]]:
         torch = require_torch()
-        subject, settings = self.grid.subject, self.grid.settings
-        given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(subject.device)
+        model, settings = self.grid.model, self.grid.settings
+        given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(model.device)
         new = NewRows(self.case.first_new, given)
         found: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),

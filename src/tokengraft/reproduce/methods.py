@@ -10,7 +10,6 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.registry import named
 from tokengraft.evaluating.disjoint import assert_disjoint
-from tokengraft.model.backbone import Backbone
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.reproduce.grid import PAPER, Grid, Rows
@@ -64,7 +63,7 @@ def run_default(
         ) -> tuple[dict[str, Any], Rows]:
             method = name.partition(" ")[0]
             made = derive_rows(
-                grid.subject.folder, parts, method,
+                grid.model, parts, method,
                 **_options(grid, method, lines, tokenizer, steps, max_minutes, recipe),
             )  # fmt: skip
             if on_rows is not None:
@@ -117,9 +116,8 @@ def _options(
     recipe: Recipe | None,
 ) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "tokenizer_old": grid.subject.tokenizer,
+        "tokenizer_old": grid.model.tokenizer,
         "tokenizer": tokenizer,
-        "backbone": Backbone(grid.subject.model),
         "cache": grid.work,
     }
     if named(method).needs == "text":

@@ -18,7 +18,7 @@ from tokengraft.deriving.methods.local_linear import regress
 from tokengraft.deriving.methods.neighbours import nearest
 from tokengraft.deriving.methods.protocol import Floats, Rows
 from tokengraft.deriving.states import Layer, Progress, part_states, vocabulary_states
-from tokengraft.model.backbone import Backbone
+from tokengraft.model.frozen import FrozenModel
 
 KNN_K = (1, 2, 3, 5, 10)
 LOCAL_K = (2, 3, 5, 10)
@@ -42,7 +42,7 @@ def paper_layers(layers: int) -> tuple[int, ...]:
 
 
 def grid(
-    backbone: Backbone,
+    model: FrozenModel,
     parts: Sequence[Sequence[int]],
     layers: Sequence[Layer] | None = None,
     anchors: int | None = None,
@@ -52,10 +52,10 @@ def grid(
     progress: Progress | None = None,
 ) -> Iterator[tuple[Cell, Rows]]:
     """Rows of every strategy, one at a time; `anchors` limits the old ids used (all by default)."""
-    chosen: Sequence[Layer] = paper_layers(backbone.layers) if layers is None else layers
+    chosen: Sequence[Layer] = paper_layers(model.layers) if layers is None else layers
     wanted: list[Layer] = list(dict.fromkeys((0, *chosen)))
-    known = vocabulary_states(backbone, wanted, anchors, cache=cache, key=key, progress=progress)
-    hidden = part_states(backbone, parts, chosen)
+    known = vocabulary_states(model, wanted, anchors, cache=cache, key=key, progress=progress)
+    hidden = part_states(model, parts, chosen)
     for layer in chosen:
         for cell, rows in grid_arrays(hidden[layer], known[layer], known[0], device):
             yield Cell(layer, cell.method, cell.k), rows

@@ -25,6 +25,7 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer.adapters import Tokenizer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

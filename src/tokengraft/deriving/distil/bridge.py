@@ -22,14 +22,14 @@ import torch
 from tokengraft.deriving.distil.adam import RowAdam
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import part_states
-from tokengraft.model.backbone import Backbone
+from tokengraft.model.frozen import FrozenModel
 
 
-def features(backbone: Backbone, parts: Sequence[Sequence[int]]) -> Rows:
+def features(model: FrozenModel, parts: Sequence[Sequence[int]]) -> Rows:
     """φ: (new tokens, 4 · dimensions), each quarter of root mean square 1."""
-    middle = max(1, backbone.layers // 2)
-    blocks = [part_states(backbone, parts, [0], pool)[0] for pool in ("mean", "first", "last")]
-    blocks.append(part_states(backbone, parts, [middle], "last")[middle])
+    middle = max(1, model.layers // 2)
+    blocks = [part_states(model, parts, [0], pool)[0] for pool in ("mean", "first", "last")]
+    blocks.append(part_states(model, parts, [middle], "last")[middle])
     scaled = [block / np.sqrt(np.mean(np.square(block, dtype=np.float64))) for block in blocks]
     found: Rows = np.concatenate(scaled, axis=1).astype(np.float32)
     return found

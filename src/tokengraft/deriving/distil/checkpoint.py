@@ -22,7 +22,7 @@ from tokengraft.core.files import writing
 from tokengraft.deriving.distil.passages import Lots
 from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.model.aligned_reading import Reader
+from tokengraft.model.reading import Reader
 
 _NAME = "distil.safetensors"
 
@@ -36,9 +36,9 @@ def key(
 ) -> str:
     """sha256 of all that a distillation depends on: a change of any of it gives another key."""
     facts = {
-        "model": reader.backbone.fingerprint(),
+        "model": reader.model.fingerprint(),
         "recipe": asdict(recipe),
-        "prefix": reader.prefix.tolist(),
+        "prefix": list(reader.prefix),
         "first_new": reader.first_new,
         "parts": None if parts is None else [[int(part) for part in one] for one in parts],
         "lots": [len(lots.train), len(lots.held_out)],

@@ -34,7 +34,7 @@ from tokengraft.deriving.distil.passages import Lots, batches, choose
 from tokengraft.deriving.distil.recipe import Check, Outcome, Progress, Recipe
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.model.aligned_reading import Reader
+from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
@@ -61,7 +61,7 @@ class Distiller:
         work: Path | str | None = None,
     ) -> None:
         self.reader, self.lots, self.recipe = reader, lots, recipe
-        self.device = reader.backbone.device
+        self.device = reader.model.device
         self.key, self.folder = "", None
         self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to one and the same step
@@ -70,12 +70,12 @@ class Distiller:
             self.folder = Path(work) / self.key[:16]
         self.teacher = Teacher(reader, lots.train, self.folder)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
-        weight = reader.backbone.weight[: reader.first_new]
+        weight = reader.model.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
         self._start = torch.from_numpy(np.array(start, np.float32)).to(self.device)
         self._phi = None
         if parts is not None and recipe.share:
-            self._phi = torch.from_numpy(features(reader.backbone, parts)).to(self.device)
+            self._phi = torch.from_numpy(features(reader.model, parts)).to(self.device)
 
     def run(
         self,

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil.teacher import Teacher
-from tokengraft.model.aligned_reading import Reader, by_tokens
 from tokengraft.model.devices import spread
-from tokengraft.model.divergence import compare
+from tokengraft.model.divergence import TRAINING, Distributions, compare
+from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Ints
 
 
@@ -33,15 +33,15 @@ def judge(
     sizes = np.fromiter((len(one.new) for one in teacher.passages), np.int64)
 
     def score(member: Reader, numbers: Ints) -> tuple[float, ...]:
-        device = member.backbone.device
+        device = member.model.device
         with torch.no_grad():
             new = member.new([teacher.passages[n] for n in numbers], rows.to(device)).float()
         old = teacher.states(numbers, device)
-        kl, same = compare(new, old, member.head)
+        apart = compare(Distributions(old, member.head), new, member.head, 1, TRAINING)
         cosine = torch.cosine_similarity(new, old, dim=-1)
-        return kl.sum().item(), same.sum().item(), cosine.sum().item(), len(kl)
+        return apart.kl.sum().item(), apart.top1.sum().item(), cosine.sum().item(), len(new)
 
-    for numbers in by_tokens(sizes, batch_tokens * len(reader.team)):
+    for numbers in batches(sizes, batch_tokens * len(reader.team)):
         for found in spread(reader.team, numbers, score):
             totals = [total + one for total, one in zip(totals, found, strict=True)]
     count = totals[3]

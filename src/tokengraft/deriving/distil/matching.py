@@ -6,9 +6,9 @@ import torch
 
 from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.distil.teacher import Teacher
-from tokengraft.model.aligned_reading import Reader
 from tokengraft.model.devices import spread
 from tokengraft.model.divergence import divergence
+from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Ints
 
 
@@ -22,7 +22,7 @@ def gradient(
     positions, power = len(whole), float(whole.square().sum())
 
     def slope(member: Reader, share: Ints) -> torch.Tensor:
-        device = member.backbone.device
+        device = member.model.device
         # One device alone has them all already.
         old = whole if len(share) == len(numbers) else teacher.states(share, device)
         with torch.enable_grad():

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from tokengraft.model.backbone import Backbone
+from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
 
 
 def sample_text(
-    backbone: Backbone,
+    model: FrozenModel,
     tokenizer: Tokenizer,
     lines: Sequence[str],
     count: int,
@@ -38,13 +38,13 @@ def sample_text(
         return []
     found: list[str] = []
     end = {"eos_token_id": None, "pad_token_id": 0}
-    with torch.random.fork_rng(devices=_gpus(backbone)):
+    with torch.random.fork_rng(devices=_gpus(model)):
         torch.manual_seed(seed)
         for begun in range(0, count, batch):
             size = min(batch, count - begun)
             chosen = generator.integers(0, len(starts), size)
-            ids = torch.tensor([starts[n] for n in chosen], device=backbone.device)
-            made = backbone.model.generate(
+            ids = torch.tensor([starts[n] for n in chosen], device=model.device)
+            made = model.model.generate(
                 ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0,
                 top_k=top_k, top_p=1.0, max_new_tokens=tokens, **end,
             )  # fmt: skip
@@ -61,6 +61,6 @@ def _whole(text: str) -> str:
     return "" if "�" in text or "\n" in text else text
 
 
-def _gpus(backbone: Backbone) -> list[int]:
-    device = backbone.device
+def _gpus(model: FrozenModel) -> list[int]:
+    device = model.device
     return [device.index or 0] if device.type == "cuda" else []

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.memory_maps import reopen, reserve
-from tokengraft.model.aligned_reading import Reader, by_tokens
 from tokengraft.model.devices import spread
+from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -36,7 +36,7 @@ class Teacher:
         self.ends: Ints = np.cumsum(counts)
         self.starts: Ints = self.ends - counts
         self.sizes: Ints = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
-        shape = (int(counts.sum()), reader.backbone.dimensions)
+        shape = (int(counts.sum()), reader.model.dimensions)
         self._states, self._known = _arrays(folder, name, shape, (len(passages),))
 
     def fill(
@@ -53,7 +53,7 @@ class Teacher:
             found: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
             return found
 
-        for chosen in by_tokens(self.sizes[numbers], self.batch_tokens * len(team)):
+        for chosen in batches(self.sizes[numbers], self.batch_tokens * len(team)):
             batch = numbers[chosen]
             states = np.concatenate(spread(team, batch, read))
             at = 0
@@ -71,7 +71,7 @@ class Teacher:
         """Float32 states of passages, one after the other, where the model is or on `device`."""
         self.fill(numbers)
         found = np.concatenate([self._states[self.starts[n] : self.ends[n]] for n in numbers])
-        return torch.from_numpy(found).to(device or self.reader.backbone.device).float()
+        return torch.from_numpy(found).to(device or self.reader.model.device).float()
 
 
 def _arrays(

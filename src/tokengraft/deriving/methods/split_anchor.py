@@ -26,7 +26,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
 from tokengraft.deriving.states import part_states
-from tokengraft.model.backbone import Backbone
+from tokengraft.model.frozen import FrozenModel
 
 
 @dataclass(frozen=True)
@@ -126,26 +126,26 @@ class SplitFit:
     scales: Floats
     errors: Mapping[str, tuple[float, int]]
 
-    def derive(self, backbone: Backbone, parts: Sequence[Sequence[int]]) -> Rows:
+    def derive(self, model: FrozenModel, parts: Sequence[Sequence[int]]) -> Rows:
         """Rows of new tokens, forced through their bytes as the anchors were."""
-        seen = features(backbone, spell(self.pieces, parts), self.layer)
+        seen = features(model, spell(self.pieces, parts), self.layer)
         return self.fitted.derive(seen / self.scales)
 
 
 def features(
-    backbone: Backbone,
+    model: FrozenModel,
     parts: Sequence[Sequence[int]],
     layer: int,
     tell: Callable[[int, int], None] | None = None,
 ) -> Floats:
     """Mean row, mean state and last state at `layer` of each token's byte parts, side by side."""
-    mean = part_states(backbone, parts, [0, layer], progress=tell)
-    last = part_states(backbone, parts, [layer], "last")
+    mean = part_states(model, parts, [0, layer], progress=tell)
+    last = part_states(model, parts, [layer], "last")
     return np.concatenate([mean[0], mean[layer], last[layer]], axis=1)
 
 
 def fit(
-    backbone: Backbone,
+    model: FrozenModel,
     pieces: Sequence[bytes],
     layer: int | None = None,
     ridges: Sequence[float] = (0.001, 0.01, 0.1, 1.0),
@@ -153,13 +153,13 @@ def fit(
 ) -> SplitFit:
     """Fit on all split anchors; shrinkage by the least error on scripts left out."""
     anchors = split_anchors(pieces)
-    depth = layer if layer is not None else max(1, backbone.layers // 2)
-    seen = features(backbone, anchors.parts, depth, tell)
+    depth = layer if layer is not None else max(1, model.layers // 2)
+    seen = features(model, anchors.parts, depth, tell)
     # Rows are far smaller than states: one shrinkage for both needs them of one size.
     size = np.sqrt((seen**2).reshape(len(seen), 3, -1).mean(axis=(0, 2)))
-    scales = np.repeat(size, backbone.dimensions)
+    scales = np.repeat(size, model.dimensions)
     seen = seen / scales
-    rows = backbone.weight[list(anchors.ids)].float().cpu().numpy()
+    rows = model.weight[list(anchors.ids)].float().cpu().numpy()
     tried = {ridge: leave_one_script_out(seen, rows, anchors.scripts, ridge) for ridge in ridges}
     best = min(ridges, key=lambda ridge: _mean_error(tried[ridge]))
     fitted = Linear(ridge=best).fit(seen, rows)

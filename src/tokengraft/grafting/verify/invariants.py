@@ -20,6 +20,7 @@ from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, find_layout, refuse_code
+from tokengraft.model.folder import CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
 from tokengraft.tokenizer.insert import first_free_id
@@ -82,7 +83,7 @@ class _Verification:
     def __init__(self, folder: Path, base: Path, texts: Iterable[str] | None) -> None:
         self.folder, self.base = folder, base
         self.texts = None if texts is None else list(texts)
-        self.old_config = read_json(base / side_files.CONFIG)
+        self.old_config = read_json(base / CONFIG)
         self.old: Checkpoint = read_checkpoint(base)
         self.layout: Layout = find_layout(self.old_config, self.old)
         self.old_tokenizer = base_tokenizer(base)
@@ -127,7 +128,7 @@ class _Verification:
             ("loads", self._loads),
             ("output policy", self._output),
         ]
-        if (self.folder / side_files.MANIFEST).is_file():
+        if (self.folder / MANIFEST).is_file():
             steps.append(("manifest", self._manifest))
         return Report(tuple(_checked(name, step) for name, step in steps))
 
@@ -166,7 +167,7 @@ class _Verification:
         )
 
     def _preserved(self) -> tuple[bool, str]:
-        config = read_json(self.folder / side_files.CONFIG)
+        config = read_json(self.folder / CONFIG)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new
         found = (
@@ -215,7 +216,7 @@ class _Verification:
 
     def _loads(self) -> tuple[bool, str]:
         whole = verify_load.fits_memory(self.checkpoint.size)
-        for name in (side_files.CONFIG, TOKENIZER_CONFIG):
+        for name in (CONFIG, TOKENIZER_CONFIG):
             refuse_code(read_if_there(self.folder / name), name)
         tokenizer = self.tokenizer
         if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
@@ -256,10 +257,10 @@ class _Verification:
             return False, f"generation config bars {len(extra)} ids too many, first {extra[0]}"
         if policy == "unknown":
             return True, (
-                f"not checked: without {side_files.MANIFEST} the policy is unknown; "
+                f"not checked: without {MANIFEST} the policy is unknown; "
                 "as it stands, generation may emit the new tokens"
             )
-        guess = "" if manifest else f" (taken from what is barred: no {side_files.MANIFEST})"
+        guess = "" if manifest else f" (taken from what is barred: no {MANIFEST})"
         if policy != "input-only" or not verify_load.fits_memory(2 * self.checkpoint.size):
             return True, f"{policy}{guess}: {len(said)} ids barred from generation"
         # The base may emit its spare rows, which new tokens have taken over.

@@ -12,11 +12,12 @@ from tokengraft.grafting.verify.tokens import frames
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, is_tied, text_config
+from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.tokenizer import classes
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
-    side_files.CONFIG, side_files.GENERATION, side_files.CARD, side_files.MANIFEST, INDEX,
+    CONFIG, side_files.GENERATION, CARD, MANIFEST, INDEX,
     tokenizer_files.TOKENIZER, tokenizer_files.CONFIG,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
@@ -40,12 +41,12 @@ def config_difference(
     if is_tied(new, layout.head is not None) != layout.tied:
         return "the tables are tied otherwise than the base's"
     if found := first_difference(_without(old, "text_config"), _without(new, "text_config")):
-        return f"{side_files.CONFIG}: {found}"
+        return f"{CONFIG}: {found}"
     inner = text_config(new)
     if new.get("text_config") and (
         found := first_difference(_without(text_config(old)), _without(inner))
     ):
-        return f"{side_files.CONFIG}: {found}"
+        return f"{CONFIG}: {found}"
     said = inner.get("vocab_size", new.get("vocab_size"))
     return None if said == rows else f"vocab_size is {said} for {rows} rows"
 
@@ -59,7 +60,7 @@ def generation_difference(base: Path, folder: Path) -> str | None:
     path = base / side_files.GENERATION
     old = read_json(path) if path.is_file() else None
     new = read_if_there(folder / side_files.GENERATION)
-    config = read_json(base / side_files.CONFIG)
+    config = read_json(base / CONFIG)
     wanted = policy.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
     kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
     found = first_difference(*kept)
@@ -111,7 +112,7 @@ def settings_difference(
     relaxed = old.get("pre_tokenizer") != new.get("pre_tokenizer")
     free = {"tokenizer_class", "add_prefix_space"} if relaxed else {"tokenizer_class"}
     kept = {key: value for key, value in before.items() if key not in free}
-    config = read_json(base / side_files.CONFIG)
+    config = read_json(base / CONFIG)
     written = classes.tokenizer_config(before, config, new, relaxed)
     added = {key: written.get(key) for key in after if key not in before and key not in free}
     found = first_difference(kept | added, {key: after.get(key) for key in kept | added})
@@ -153,15 +154,15 @@ def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]
     The card is for people, and people edit it: that is said, not refused.
     """
     for name in loadable(folder):
-        if name not in hashes and name != side_files.MANIFEST:
+        if name not in hashes and name != MANIFEST:
             return False, f"{name} is not among the files that were written"
     changed = [
         name
         for name, expected in hashes.items()
         if not (folder / name).is_file() or sha256_file(folder / name) != expected
     ]
-    wrong = [name for name in changed if name != side_files.CARD]
+    wrong = [name for name in changed if name != CARD]
     if wrong:
         return False, f"{wrong[0]} is not the file that was written"
-    edited = f", {side_files.CARD} edited since" if changed else ""
+    edited = f", {CARD} edited since" if changed else ""
     return True, f"{len(hashes) - len(changed)} files as written{edited}"

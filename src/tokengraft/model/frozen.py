@@ -1,0 +1,290 @@
+"""One frozen model that reads: ids or rows in, hidden states out, nothing written.
+
+`FrozenModel` hides what differs between models: causal or encoder, where the blocks are, whether
+the embedding module scales its rows (Gemma), what the tokenizer puts around every text. Weights
+come from safetensors only, and no code of a model's own is ever run.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tokengraft.core.errors import ModelError, TokengraftError, UsageError
+from tokengraft.model.devices import pick_devices
+from tokengraft.model.folder import CONFIG, MANIFEST, resolve
+from tokengraft.model.head import Head
+from tokengraft.model.libraries import body, load_frozen, require_torch
+from tokengraft.model.tokenizer_files import model_tokenizer, surroundings
+from tokengraft.tokenizer.adapters import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+Kind: TypeAlias = Literal["causal", "encoder"]
+_HASHED = 64 << 20  # bytes of a weight that are brought to the CPU together, to be hashed
+_MOST_WINDOW = 4096
+_SANE = 1 << 20  # tokenizer configs write 10^30 for "no limit"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a model is read.
+
+    `device` auto: every GPU that is visible, else the CPU; several can be named with commas
+    (`cuda:0,cuda:1`). The first reads; work that can be shared runs on a copy of the model on each.
+    `dtype` auto: the weights' own type on a GPU, float32 on a CPU, where half types are slow or
+    inexact. `window` is the most tokens read of one line (default: what config and
+    tokenizer_config say, at most 4096).
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Input rows for ids from `first` on, in place of what the model's table holds there."""
+
+    first: int
+    rows: torch.Tensor  # (new tokens, dimensions), unscaled
+
+
+class FrozenModel:
+    """A loaded model without dropout, and the tokenizer of its folder where it has one."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        kind: Kind = "causal",
+        name: str = "",
+        folder: Path | None = None,
+        tokenizer: Tokenizer | None = None,
+        window: int | None = None,
+        others: Sequence[torch.device] = (),
+    ) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.kind, self.name, self._folder = kind, name, folder
+        self._tokenizer, self._window, self._others = tokenizer, window, tuple(others)
+        self.body = body(model) if kind == "causal" else model
+
+    @classmethod
+    def load(
+        cls, model: str | Path | FrozenModel, reading: Reading | None = None,
+        kind: Kind | None = None,
+    ) -> FrozenModel:  # fmt: skip
+        """Load a model by name, folder or hub id; one that is loaded already is given back.
+
+        `kind` is by default what the architecture in the config says. Raises UsageError for
+        encoder-decoder models, ModelError for damaged weights.
+        """
+        if isinstance(model, FrozenModel):
+            return model
+        reading = reading or Reading()
+        require_torch()
+        source = resolve(model)
+        config = _json(source.path / CONFIG)
+        if config.get("auto_map"):
+            raise UsageError(f"{source.name} runs code of its own, which is never loaded here")
+        if config.get("is_encoder_decoder"):
+            raise UsageError(
+                f"{source.name} is an encoder-decoder; served are causal models and encoders"
+            )
+        kind = kind or kind_of(config)
+        first, *others = pick_devices(reading.device)
+        loaded = load_frozen(source.path, _dtype(reading.dtype, first), kind == "causal")
+        return cls(
+            loaded.to(first), kind=kind, name=source.name, folder=source.path,
+            window=reading.window, others=others,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def team(self) -> tuple[FrozenModel, ...]:
+        """The model itself and its copies on other devices, made when first asked for."""
+        return (
+            self,
+            *(FrozenModel(copy.deepcopy(self.model).to(where), kind=self.kind, name=self.name,
+                          folder=self._folder, tokenizer=self._tokenizer, window=self._window)
+              for where in self._others),
+        )  # fmt: skip
+
+    @property
+    def folder(self) -> Path:
+        """Where it was loaded from."""
+        if self._folder is None:
+            raise UsageError(f"{self.name or 'this model'} was not loaded from a folder")
+        return self._folder
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer, as a graft of it has it."""
+        return self._tokenizer or model_tokenizer(self.folder)
+
+    @functools.cached_property
+    def _around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return surroundings(self.tokenizer)
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Ids that its tokenizer puts before every text."""
+        return self._around[0]
+
+    @property
+    def suffix(self) -> tuple[int, ...]:
+        """Ids that its tokenizer puts behind every text."""
+        return self._around[1]
+
+    @functools.cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the graft says about itself; empty for a model that is none."""
+        file = self.folder / MANIFEST
+        return _json(file) if file.is_file() else {}
+
+    @property
+    def policy(self) -> str:
+        """The graft's output policy, `input-only` where it states none."""
+        return str(self.manifest.get("output", {}).get("policy", "input-only"))
+
+    @functools.cached_property
+    def window(self) -> int:
+        """The most tokens read at once."""
+        limits = [_MOST_WINDOW, getattr(self._config, "max_position_embeddings", None)]
+        settings = None if self._folder is None else self._folder / "tokenizer_config.json"
+        if settings is not None and settings.is_file():
+            limits.append(_json(settings).get("model_max_length"))
+        known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _SANE]
+        return self._window or min(known)
+
+    @property
+    def _config(self) -> Any:
+        return getattr(self.model.config, "text_config", self.model.config)
+
+    @property
+    def layers(self) -> int:
+        """How many blocks there are."""
+        return int(self._config.num_hidden_layers)
+
+    @property
+    def dimensions(self) -> int:
+        """Width of a state."""
+        return int(self._config.hidden_size)
+
+    @functools.cached_property
+    def blocks(self) -> list[Any]:
+        """The blocks in order; ModelError where the architecture has no such list."""
+        for module in self.body.modules():
+            if isinstance(module, require_torch().nn.ModuleList) and len(module) == self.layers:
+                return list(module)
+        raise ModelError(
+            f"{type(self.body).__name__}: no list of {self.layers} blocks found in this "
+            "architecture"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.weight.device
+
+    @property
+    def embedding(self) -> Any:
+        """The input embedding module."""
+        return self.model.get_input_embeddings()
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """Input rows as they are stored, unscaled (vocabulary, dimensions)."""
+        weight: torch.Tensor = self.embedding.weight
+        return weight
+
+    @property
+    def scale(self) -> float:
+        """What the embedding module multiplies its rows by (Gemma 3: √dimensions)."""
+        scale: Any = getattr(self.embedding, "embed_scale", 1.0)
+        return float(scale)
+
+    @property
+    def pad(self) -> int:
+        """An id to fill up with; masked out, or behind what a causal model can see."""
+        pad = getattr(self._config, "pad_token_id", None)
+        return pad if isinstance(pad, int) and pad >= 0 else 0
+
+    def head(self, size: int | None = None) -> Head:
+        """Its first `size` output rows (all by default), in the weights' type."""
+        return Head.of(self.model, size)
+
+    def fingerprint(self) -> str:
+        """sha256 over the config and every weight as it is loaded, name and type included.
+
+        Two models with one fingerprint give the same states, up to rounding. Half a second a GB.
+        """
+        config = self.model.config.to_dict()
+        config.pop("_name_or_path", None)  # where it was read from says nothing
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+        for name, held in (*self.model.named_parameters(), *self.model.named_buffers()):
+            digest.update(f"{name} {held.dtype} {tuple(held.shape)}\n".encode())
+            flat = held.detach().reshape(-1).view(require_torch().uint8)
+            for start in range(0, len(flat), _HASHED):
+                digest.update(flat[start : start + _HASHED].cpu().numpy())
+        return digest.hexdigest()
+
+    def embed(self, ids: torch.Tensor, new: NewRows) -> torch.Tensor:
+        """Rows of `ids` as the embedding module gives them (scaled), new ones from `new`.
+
+        Differentiable in `new.rows`, which are rounded and scaled as the module would do it.
+        """
+        is_new = ids >= new.first
+        known: torch.Tensor = self.embedding(ids.masked_fill(is_new, 0))
+        if not len(new.rows):
+            return known
+        added = new.rows[(ids - new.first).clamp_(min=0)].to(known.dtype)
+        if self.scale != 1.0:
+            added = added * known.new_tensor(self.scale)
+        rows: torch.Tensor = require_torch().where(is_new[..., None], added, known)
+        return rows
+
+    def states(
+        self, ids: torch.Tensor, mask: Any = None, new: NewRows | None = None, **more: Any
+    ) -> torch.Tensor:
+        """Last hidden states after the final norm (batch, length, dimensions).
+
+        Shorter sequences are filled at the right, where causal attention cannot see the filling:
+        only encoders get the `mask`. `more` is passed on to the model.
+        """
+        given = {"input_ids": ids} if new is None else {"inputs_embeds": self.embed(ids, new)}
+        way = {"use_cache": False} if self.kind == "causal" else {"attention_mask": mask}
+        states: torch.Tensor = self.body(**given, **way, **more).last_hidden_state
+        return states
+
+
+def kind_of(config: dict[str, Any]) -> Kind:
+    """Whether a model's head predicts the next token, by the architecture its config names."""
+    name = str(next(iter(config.get("architectures") or ()), ""))
+    causal = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    return "causal" if name.endswith(causal) else "encoder"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        where = f"{path.name} of {path.parent.name}"
+        raise TokengraftError(f"{where} cannot be read ({error})") from None
+    return parsed
+
+
+def _dtype(name: str, device: torch.device) -> Any:
+    torch = require_torch()
+    if name == "auto":
+        return "auto" if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"no dtype {name!r}; known: auto, float32, bfloat16, float16")
+    return dtype
