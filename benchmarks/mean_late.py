@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.lines_of import lines_of
 from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.passages import shorten
 from tokengraft.deriving.distil.teacher import Teacher
@@ -51,11 +51,11 @@ def main() -> None:
         code = path.stem
         if code == "eng_Latn":
             continue
-        plan = plan_tokens(source, {code: stream_lines([path])}, budget=2000)
+        plan = plan_tokens(source, {code: lines_of(path)}, budget=2000)
         data = json.dumps(insert(source, plan)).encode()
         aligner = Aligner(old, HuggingFace.from_json(code, "", data))
         judged = options.flores / options.split / f"{code}.{options.split}"
-        lines = list(stream_lines([judged]))[: options.lines]
+        lines = list(lines_of(judged))[: options.lines]
         passages = [one for one in (shorten(a, WINDOW) for a in aligner(lines)) if len(one)]
         teacher = Teacher(reader, passages)
         scores = []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokengraft.auditing.survey import Survey, survey
     from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load as load_corpus
+    from tokengraft.corpus.lines_of import lines_of
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.evaluating.evaluate import Evaluation, evaluate
     from tokengraft.grafting.graft import Grafted, graft, logits_processor
@@ -41,11 +42,12 @@ _EXPORTS = {
     "count_words": "tokengraft.planning.count_words:count_words",
     "evaluate": "tokengraft.evaluating.evaluate:evaluate",
     "graft": "tokengraft.grafting.graft:graft",
+    "lines_of": "tokengraft.corpus.lines_of:lines_of",
     "load_corpus": "tokengraft.corpus:load",
     "load_tokenizer": "tokengraft.tokenizer:load",
     "logits_processor": "tokengraft.grafting.graft:logits_processor",
     "plan": "tokengraft.planning.plan_files:plan",
-    "report": "tokengraft.render.page:build_page",
+    "report": "tokengraft.render.page.build:build_page",
     "survey": "tokengraft.auditing.survey:survey",
     "verify": "tokengraft.grafting.graft:verify_model",
 }
@@ -63,6 +65,7 @@ __all__ = [
     "count_words",
     "evaluate",
     "graft",
+    "lines_of",
     "load_corpus",
     "load_tokenizer",
     "logits_processor",

@@ -10,7 +10,7 @@ import pytest
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.lines import read_lines
-from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.lines_of import lines_of
 
 
 def texts(root: Path, **files: bytes) -> Path:
@@ -206,7 +206,7 @@ def test_only_utf_16_is_called_so(tmp_path: Path) -> None:
         (b"\xff\xfeone\ntwo\n", False),
     ):
         path.write_bytes(data)
-        ways = (lambda: read_lines(path.read_bytes(), "x"), lambda: list(stream_lines([path])))
+        ways = (lambda: read_lines(path.read_bytes(), "x"), lambda: list(lines_of(path)))
         for read in ways:
             with pytest.raises(CorpusError, match="not valid UTF-8") as error:
                 read()

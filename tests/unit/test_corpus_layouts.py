@@ -20,7 +20,7 @@ from tokengraft.core.errors import CorpusError
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus import ntrex_layout as ntrex
 from tokengraft.corpus.catalog import available
-from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.lines_of import lines_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 
@@ -357,9 +357,9 @@ def test_pairs_of_compressed_files(suffix: str, tmp_path: Path) -> None:
         path.write_bytes(pack("\n".join(lines).encode()))
         pairs.append(f"{code}={path}")
     assert load_pairs(pairs).texts == texts
-    assert list(stream_lines([path])) == ["eins", "zwei"]
+    assert list(lines_of(path)) == ["eins", "zwei"]
     path.write_bytes(path.read_bytes()[:-9])
-    for read in (lambda: load_pairs(pairs), lambda: list(stream_lines([path]))):
+    for read in (lambda: load_pairs(pairs), lambda: list(lines_of(path))):
         with pytest.raises(CorpusError, match=rf"deu_Latn.txt.{suffix} cannot be read"):
             read()
 

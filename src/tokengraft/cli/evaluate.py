@@ -13,9 +13,11 @@ from rich.table import Table
 
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn
 from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
-from tokengraft.cli.terminal import Column, code_column, print_table, text_column
+from tokengraft.cli.terminal import Column, code_column, print_table
+from tokengraft.cli.terminal import text_column as words_column
+from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
-from tokengraft.corpus.text_files import stream_lines
+from tokengraft.corpus.lines_of import lines_of
 
 if TYPE_CHECKING:
     from tokengraft.evaluating.evaluate import Evaluation, OnProgress
@@ -48,9 +50,14 @@ def evaluate(
         str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
     ] = None,
     text: Annotated[
-        list[Path] | None,
-        typer.Option(help="Text the rows were trained on: refused if it holds a corpus line."),
+        list[str] | None,
+        typer.Option(
+            help="Text the rows were trained on, refused if it holds a corpus line; FILE or "
+            f"CODE=FILE: {KINDS}. Repeat for more.",
+        ),
     ] = None,
+    text_column: TextColumnOption = "text",
+    format_: FormatOption = None,
     against: Annotated[
         bool, typer.Option("--against/--bare", help="Measure floors and ceilings too.")
     ] = True,
@@ -99,7 +106,8 @@ def evaluate(
     with measuring() as progress:
         result = run_evaluate(
             base, graft, corpus, language or None, lines,
-            split=split, text=_lines(text), device=device, window=window, against=against,
+            split=split, text=read_text(text, text_column, format_), device=device,
+            window=window, against=against,
             prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
             most_positions=positions, resamples=resamples, seed=seed, progress=progress,
         )  # fmt: skip
@@ -216,13 +224,13 @@ def show(result: Evaluation) -> None:
             # What a row is about (a language and a model, a task and a metric) comes first.
             plain = [(c, [_plain(value) for value in frame[c]]) for c in frame.columns]
             keys = [code_column(*column) for column in plain[:2]]
-            values = [text_column(*column) for column in plain[2:]]
+            values = [words_column(*column) for column in plain[2:]]
             print_table(stdout, keys, values, title=name)
 
 
 def read_texts(folder: Path) -> dict[str, list[str]]:
     """Lines of every xxx_Ssss.txt in a folder."""
-    return {path.stem: list(stream_lines([path])) for path in sorted(folder.glob("*_*.txt"))}
+    return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
 
 
 @contextmanager
@@ -260,10 +268,6 @@ def measuring() -> Iterator[OnProgress]:
 
 def _holds_grid(folder: Path) -> bool:
     return (folder / ".work").is_dir() or (folder / "fidelity.json").is_file()
-
-
-def _lines(paths: list[Path] | None) -> list[str] | None:
-    return list(stream_lines(paths)) if paths else None
 
 
 def _cell(row: dict[str, Any] | None) -> str:

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 
 from tokengraft.cli.console import print_json, progress_bar, stdout, warn, working
 from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
+from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
-from tokengraft.corpus.text_files import stream_lines
 
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
@@ -84,9 +84,15 @@ def graft(
         ),
     ] = "auto",
     text: Annotated[
-        list[Path] | None,
-        typer.Option("--text", help="Text to train the rows on (distil); repeat for more."),
+        list[str] | None,
+        typer.Option(
+            "--text",
+            help="Text to train the rows on (distil), FILE or CODE=FILE: "
+            f"{KINDS}. Repeat for more.",
+        ),
     ] = None,
+    text_column: TextColumnOption = "text",
+    format_: FormatOption = None,
     layer: Annotated[
         int | None, typer.Option(min=0, help="Layer, for methods that read states (0: the rows).")
     ] = None,
@@ -138,7 +144,7 @@ def graft(
             read_plan(plan),
             out,
             method=method,
-            text=list(stream_lines(text)) if text else None,
+            text=read_text(text, text_column, format_),
             derive_options=options | {"progress": on_progress},
             policy=policy.value,
             bias=bias,
@@ -171,8 +177,13 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A grafted model's folder.")],
     base: Annotated[str, typer.Option(help="The model it was grafted from.")],
     text: Annotated[
-        list[Path] | None, typer.Option("--text", help="Lines to check on; default: the UDHR.")
+        list[str] | None,
+        typer.Option(
+            "--text", help=f"Text to check on, FILE or CODE=FILE: {KINDS}. Default: the UDHR."
+        ),
     ] = None,
+    text_column: TextColumnOption = "text",
+    format_: FormatOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
@@ -188,7 +199,7 @@ def verify(
     from tokengraft.grafting.graft import verify_model
 
     with working("Verifying"):
-        report = verify_model(folder, base, list(stream_lines(text)) if text else None)
+        report = verify_model(folder, base, read_text(text, text_column, format_))
     if json:
         print_json([asdict(check) for check in report.checks])
     else:

@@ -20,7 +20,7 @@ from tokengraft.cli.destination import (
     check_out,
     holds_file,
 )
-from tokengraft.core.errors import UsageError
+from tokengraft.cli.text import KINDS, by_language, lines_by_language
 from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def plan(
         list[str] | None,
         typer.Option(
             "--text",
-            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; a file, "
-            "folder, glob or URL of text, JSONL or Parquet, plain or compressed. Without it, half "
-            "of the test corpus is used.",
+            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; "
+            f"{KINDS}. Without it, half of the test corpus is used.",
         ),
     ] = None,
     budget: Annotated[
@@ -155,11 +154,13 @@ def plan(
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus([test], split)
     codes = [resolve(code) for code in language]
-    sources = _sources(text, codes) if text else None
-    texts: Words | None = None
-    if sources and mode is not Mode.paper:
+    sources = by_language(text, codes) if text else None
+    texts: Words | dict[str, list[str]] | None = None
+    if sources and mode is Mode.paper:
+        texts = lines_by_language(sources, text_column or "text", format_)
+    elif sources:
         with large.metering() as on_meter:
-            texts = count_words(
+            texts = counted = count_words(
                 sources,
                 text_column=text_column or "text",
                 format_=format_.value if format_ else None,
@@ -170,7 +171,7 @@ def plan(
                 state=state,
                 on_meter=on_meter,
             )
-        large.tell_left_out(texts.total)
+        large.tell_left_out(counted.total)
     wanted = list(Objective) if compare else [objective]
     plans = {}
     for goal in wanted:
@@ -178,7 +179,7 @@ def plan(
             plans[goal.value] = run_plan(
                 tokenizer,
                 codes,
-                texts or sources,
+                texts,
                 chosen_on=_names(sources) if sources else None,
                 budget=budget,
                 mode=mode.value,
@@ -229,23 +230,7 @@ def plan(
         stdout.print(f"{len(written)} files written to {out}")
 
 
-def _sources(given: list[str], codes: list[str]) -> dict[str, list[Path | str]]:
-    """`--text` values by language: `CODE=FILE`, or `FILE` where there is one language."""
-    found: dict[str, list[Path | str]] = {}
-    for value in given:
-        code, sign, path = value.partition("=")
-        if not sign:
-            if len(codes) != 1:
-                raise UsageError(f"--text {value}: with several languages write CODE={value}")
-            code, path = codes[0], value
-        resolved = resolve(code)
-        if resolved not in codes:
-            raise UsageError(f"--text {value}: {resolved} is not planned for; add -l {resolved}")
-        found.setdefault(resolved, []).append(path)
-    return found
-
-
-def _names(sources: dict[str, list[Path | str]]) -> str:
+def _names(sources: dict[str, list[str]]) -> str:
     """What was chosen on, without the folders it lies in."""
     every = {Path(source).name for given in sources.values() for source in given}
     return ", ".join(sorted(every))

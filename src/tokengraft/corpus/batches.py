@@ -105,7 +105,7 @@ def _lines(span: Span, layout: Layout, seen: Seen) -> Iterator[tuple[int, Row]]:
 
 def _raw(span: Span, limit: int, seen: Seen) -> Generator[bytes | None, None, None]:
     """Lines of a span as bytes, without the mark at a file's very beginning."""
-    stop = None if span.file.compression else span.stop
+    stop = None if span.file.compression or span.file.piped else span.stop
     size = max(1, span.stop - span.start)
     with closing(span.file.open()) as raw:
         stream = decompressed(raw, span.file.compression)
@@ -114,7 +114,7 @@ def _raw(span: Span, limit: int, seen: Seen) -> Generator[bytes | None, None, No
                 line = line.removeprefix(_BOM)  # noqa: PLW2901
             yield line
             if not seen.lines % 64:
-                here = raw.tell() if span.file.compression else offset
+                here = raw.tell() if span.file.compression and not span.file.piped else offset
                 seen.done = min(1.0, (here - span.start) / size)
 
 

@@ -12,9 +12,11 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tokengraft.core.errors import MissingExtra
+from tokengraft.core.errors import CorpusError, MissingExtra
+from tokengraft.corpus.find_files import COMPRESSIONS
 
 BLOCK = 1 << 20
 # A zstd block of 4 bytes can stand for 128 KiB, so this bounds what one step gives to 64 MiB.
@@ -36,6 +38,18 @@ def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
     if compression == "zst":
         return cast(BinaryIO, io.BufferedReader(_Zstd(raw), BLOCK))
     return raw
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, unpacked; what cannot be read or is damaged is a CorpusError."""
+    try:
+        with path.open("rb") as raw:
+            suffix = path.suffix.lower()
+            return decompressed(raw, suffix[1:] if suffix in COMPRESSIONS else "").read()
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
+        raise CorpusError(f"{path} cannot be read: it is damaged ({error}).") from error
 
 
 def bounded_lines(

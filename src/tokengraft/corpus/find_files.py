@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,6 +23,8 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+TABLES = {".tsv", ".csv"}  # read whole, as parallel text, but never streamed
+_PIPE = "pipe"  # the stamp of what can be read once only
 
 
 @dataclass(frozen=True)
@@ -47,23 +50,31 @@ class File:
                 f"same files under the same path: use shared storage or a URL."
             ) from error
 
+    @property
+    def piped(self) -> bool:
+        """Whether it is a pipe or a device: of unknown size, and gone once it was read."""
+        return self.stamp == _PIPE
+
     def require_unchanged(self) -> None:
         """Raise a CorpusError if the file is no longer what it was when the run began."""
         size, stamp = _stat(self.url)
         if (size, stamp) != (self.size, self.stamp):
             raise CorpusError(
-                f"{self.url} changed while it was being counted ({self.size:,} → {size:,} bytes); "
+                f"{self.url} changed while it was being read ({self.size:,} → {size:,} bytes); "
                 f"run again when nothing writes to it."
             )
 
 
 def find_files(
-    sources: str | Path | Iterable[str | Path], format_: Format | None = None
+    sources: str | Path | Iterable[str | Path],
+    format_: Format | None = None,
+    otherwise: Format | None = None,
 ) -> list[File]:
     """Every file meant by `sources` (paths, folders, globs, URLs), each once, sorted by name.
 
-    The format follows from the suffix unless given. A source that matches nothing is a
-    CorpusError, a suffix that says nothing a UsageError.
+    The format follows from the suffix unless given, and is `otherwise` where the suffix says
+    nothing; without that, such a suffix is a UsageError. A source that matches nothing is a
+    CorpusError.
     """
     if format_ is not None and format_ not in get_args(Format):
         known = get_args(Format)
@@ -78,7 +89,7 @@ def find_files(
                 raise CorpusError(f"{source}: no JSONL, text or Parquet file in there.")
             raise CorpusError(f"{source}: no such file, and no file matches it as a pattern.")
         urls.update(dict.fromkeys(found))
-    return [_describe(url, format_) for url in sorted(urls)]
+    return [_describe(url, format_, otherwise) for url in sorted(urls)]
 
 
 def _expand(source: str) -> list[str]:
@@ -91,22 +102,25 @@ def _expand(source: str) -> list[str]:
     path = os.path.expanduser(source)  # noqa: PTH111 - Path would drop a trailing slash's meaning
     if Path(path).is_dir():
         paths = [p for p in Path(path).rglob("*") if p.is_file() and _format(p.name) is not None]
-    elif Path(path).is_file():  # before globbing: a name may hold brackets
+    elif Path(path).exists():  # before globbing: a name may hold brackets
         paths = [Path(path)]
+        if not paths[0].is_file():
+            return [path]  # a pipe, whose real path is a name of no file
     else:
         paths = [Path(p) for p in glob.glob(path, recursive=True)]  # noqa: PTH207 - absolute ones
     return [str(p.resolve()) for p in paths if p.is_file()]
 
 
-def _describe(url: str, format_: Format | None) -> File:
+def _describe(url: str, format_: Format | None, otherwise: Format | None) -> File:
     size, stamp = _stat(url)
     chosen = format_ or _format(url)
-    if chosen is None and {".tsv", ".csv"} & {s.lower() for s in PurePosixPath(url).suffixes[-2:]}:
+    if chosen is None and TABLES & {s.lower() for s in PurePosixPath(url).suffixes[-2:]}:
         raise UsageError(
             f"{url}: TSV and CSV cannot be streamed; JSONL, Parquet and plain text can. A parallel "
             f"table that fits into memory is read without --stream; else write it as JSONL or "
             f"Parquet."
         )
+    chosen = chosen or otherwise
     if chosen is None:
         raise UsageError(
             f"{url}: the suffix does not tell the format; say --format jsonl, text or parquet."
@@ -128,6 +142,8 @@ def _stat(url: str) -> tuple[int, str]:
     try:
         if not _remote(url):
             about = Path(url).stat()
+            if not stat.S_ISREG(about.st_mode):
+                return 0, _PIPE
             return about.st_size, str(about.st_mtime_ns)
         system, path = _fsspec().core.url_to_fs(url)
         system.invalidate_cache()

@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import Bundle
+from tokengraft.corpus.compressed import read_file
 from tokengraft.corpus.lines import align, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.splits import choose_splits
-from tokengraft.corpus.text_files import read_text_file
 from tokengraft.languages.codes import resolve, resolve_at
 
 #: Files that explain a folder rather than belong to its corpus.
@@ -41,7 +41,7 @@ def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
         )
     texts = {}
     for code, file in files.items():
-        texts[code] = (str(file), read_lines(read_text_file(file), str(file)))
+        texts[code] = (str(file), read_lines(read_file(file), str(file)))
     source = f"own text files: {', '.join(file.name for file in files.values())}"
     return align(name, source, texts)
 

@@ -171,7 +171,7 @@ def parse_json(line: bytes) -> Mapping[str, Any]:
         if end != len(text) and not text[end:].isspace():
             json.loads(text)
     except UnicodeDecodeError as error:
-        raise BadRow(f"not UTF-8 at byte {error.start} of the line") from None
+        raise _not_utf8(line, error) from None
     except json.JSONDecodeError as error:
         raise BadRow(f"not JSON ({error.msg}, column {error.colno})") from None
     except (RecursionError, ValueError) as error:
@@ -186,7 +186,14 @@ def parse_text(line: bytes) -> str:
     try:
         return line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadRow(f"not UTF-8 at byte {error.start} of the line") from None
+        raise _not_utf8(line, error) from None
+
+
+def _not_utf8(line: bytes, error: UnicodeDecodeError) -> BadRow:
+    utf16 = line.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in line
+    hint = "; it looks like UTF-16, save the file as UTF-8" if utf16 else ""
+    bad = f"byte {error.start} of the line (0x{line[error.start]:02x})"
+    return BadRow(f"not valid UTF-8 at {bad}{hint}")
 
 
 def load_detector(name: str) -> Callable[[str], Any]:

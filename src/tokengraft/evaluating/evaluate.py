@@ -13,6 +13,7 @@ from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.errors import UsageError
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.lines import Case, prepare
@@ -111,7 +112,7 @@ def evaluate(
     lines: int | None = None,
     *,
     split: str | None = None,
-    text: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    text: Sources | None = None,
     device: str = "auto",
     dtype: str = "auto",
     window: int | None = None,
@@ -130,7 +131,8 @@ def evaluate(
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
     Languages default to those the graft was made for. `lines` limits each language; `text` is what
-    the rows were trained on, checked to hold no line of the corpus. `against=False` leaves floors
+    the rows were trained on (files or lines, `corpus.lines_of`), checked to hold no line of the
+    corpus. `against=False` leaves floors
     and ceilings out (a third of the time). `shared` asks for bits per byte with new tokens written
     too (default: where the graft's output policy lets it write them). `prompts` asks for costs and
     samples of generation on so many lines. `tasks` are names of lm-evaluation-harness tasks.
@@ -151,7 +153,7 @@ def evaluate(
     found = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
     found = found.select(chosen)
     if text is not None:
-        assert_disjoint(text, found)
+        assert_disjoint(lines_of(text), found)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError
 from tokengraft.core.files import writing_folder
 from tokengraft.corpus import udhr
+from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.export import Written, export_into
@@ -70,11 +71,11 @@ def graft(
     *,
     rows: Rows | NDArray[np.float32] | None = None,
     method: str = "auto",
-    text: Sequence[str] | None = None,
+    text: Sources | None = None,
     derive_options: Mapping[str, Any] | None = None,
     policy: str = "input-only",
     bias: float = 0.0,
-    check: Iterable[str] | None = None,
+    check: Sources | None = None,
     fidelity: Mapping[str, Mapping[str, float]] | None = None,
     license: str | None = None,
     seed: int = 0,
@@ -85,14 +86,16 @@ def graft(
     """Graft the plan's tokens into `model` and write the verified folder `out`.
 
     `rows` are the new tokens' input rows; without them they are derived by `method`, from
-    `text` where it is given. `check` are lines to verify on besides `text` (default: the
-    bundled UDHR); `bias` belongs to winner-takes-all. An existing graft at `out` is replaced, any
-    other folder that holds something is refused, or replaced too with `force`. Raises GraftError
-    (exit code 3) where verification fails; then, as on any other failure, `out` is as it was.
+    `text` where it is given: files or lines (`corpus.lines_of`). `check` is text to verify on
+    besides (default: the bundled UDHR); `bias` belongs to winner-takes-all. An existing graft at
+    `out` is replaced, any other folder that holds something is refused, or replaced too with
+    `force`. Raises GraftError (exit code 3) where verification fails; then, as on any other
+    failure, `out` is as it was.
     """
     chosen = policies.check_policy(policy)
     if bias and chosen != "winner-takes-all":
         raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen}")
+    training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
     _check_target(out, base.path, force)
@@ -102,11 +105,12 @@ def graft(
     made = rows if isinstance(rows, Rows) else None
     if made is None:
         if rows is None:
-            made = _derive(base.path, steps, new, method, text, seed, derive_options or {})
+            made = _derive(base.path, steps, new, method, training, seed, derive_options or {})
         else:
             made = Rows(np.asarray(rows, np.float32), "given")
     parts = [token.parts for token in steps.tokens]
-    lines = [*_sample(text or ()), *(check_lines(steps.languages) if check is None else check)]
+    others = check_lines(steps.languages) if check is None else lines_of(check)
+    lines = [*_sample(training or ()), *others]
     removed: tuple[int, ...] = ()
     if chosen == "remove":
         removed = _removable(old, new, parts, lines)
@@ -136,11 +140,10 @@ def graft(
     return Grafted(out, written, made, report)
 
 
-def verify_model(
-    folder: Path | str, model: str | Path, texts: Iterable[str] | None = None
-) -> Report:
-    """`verify` with the base by name."""
-    return verify(Path(folder), resolve(model).path, texts)
+def verify_model(folder: Path | str, model: str | Path, text: Sources | None = None) -> Report:
+    """`verify` with the base by name, on files or lines (`corpus.lines_of`)."""
+    lines = None if text is None else lines_of(text)
+    return verify(Path(folder), resolve(model).path, lines)
 
 
 def logits_processor(folder: str | Path, bias: float | None = None) -> Any:

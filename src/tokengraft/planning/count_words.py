@@ -1,26 +1,26 @@
-"""The word counting under `plan`, on any engine: each language's text as `planning.text.Text`.
+"""The word counting under `plan`, on any engine: each language's text as a `word_counts.Text`.
 
-`planning.text.count_chunks` cuts a shard's lines here too, and the counts of two texts add up to
-those of both; so the sum over shards is what one pass over all lines gives.
+A shard's lines are cut by `count_chunks` here too, and the counts of two texts add up to those of
+both; so the sum over shards is what one pass over all lines gives.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tokengraft.core.errors import CorpusError
+from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
-from tokengraft.corpus import word_counts as planning_text
-from tokengraft.corpus.batches import Batch, Seen, read
+from tokengraft.corpus.batches import Batch, Seen
 from tokengraft.corpus.find_files import Format, find_files
+from tokengraft.corpus.lines_of import rows_of, text_lines
 from tokengraft.corpus.rows import Layout
-from tokengraft.corpus.shards import SHARD_BYTES, Shard, cut
-from tokengraft.corpus.word_counts import Text, count_chunks
+from tokengraft.corpus.shards import SHARD_BYTES, cut
+from tokengraft.corpus.word_counts import Text, count_chunks, read
 from tokengraft.engine.count_all import OnMeter, Total, count_all
 from tokengraft.engine.registry import make_engine
 from tokengraft.engine.sums import Payload
@@ -38,8 +38,8 @@ class Words(dict[str, Text]):
         self.total = total
 
     def __repr__(self) -> str:
-        told = (f"{code}: {len(text.chunks):,} distinct chunks" for code, text in self.items())
-        return f"Words({', '.join(told)})"
+        sizes = (f"{code}: {len(text.chunks):,} distinct chunks" for code, text in self.items())
+        return f"Words({', '.join(sizes)})"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class WordCounter:
         lines: dict[str, list[str]] = {}
         for row in batch.rows:
             for code, text, size in row:
-                lines.setdefault(code, []).extend(_lines(text))
+                lines.setdefault(code, []).extend(text_lines(text))
                 self._bytes += size
                 self._rows += 1
         for code, held in lines.items():
@@ -110,11 +110,14 @@ def count_words(
     of their chunks. Memory grows with the number of distinct chunks, not with the size of the text.
     """
     layout = Layout(text_column=text_column)
-    by_code = {
-        code: cut(find_files(sources, format_), shard_bytes, code)
-        for code, sources in ((resolve(given), sources) for given, sources in texts.items())
-    }
-    shards = [shard for found in by_code.values() for shard in found]
+    by_code = {}
+    for given, sources in texts.items():
+        code = resolve(given)
+        files = find_files(sources, format_, otherwise="text")
+        if pipe := next((file.url for file in files if file.piped), None):
+            raise UsageError(f"{pipe} is a pipe, which can be read once only: write it to a file")
+        by_code[code] = cut(files, shard_bytes, code)
+    shards = [shard for own in by_code.values() for shard in own]
     small = sum(shard.size for shard in shards) < 2 * shard_bytes
     if workers is None and small and engine == "local":
         workers = 1  # what is read in seconds is not worth starting processes
@@ -126,22 +129,9 @@ def count_words(
     if empty:
         raise CorpusError(f"{empty[0]}: no line of text to choose tokens on in its files.")
     result = {}
-    for code, found in by_code.items():
-        kept = [shard for shard in found if shard.file.url not in total.broken]
-        beginning = islice(_rows(kept, layout), _BEGINNING)
+    for code, own in by_code.items():
+        kept = [shard for shard in own if shard.file.url not in total.broken]
+        beginning = islice(rows_of(kept, layout, skip_bad=True), _BEGINNING)
         chunks = Counter(dict(sorted(total.payload[code].items())))
-        result[code] = Text(chunks, planning_text.read(beginning).sample)
+        result[code] = Text(chunks, read(beginning).sample)
     return Words(result, total)
-
-
-def _rows(shards: Sequence[Shard], layout: Layout) -> Iterator[str]:
-    """The lines of the shards, one by one, without what cannot be counted."""
-    for shard in shards:
-        for batch in read(shard, layout, Seen()):
-            for row in batch.rows:
-                for _, text, _ in row:
-                    yield from _lines(text)
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line.strip()]

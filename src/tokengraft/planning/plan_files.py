@@ -11,8 +11,8 @@ from typing import TypeAlias
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.core.files import read_json, write_json, writing_folder
 from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.lines_of import Source, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.corpus.text_files import stream_lines
 from tokengraft.corpus.word_counts import Text
 from tokengraft.languages.codes import language, listed, resolve
 from tokengraft.planning.boundaries import script_of
@@ -23,7 +23,7 @@ from tokengraft.tokenizer.catalog import Found, find
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
-Given: TypeAlias = "str | Path | Sequence[Path | str] | Text"  # the text of one language
+Given: TypeAlias = Source | Text  # the text of one language
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,12 +70,12 @@ def plan(
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
     Without a budget it is 2000; mode paper adds every absent character and refuses one.
-    `text` gives for each language the file or files to choose on (plain, .gz or .xz), or text that
-    was counted before (`scaling.words.count_words`), whose origin `chosen_on` names; with one
-    language its files or counted text will do. Premiums are
-    measured on `test`, a parallel corpus, so use text that is not in it. Without `text` the odd
-    units of `test` are chosen on and the even ones tested on. Lines of the bundled UDHR in every
-    language of the planned scripts are checked too: none of them may get longer.
+    `text` gives for each language what to choose on: files or lines (`corpus.lines_of`), or text
+    that was counted before (`count_words`); with one language no mapping is needed. `chosen_on`
+    names where it is from. Premiums are measured on `test`, a parallel corpus, so use text that is
+    not in it. Without `text` the odd units of `test` are chosen on and the even ones tested on.
+    Lines of the bundled UDHR in every language of the planned scripts are checked too: none of
+    them may get longer.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(pivot)
@@ -91,10 +91,9 @@ def plan(
         tested_on = f"{corpus.name}, the other units"
     else:
         texts = _by_language(text, codes)
-        lines = {code: _read(texts[code]) for code in codes}
+        lines = {c: t if isinstance(t, Text) else lines_of(t) for c, t in texts.items()}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
-        named = {Path(p).name for t in texts.values() if not isinstance(t, Text) for p in t}
-        chosen_on = chosen_on or ", ".join(sorted(named)) or "counted text"
+        chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
     result = plan_tokens(
         parsed,
@@ -155,35 +154,30 @@ def read_plan(path: Path) -> Plan:
     return Plan.from_json(read_json(path, what="plan"))
 
 
-def _by_language(
-    text: Mapping[str, Given] | Given, codes: Sequence[str]
-) -> dict[str, list[Path | str] | Text]:
+def _by_language(text: Mapping[str, Given] | Given, codes: Sequence[str]) -> dict[str, Given]:
     """The text of each planned language, whatever way it was given."""
     form = f"text={{{codes[0]!r}: [FILE, …], …}} (--text {codes[0]}=FILE)"
     if not isinstance(text, Mapping):
         if len(codes) > 1:
             raise UsageError(f"several languages are planned for, so say whose text it is: {form}")
         text = {codes[0]: text}
-    found: dict[str, list[Path | str] | Text] = {}
+    texts: dict[str, Given] = {}
     for key, given in text.items():
         code = resolve(key)
-        if code in found:
+        if code in texts:
             raise UsageError(f"the text of {code} is given twice: put all its files into one list")
-        if isinstance(given, Text):
-            found[code] = given
-            continue
-        paths = [given] if isinstance(given, str | Path) else given
-        if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):
-            raise UsageError(f"the text of {code} must be files or counted text: {form}")
-        found[code] = list(paths)
-    missing = [code for code in codes if not found.get(code)]
+        texts[code] = given
+    missing = [code for code in codes if not texts.get(code)]
     if missing:
         raise UsageError(f"no text for {', '.join(missing)}: give it as {form}")
-    return found
+    return {code: texts[code] for code in codes}
 
 
-def _read(given: Sequence[Path | str] | Text) -> Iterable[str] | Text:
-    return given if isinstance(given, Text) else stream_lines([Path(path) for path in given])
+def _names(given: Given) -> list[str]:
+    if isinstance(given, Text):
+        return ["counted text"]
+    named = files_named(given)
+    return ["given lines"] if named is None else [Path(one).name for one in named]
 
 
 def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:

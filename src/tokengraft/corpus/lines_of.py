@@ -1,0 +1,153 @@
+"""`lines_of`: the one reader of text, whatever it comes from.
+
+A single string or `Path` names files: one file, a folder, a glob or a URL of plain text, JSONL or
+Parquet, compressed or not. So does a list of `Path`s, and a list of strings that all name existing
+files. Any other iterable of strings is lines. A list that could be either is refused, since a
+file's name must never be taken for text.
+"""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.corpus.batches import Seen, read
+from tokengraft.corpus.compressed import Broken
+from tokengraft.corpus.find_files import COMPRESSIONS, SUFFIXES, TABLES, File, Format, find_files
+from tokengraft.corpus.rows import Layout
+from tokengraft.corpus.shards import Shard, cut
+from tokengraft.corpus.word_counts import Text
+
+Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path]
+Sources: TypeAlias = Source | Mapping[str, Source]  # also by language
+
+_EXAMINED = 1000  # strings of a list that are looked at to tell names of files from lines
+
+
+def lines_of(
+    source: Sources, *, text_column: str = "text", format_: Format | None = None
+) -> Iterator[str]:
+    r"""The lines of `source` that hold anything, one by one, without their ends.
+
+    A mapping gives the lines of all its languages, one after the other. Lines end at `\n` only, in
+    a text as in a row of JSONL (`text_column`) or Parquet. The format follows from the suffix
+    unless given; a file with any other suffix is plain text. What does not exist is an error at
+    once; broken UTF-8, a row without text, a damaged archive, and a source without any line are
+    CorpusErrors when they are met.
+    """
+    if isinstance(source, Mapping):
+        every = [lines_of(one, text_column=text_column, format_=format_) for one in source.values()]
+        return (line for lines in every for line in lines)
+    named = files_named(source)
+    if named is None:
+        return _given(source)
+    return lines_of_files(named, text_column=text_column, format_=format_)
+
+
+def lines_of_files(
+    sources: Iterable[str | Path], *, text_column: str = "text", format_: Format | None = None
+) -> Iterator[str]:
+    """`lines_of` for what can only be files: paths, folders, globs, URLs; each file is read once.
+
+    The order is that of `sources`, since what is trained on the lines depends on it.
+    """
+    files = dict.fromkeys(f for one in sources for f in find_files(one, format_, otherwise="text"))
+    return _read([*files], Layout(text_column=text_column, max_row_bytes=sys.maxsize))
+
+
+def files_named(source: Source) -> list[str | Path] | None:
+    """The files, folders, globs and URLs that `source` names; None where it gives lines itself."""
+    if isinstance(source, Text):
+        raise UsageError(
+            "counted words have no lines, which are needed here: give the files or the lines "
+            "that were counted"
+        )
+    if isinstance(source, str | Path):
+        return [source]
+    if not isinstance(source, Iterable):
+        raise UsageError(f"{source!r} is no text: give a file, a list of files, or lines")
+    if not isinstance(source, Sequence) or not source:
+        return None
+    if all(isinstance(one, str | Path) for one in source) and any(
+        isinstance(one, Path) for one in source
+    ):
+        return list(source)
+    strings = [one for one in islice(source, _EXAMINED) if isinstance(one, str)]
+    if strings and all(map(_exists, strings)):
+        return list(source)
+    doubtful = next((one for one in strings if _looks_like_a_file(one)), None)
+    if doubtful is not None:
+        raise UsageError(
+            f"{doubtful!r} looks like a file, but not every string of the list is one: give files "
+            f"that exist, or lines as an iterator, iter(lines)"
+        )
+    return None
+
+
+def text_lines(text: str) -> list[str]:
+    """The lines of a row or a given string, without their ends and the blank ones."""
+    return [line.removesuffix("\r") for line in text.split("\n") if line and not line.isspace()]
+
+
+def rows_of(shards: Iterable[Shard], layout: Layout, *, skip_bad: bool = False) -> Iterator[str]:
+    """The lines of the shards' rows; a bad row is a CorpusError unless it is to be left out."""
+    for shard in shards:
+        seen = Seen()
+        try:
+            for batch in read(shard, layout, seen):
+                if not skip_bad:
+                    _require_good(seen, shard.file)
+                for row in batch.rows:
+                    for _, text, _ in row:
+                        yield from text_lines(text)
+        except Broken as reason:
+            raise CorpusError(f"{shard.file.url} cannot be read: {reason}.") from None
+        if not skip_bad:
+            _require_good(seen, shard.file)
+
+
+def _read(files: Sequence[File], layout: Layout) -> Iterator[str]:
+    empty = True
+    for line in rows_of(cut(files, sys.maxsize), layout):
+        empty = False
+        yield line
+    if empty:
+        raise CorpusError(f"{', '.join(file.url for file in files)}: no line of text in there")
+
+
+def _require_good(seen: Seen, file: File) -> None:
+    if seen.listed:
+        line, reason = seen.listed[0]
+        raise CorpusError(f"{file.url}, line {line}: {reason}")
+
+
+def _given(lines: Any) -> Iterator[str]:
+    empty = True
+    for text in lines:
+        if not isinstance(text, str):
+            raise UsageError(f"a line of text must be a string, not {text!r}")
+        for line in text_lines(text):
+            empty = False
+            yield line
+    if empty:
+        raise CorpusError("the text given holds no line")
+
+
+def _exists(name: str) -> bool:
+    if "://" in name:
+        return not any(map(str.isspace, name))
+    try:
+        path = Path(name).expanduser()
+        return path.exists() or (glob.has_magic(name) and any(glob.iglob(str(path))))  # noqa: PTH207
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, or no such home
+        return False
+
+
+def _looks_like_a_file(name: str) -> bool:
+    suffix = PurePosixPath(name).suffix.lower()
+    return suffix in {*SUFFIXES, *COMPRESSIONS, *TABLES} and not any(map(str.isspace, name))
