@@ -1,6 +1,7 @@
 """What insert refuses, and that it leaves the given tokenizer alone."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -97,9 +98,11 @@ def test_plans_of_earlier_versions_load() -> None:
     old = plan.to_json()
     assert "label" not in old and "unk_share_before" not in old["languages"]["hin_Deva"]
     assert Plan.from_json(old) == plan
+    outcome = plan.languages["hin_Deva"]
+    ends = outcome.premium_before, outcome.premium_after
     outcome = replace(
-        plan.languages["hin_Deva"], unk_share_before=0.5, unk_share_after=0.0,
-        curve=(Point(0, 5, 1.0, 0.5),),
+        outcome, unk_share_before=0.5, unk_share_after=0.0,
+        curve=(Point(0, 5, ends[0], 0.5), Point(2, 5, ends[1], 0.0)),
     )  # fmt: skip
     new = replace(plan, label="Tiny", languages={"hin_Deva": outcome})
     assert Plan.from_json(new.to_json()) == new
@@ -128,3 +131,59 @@ def test_wrong_calls() -> None:
         plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=1, objective="speakers")
     with pytest.raises(UsageError, match="lines"):
         plan_tokens(tokenizer, {"hin_Deva": "क"}, budget=1)
+
+
+def small_plan() -> tuple[dict, Plan]:
+    tokenizer = tiny([["a", "b"]])
+    test = {"hin_Deva": ["क ख"], "eng_Latn": ["ab"]}
+    return tokenizer, plan_tokens(tokenizer, {"hin_Deva": ["क क क ख"]}, budget=3, test=test)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parts": (65, 66)}, "its parts spell"),
+        ({"parts": (10**6,)}, "no token of the old vocabulary"),
+        ({"bytes": "e0a495e0"}, "its bytes are"),
+        ({"text": "A"}, "its text is"),
+    ],
+)
+def test_a_plan_whose_parts_or_bytes_were_edited_is_refused(change: dict, message: str) -> None:
+    tokenizer, plan = small_plan()
+    insert(tokenizer, plan)
+    edited = [replace(token, **change) for token in plan.tokens]
+    with pytest.raises(TokenizerError, match=message):
+        insert(tokenizer, replace(plan, tokens=tuple(edited)))
+
+
+def test_a_token_that_no_merge_makes_is_refused() -> None:
+    tokenizer, plan = small_plan()
+    with pytest.raises(TokenizerError, match="no merge of the plan makes it"):
+        insert(tokenizer, replace(plan, merges=plan.merges[:-1]))
+
+
+FALSE_VALUES = {
+    "markup for a language": lambda d: d["languages"].update({"<b>x": d["languages"]["hin_Deva"]}),
+    "markup for the pivot": lambda d: d.update(pivot="![](http://x)"),
+    "another premium": lambda d: d["languages"]["hin_Deva"].update(premium_after=1.01),
+    "no figure": lambda d: d["languages"]["hin_Deva"].update(floor_after=float("nan")),
+    "a negative count": lambda d: d["languages"]["hin_Deva"].update(planning_after=-3),
+    "a share above one": lambda d: d["languages"]["hin_Deva"].update(unk_share_after=7),
+    "another family": lambda d: d.update(family="magic"),
+    "a script that is a pattern": lambda d: d["cut"].update(scripts=["L}]|.*("]),
+    "a note that is no text": lambda d: d.update(notes=[["x"]]),
+    "parts that are no ids": lambda d: d["tokens"][0].update(parts=["a", True]),
+    "no parts": lambda d: d["tokens"][0].update(parts=[]),
+    "no token": lambda d: d.update(tokens=[]),
+    "languages that are a list": lambda d: d.update(languages=["hin_Deva"]),
+    "an unknown key": lambda d: d["cut"].update(other=1),
+}
+
+
+@pytest.mark.parametrize("what", FALSE_VALUES)
+def test_values_that_no_plan_holds_are_refused(what: str) -> None:
+    data = json.loads(json.dumps(small_plan()[1].to_json()))
+    Plan.from_json(data)
+    FALSE_VALUES[what](data)
+    with pytest.raises(TokengraftError, match="this is no plan"):
+        Plan.from_json(data)

@@ -25,8 +25,9 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus.word_counts import Text
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
+from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Cut, Mode, NewToken, Outcome, Plan, Point
+from tokengraft.planning.plan import Cut, Mode, Outcome, Plan, Point
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.unknown import unknown_of, unknown_share, warnings

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
+from tokengraft.planning.new_tokens import NewToken, check_tokens
+from tokengraft.planning.sound import check_values
 from tokengraft.tokenizer import insert as inserting
 from tokengraft.tokenizer.insert import Additions, Family
 
@@ -16,25 +18,10 @@ SCHEMA = 1
 Mode: TypeAlias = Literal["merges", "characters", "paper"]
 Boundaries: TypeAlias = Literal["auto", "keep", "relax"]
 Objective: TypeAlias = Literal["total", "parity", "equal", "speakers"]
-
-
-@dataclass(frozen=True)
-class NewToken:
-    """A token to add.
-
-    `parts` are the old ids it stands for in context, the leaves of its merges; `count` is how
-    often the planning text emits it once the whole plan is in; `score` belongs to Unigram;
-    `example` is a word of the given text that emits it, where one was kept.
-    """
-
-    id: int
-    token: str
-    bytes: str  # hexadecimal
-    text: str | None  # None where the bytes are no whole characters
-    parts: tuple[int, ...]
-    count: int
-    score: float | None = None
-    example: str | None = None
+_CHOICES = {
+    key: get_args(kind)
+    for key, kind in (("family", Family), ("mode", Mode), ("objective", Objective))
+}
 
 
 @dataclass(frozen=True)
@@ -155,6 +142,7 @@ class Plan:
                 f"this plan has schema {data.get('schema')!r}, this reads {SCHEMA}: plan again"
             )
         try:
+            check_values(data, _CHOICES)
             return cls(
                 tokenizer=data["tokenizer"],
                 family=cast(Family, data["family"]),
@@ -170,7 +158,7 @@ class Plan:
                 notes=tuple(data["notes"]),
                 label=data.get("label"),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TokengraftError(f"this is no plan: {error!r}") from error
 
     def write(self, path: Path) -> Path:
@@ -189,9 +177,10 @@ def _outcome(data: Mapping[str, Any]) -> Outcome:
 
 
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
-    """The tokenizer with the plan's tokens; TokenizerError where the plan is for another one.
+    """The tokenizer with the plan's tokens.
 
-    `label` names the tokenizer in that message.
+    TokenizerError where the plan is for another tokenizer, or was edited so that it no longer says
+    what it does (`check_tokens`). `label` names the tokenizer in that message.
     """
     got = inserting.fingerprint(tokenizer)
     if got != plan.tokenizer:
@@ -199,6 +188,7 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
             f"this plan is for the tokenizer {_named(plan.label, plan.tokenizer)}, not "
             f"{_named(label, got)}: plan again"
         )
+    check_tokens(tokenizer, plan.tokens, plan.merges, plan.mode == "paper")
     return inserting.insert(tokenizer, plan.additions)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tokengraft.planning.learn import Learner, Step
-from tokengraft.planning.plan import Cut, NewToken
+from tokengraft.planning.new_tokens import NewToken
+from tokengraft.planning.plan import Cut
 from tokengraft.planning.prove import Proof
 from tokengraft.tokenizer.insert import Additions
 
