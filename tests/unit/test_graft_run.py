@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from tokengraft.deriving.registry import METHODS
 from tokengraft.grafting import graft as run
 from tokengraft.grafting.graft import Rows, graft
 from tokengraft.grafting.manifest import shown_command
+from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model import checkpoint as weights
 from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import insert
 from tokengraft.planning.plan_files import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
@@ -63,6 +67,40 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
         p.name for p in (tmp_path / "out").iterdir() if p.name != "tokengraft.json"
     }
     assert done.report.passed
+
+
+def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -> None:
+    hostile = "x](http://evil) <img src=x> `# |"
+    steps = replace(plan(), notes=(hostile,))
+    rows = Rows(new_rows(), hostile, {"seed": hostile}, (hostile,))
+    given = {"fidelity": {"amh_Ethi": {hostile: 0.5}}, "license": hostile, "verified": False}
+    graft(base, steps, tmp_path / 'o](u) <b>"', rows=rows, check=LINES, **given)
+    _, _, card = (tmp_path / 'o](u) <b>"' / "README.md").read_text(encoding="utf-8").split("---", 2)
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", card.replace("\\`", ""), flags=re.DOTALL)
+    for markup in ("](", "<img", "<b>"):
+        assert not re.search(rf"(?<!\\){re.escape(markup)}", prose), markup
+    assert "on the UDHR before" in card
+    measured = verify_tokens.Pair(json.loads(tokenizer_json()), insert(base_json(), plan()))
+    before, after = measured.premiums(["amh_Ethi"])["amh_Ethi"]
+    assert f"| {before:.2f} | {after:.2f} |" in card
+    assert after < before
+
+
+def base_json() -> dict[str, Any]:
+    return dict(json.loads(tokenizer_json()))
+
+
+def spoil(tokens: list[dict[str, Any]]) -> None:
+    for token in tokens:
+        token["parts"] = [65, 66]
+
+
+def test_an_edited_plan_is_refused_before_anything_is_written(base: Path, tmp_path: Path) -> None:
+    plan().write(tmp_path / "plan.json")
+    edit(tmp_path / "plan.json", lambda d: spoil(d["tokens"]))
+    with pytest.raises(TokenizerError, match="edited or damaged"):
+        graft(base, tmp_path / "plan.json", tmp_path / "out", rows=new_rows())
+    assert not (tmp_path / "out").exists()
 
 
 def test_equal_inputs_give_equal_folders_without_a_path_in_them(base: Path, tmp_path: Path) -> None:

@@ -310,6 +310,14 @@ def test_a_pool_of_other_parts_is_caught(
     assert message in found.detail
 
 
+def test_false_first_parts_are_caught_under_every_policy(
+    base: Path, sound: Path, tmp_path: Path
+) -> None:
+    folder = copy(sound, tmp_path / "broken")
+    edit(folder / "tokengraft.json", lambda v: v["output"].update(first_parts=[65] * 24))
+    assert "output policy" in failures(verify(folder, base, LINES))
+
+
 FAMILIES: dict[str, Callable[[], dict[str, Any]]] = {
     "byte-level": lambda: json.loads(tokenizer_json()),
     "byte fallback": lambda: from_sentencepiece(bundled("mistral-v0.3").read("tokenizer.model")),

@@ -11,6 +11,7 @@ import polars as pl
 
 from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.errors import UsageError
+from tokengraft.core.escaping import as_csv
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import Sources, lines_of
@@ -94,7 +95,7 @@ class Evaluation:
         with adding(Path(out)) as new:
             written = [write_json(new / "evaluation.json", self.to_json())]
             for name, table in self.tables().items():
-                written.append(write_text(new / f"{name}.csv", table.write_csv()))
+                written.append(write_text(new / f"{name}.csv", as_csv(table)))
             words = write_up(self.graft, self.base, self.corpus, self.scores, self.notes)
             written.append(write_text(new / "README.md", words))
             if figures:

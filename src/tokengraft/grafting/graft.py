@@ -119,6 +119,7 @@ def graft(
     stated = Facts(
         name=out.name, base=base.name, license=license or base.license, policy=chosen,
         method=made.method, params=made.params, notes=made.notes, fidelity=fidelity or {},
+        measured=Pair(old, new).premiums(steps.languages),
     )  # fmt: skip
     report = None
     with writing_folder(out) as folder:

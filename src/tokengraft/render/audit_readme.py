@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.escaping import in_markdown
 from tokengraft.core.wording import counted
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import comparable_note, credit, labels, pivot_name
@@ -98,7 +99,7 @@ def write_up(audit: Tables, folder: Path, paths: Sequence[Path]) -> str:
     """Markdown for the README of `folder`, which holds `paths`; says only what the data say."""
     pivot = pivot_name(audit)
     lines = [
-        f"# Audit: {credit(audit)}",
+        f"# Audit: {in_markdown(credit(audit))}",
         "",
         f"{counted(len(audit.tokenizers), 'tokenizer')}, "
         f"{counted(len(audit.corpus.languages), 'language')}, "
@@ -107,7 +108,7 @@ def write_up(audit: Tables, folder: Path, paths: Sequence[Path]) -> str:
         "",
         "## Findings",
         "",
-        *(f"- {finding}" for finding in findings(audit)),
+        *(f"- {in_markdown(finding)}" for finding in findings(audit)),
         "",
         markdown(printed(audit)["summary"]),
         *_pictures(folder, paths),
@@ -121,7 +122,7 @@ def write_up(audit: Tables, folder: Path, paths: Sequence[Path]) -> str:
         "",
     ]
     if audit.skipped:
-        skipped = ", ".join(sorted(audit.skipped))
+        skipped = in_markdown(", ".join(sorted(audit.skipped)))
         lines[4:4] = [f"Left out, because not on the machine that ran this: {skipped}.", ""]
     seen: set[str] = set()
     for name, frame in audit.tables().items():

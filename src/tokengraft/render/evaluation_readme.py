@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tokengraft.core.escaping import in_markdown
 from tokengraft.evaluating.measures import told
 from tokengraft.languages.codes import language_name
 
@@ -18,11 +19,12 @@ def write_up(
 ) -> str:
     """The README of an evaluation: a table a measure, the telling ones first, in Markdown."""
     lines = [
-        f"# How much of {base} was kept in {graft}",
+        f"# How much of {in_markdown(base)} was kept in {in_markdown(graft)}",
         "",
-        f"Measured on {corpus}. Each figure stands with a 95 % interval over lines, the floor that "
-        "a model which kept nothing reaches, and the ceiling that the base itself reaches when it "
-        "reads the same text cut otherwise. `scores.csv` has all of them at full precision.",
+        f"Measured on {in_markdown(corpus)}. Each figure stands with a 95 % interval over lines, "
+        "the floor that a model which kept nothing reaches, and the ceiling that the base itself "
+        "reaches when it reads the same text cut otherwise. `scores.csv` has all of them at full "
+        "precision.",
     ]
     found: dict[str, list[dict[str, Any]]] = {}
     for row in scores.to_dicts():
@@ -35,12 +37,13 @@ def write_up(
         for row in found[metric]:
             interval = "" if row["low"] is None else f"{_form(row['low'])} – {_form(row['high'])}"
             lines.append(
-                f"| {row['language']} {language_name(row['language'])} | {_form(row['value'])} | "
+                f"| {row['language']} {in_markdown(language_name(row['language']))} | "
+                f"{_form(row['value'])} | "
                 f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
             )
         lines += ["", f"Exactly: {found[metric][0]['definition']}."]
     if notes:
-        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+        lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in notes)]
     return "\n".join([*lines, ""])
 
 

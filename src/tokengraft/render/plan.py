@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
+from tokengraft.core.escaping import in_markdown
 from tokengraft.core.files import adding, write_text
 from tokengraft.languages.codes import language
 from tokengraft.planning.unknown import CAPTION, spoilt
@@ -108,11 +109,11 @@ def write_up(planned: Planned) -> str:
     """The plan in words: what, for whom, on which text, with which guarantees."""
     plan = planned.plan
     lines = [
-        f"# {len(plan.tokens)} new tokens for {planned.plan.label}",
+        f"# {len(plan.tokens)} new tokens for {in_markdown(planned.plan.label or 'a tokenizer')}",
         "",
         f"Mode `{plan.mode}`, objective `{plan.objective}`, budget {plan.budget}. Chosen on "
-        f"{planned.chosen_on}; premiums (mean of per-sentence ratios over {plan.pivot}) measured "
-        f"on {planned.tested_on}.",
+        f"{in_markdown(planned.chosen_on)}; premiums (mean of per-sentence ratios over "
+        f"{plan.pivot}) measured on {in_markdown(planned.tested_on)}.",
         "",
         "| language | premium before | after | floor before | after | tokens of its text | after | "
         "lost to UNK before | after |",
@@ -145,7 +146,7 @@ def write_up(planned: Planned) -> str:
     lines += [
         "",
         f"{said}{mended}",
-        *(f"\n{note}" for note in plan.notes),
+        *(f"\n{in_markdown(note)}" for note in plan.notes),
         "",
     ]
     return "\n".join(lines)

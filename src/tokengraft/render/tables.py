@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.escaping import as_csv, in_markdown
 from tokengraft.core.files import write_text, writing
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import (
@@ -59,7 +60,7 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     """
     csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
     with writing(csv) as temporary:
-        frame.write_csv(temporary)
+        temporary.write_text(as_csv(frame), encoding="utf-8", newline="\n")
     with writing(parquet) as temporary:
         frame.write_parquet(temporary)
     lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
@@ -76,17 +77,11 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 def markdown(table: Printed) -> str:
     """The table in Markdown with its caption above and notes below."""
     aligned = [":---" if n < table.left else "---:" for n in range(len(table.header))]
-    lines = [list(map(_escaped, table.header)), aligned]
-    lines += [[_escaped(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
+    lines = [list(map(in_markdown, table.header)), aligned]
+    lines += [[in_markdown(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    notes = "".join(f"\n{_escaped(note)}\n" for note in table.notes)
-    return f"**{_escaped(table.caption)}**\n\n{body}\n{notes}"
-
-
-def _escaped(text: str) -> str:
-    for special in "\\|*_`<[":
-        text = text.replace(special, "\\" + special)
-    return text.replace("\r", " ").replace("\n", " ")
+    notes = "".join(f"\n{in_markdown(note)}\n" for note in table.notes)
+    return f"**{in_markdown(table.caption)}**\n\n{body}\n{notes}"
 
 
 def matrix(audit: Tables) -> pl.DataFrame:

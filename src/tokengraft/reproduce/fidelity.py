@@ -18,6 +18,7 @@ import polars as pl
 import yaml
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.escaping import as_csv
 from tokengraft.core.files import write_json, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
@@ -92,8 +93,8 @@ class Fidelity:
     def save(self, out: Path) -> list[Path]:
         """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
         written = [
-            write_text(out / "grid.csv", self.grid.write_csv()),
-            write_text(out / "sizes.csv", self.sizes.write_csv()),
+            write_text(out / "grid.csv", as_csv(self.grid)),
+            write_text(out / "sizes.csv", as_csv(self.sizes)),
         ]
         modes = self.grid["mode"].unique(maintain_order=True).to_list()
         for mode in modes:
@@ -101,7 +102,7 @@ class Fidelity:
                 table = self.table(metric, mode)
                 if table.height:
                     path = out / f"{mode}-{metric}.csv"
-                    written.append(write_text(path, table.write_csv(float_precision=4)))
+                    written.append(write_text(path, as_csv(table, float_precision=4)))
         for metric in ("pooled_cosine", "kl", "top1"):
             if PAPER in modes:
                 written.append(write_text(out / f"{metric}.tex", latex(self, metric)))

@@ -245,7 +245,7 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if policy == "input-only":
                 wanted |= set(self.new)
-            if policy == "winner-takes-all" and (found := self._wrong_part(output["first_parts"])):
+            if found := self._wrong_part(output["first_parts"]):
                 return False, found
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"

@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.corpus import udhr
 from tokengraft.planning.symbols import borders, completions, piece_reader
 from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
@@ -51,6 +52,21 @@ class Pair:
     def ids(self) -> tuple[dict[str, int], dict[str, int]]:
         """Each tokenizer's ids by token, added ones included, as the library itself has them."""
         return self._old_pipeline.get_vocab(True), self._new_pipeline.get_vocab(True)
+
+    def premiums(self, languages: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """Premium over English on the bundled UDHR by each tokenizer, for the languages in it."""
+        corpus = udhr.load()
+        found = {}
+        for code in languages:
+            both = zip(corpus.texts.get(code, ()), corpus.texts["eng_Latn"], strict=False)
+            units = [pair for pair in both if all(pair)]
+            if not units:
+                continue
+            theirs, english = (
+                self.encode([str(text) for text in one]) for one in zip(*units, strict=True)
+            )
+            found[code] = (_ratio(theirs.old, english.old), _ratio(theirs.new, english.new))
+        return found
 
     def emitted(self, lines: Iterable[str]) -> set[int]:
         """Ids that the grafted tokenizer emits on the lines."""
@@ -235,6 +251,10 @@ def _ids(pipeline: Tokenizer, lines: list[str]) -> list[list[int]]:
             lines[start : start + _BATCH], add_special_tokens=False
         )
     ]
+
+
+def _ratio(tokens: Sequence[Sequence[int]], pivot: Sequence[Sequence[int]]) -> float:
+    return sum(len(a) / max(1, len(b)) for a, b in zip(tokens, pivot, strict=True)) / len(tokens)
 
 
 def _short(text: str) -> str:
