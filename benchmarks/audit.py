@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokengraft.auditing.audit import Audit, audit
+from tokengraft.api.results import Audit
+from tokengraft.api.verbs import audit
 from tokengraft.auditing.count_corpus import count_corpus, count_texts
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable

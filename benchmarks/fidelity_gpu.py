@@ -255,7 +255,9 @@ def write_tables(options: argparse.Namespace) -> None:
         options.model.name, read_paper(), pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(sizes), 0, None,
     )  # fmt: skip
-    written = found.save(options.tables)
+    from tokengraft.render.fidelity_table import save_fidelity
+
+    written = save_fidelity(found, options.tables)
     curves = {
         job["language"]: {k: v for k, v in job.items() if k.startswith("distil")}
         for job in jobs

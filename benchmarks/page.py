@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokengraft.render.page.build import build_page
+from tokengraft.api.report import report
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -102,7 +102,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        path = build_page([given.run], folder, tokenizers=given.tokenizers, corpus=given.corpus)
+        path = report([given.run], folder, tokenizers=given.tokenizers, corpus=given.corpus)
         built, size = time.perf_counter() - start, path.stat().st_size
         found = measure(path.as_uri(), given.runs)
     print(f"built in {built:.1f} s, {size / 1e6:.2f} MB; load {os.getloadavg()[0]:.1f}")

@@ -119,11 +119,12 @@ def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float
             state=Path(state),
             shard_bytes=SHARD_BYTES,
         )
-        height = result.table.height
+        height = result.counts.height
         seconds = time.perf_counter() - start
-    tokens = int(result.table["tokens"].sum())
-    digest = hash_of(result.table.write_csv())
-    size = int(result.table["bytes"].sum())
+    tokens = int(result.counts["tokens"].sum())
+    digest = hash_of(result.counts.write_csv())
+    size = int(result.counts["bytes"].sum())
+    assert result.total is not None
     cells = {"cells": height, "digest": digest, "shards": len(result.total.shards)}
     return {"seconds": seconds, "tokens": tokens, "bytes": size, **cells}
 

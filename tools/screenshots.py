@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from tokengraft.render.page.build import build_page
+from tokengraft.api.report import report
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -80,7 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        address = build_page(given.runs, folder).as_uri()
+        address = report(given.runs, folder).as_uri()
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         for name in SHOTS:
             for scheme in ("light", "dark"):

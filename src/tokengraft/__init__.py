@@ -14,42 +14,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.audit import Audit, audit
-    from tokengraft.auditing.survey import Survey, survey
+    from tokengraft.api.report import report
+    from tokengraft.api.results import Audit, Evaluation, Grafted, Planned, Result, Verified, load
+    from tokengraft.api.verbs import audit, derive, evaluate, graft, plan, survey, verify
     from tokengraft.core.errors import TokengraftError
+    from tokengraft.core.progress import Progress
     from tokengraft.corpus import load as load_corpus
     from tokengraft.corpus.lines_of import lines_of
     from tokengraft.corpus.parallel import ParallelCorpus
-    from tokengraft.evaluating.evaluate import Evaluation, evaluate
-    from tokengraft.grafting.graft import Grafted, graft, logits_processor
-    from tokengraft.grafting.graft import verify_model as verify
+    from tokengraft.grafting.graft import logits_processor
     from tokengraft.planning.count_words import count_words
-    from tokengraft.planning.plan_files import Planned, plan
-    from tokengraft.render.page.build import build_page as report
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
 _EXPORTS = {
-    "Audit": "tokengraft.auditing.audit:Audit",
-    "Evaluation": "tokengraft.evaluating.evaluate:Evaluation",
-    "Grafted": "tokengraft.grafting.graft:Grafted",
+    "Audit": "tokengraft.api.results:Audit",
+    "Evaluation": "tokengraft.api.results:Evaluation",
+    "Grafted": "tokengraft.api.results:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
-    "Planned": "tokengraft.planning.plan_files:Planned",
-    "Survey": "tokengraft.auditing.survey:Survey",
+    "Planned": "tokengraft.api.results:Planned",
+    "Progress": "tokengraft.core.progress:Progress",
+    "Result": "tokengraft.api.results:Result",
     "TokengraftError": "tokengraft.core.errors:TokengraftError",
+    "Verified": "tokengraft.api.results:Verified",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
-    "audit": "tokengraft.auditing.audit:audit",
+    "audit": "tokengraft.api.verbs:audit",
     "count_words": "tokengraft.planning.count_words:count_words",
-    "evaluate": "tokengraft.evaluating.evaluate:evaluate",
-    "graft": "tokengraft.grafting.graft:graft",
+    "derive": "tokengraft.api.verbs:derive",
+    "evaluate": "tokengraft.api.verbs:evaluate",
+    "graft": "tokengraft.api.verbs:graft",
     "lines_of": "tokengraft.corpus.lines_of:lines_of",
+    "load": "tokengraft.api.results:load",
     "load_corpus": "tokengraft.corpus:load",
     "load_tokenizer": "tokengraft.tokenizer:load",
     "logits_processor": "tokengraft.grafting.graft:logits_processor",
-    "plan": "tokengraft.planning.plan_files:plan",
-    "report": "tokengraft.render.page.build:build_page",
-    "survey": "tokengraft.auditing.survey:survey",
-    "verify": "tokengraft.grafting.graft:verify_model",
+    "plan": "tokengraft.api.verbs:plan",
+    "report": "tokengraft.api.report:report",
+    "survey": "tokengraft.api.verbs:survey",
+    "verify": "tokengraft.api.verbs:verify",
 }
 
 __all__ = [
@@ -58,14 +60,18 @@ __all__ = [
     "Grafted",
     "ParallelCorpus",
     "Planned",
-    "Survey",
+    "Progress",
+    "Result",
     "TokengraftError",
+    "Verified",
     "Vocabulary",
     "audit",
     "count_words",
+    "derive",
     "evaluate",
     "graft",
     "lines_of",
+    "load",
     "load_corpus",
     "load_tokenizer",
     "logits_processor",

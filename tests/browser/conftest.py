@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tokengraft.auditing.audit import audit
+from tokengraft.api.report import playground as make_server
+from tokengraft.api.report import report as build_page
+from tokengraft.api.verbs import audit
 from tokengraft.core.cache import Store
-from tokengraft.render.page.build import build_page
-from tokengraft.render.page.playground import make_server
 
 ARGUMENTS = [
     "--no-sandbox",

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tokengraft.auditing.audit import audit
+from tokengraft.api.report import report as build_page
+from tokengraft.api.verbs import audit
 from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.render.page.build import build_page
 
 Open = Callable[..., Page]
 SCRIPT, IMAGE = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tokengraft.auditing.audit import audit
+from tokengraft.api.report import report as build_page
+from tokengraft.api.verbs import audit
+from tokengraft.api.verbs import plan as make_plan
 from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.planning.plan_files import plan as make_plan
-from tokengraft.render.page.build import build_page
 
 Open = Callable[..., Page]
 ROWS = ".heat tbody tr"
@@ -345,13 +345,13 @@ def test_an_evaluation_opens_on_kl_and_a_plan_names_its_tokenizer(
 
 
 def test_a_premium_over_lost_text_is_marked(open_page: Open, tmp_path: Path) -> None:
-    make_plan("bert-multilingual", "shn", budget=200).save(tmp_path, figure=False)
+    make_plan("bert-multilingual", "shn", budget=200).save(tmp_path, figures=False)
     page = open_page(build_page([tmp_path], tmp_path / "site").as_uri())
     expect(page.locator("#plan .before-after .from")).to_contain_text("†")
     expect(page.locator("#plan .before-after .to")).not_to_contain_text("†")
     expect(page.locator("#plan")).to_contain_text("no honest premium")
     expect(page.locator("#plan")).not_to_contain_text("can only shorten")
-    make_plan("gpt2", "amh", budget=10, boundaries="keep").save(tmp_path / "kept", figure=False)
+    make_plan("gpt2", "amh", budget=10, boundaries="keep").save(tmp_path / "kept", figures=False)
     page = open_page(build_page([tmp_path / "kept"], tmp_path / "other").as_uri())
     expect(page.locator("#plan")).to_contain_text("can only shorten")
     expect(page.locator("#plan")).not_to_contain_text("†")

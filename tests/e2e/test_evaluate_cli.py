@@ -90,7 +90,7 @@ def test_a_task_from_local_files(own_tasks):
 @needs_harness
 def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
     """Asked for through `evaluate`, which runs tasks where the models are."""
-    from tokengraft.evaluating.evaluate import evaluate as measure
+    from tokengraft.api.verbs import evaluate as measure
 
     data = own_tasks / "arc.jsonl"
     choices = {"text": ["Paris", "bread"], "label": ["A", "B"]}

@@ -11,11 +11,12 @@ import sys
 import pytest
 from tokenizers import Tokenizer
 
+from tokengraft.api.verbs import plan
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.corpus import load
 from tokengraft.planning.count_words import count_words
 from tokengraft.planning.plan import Plan, insert
-from tokengraft.planning.plan_files import insert_plan, plan, read_plan
+from tokengraft.planning.plan_files import insert_plan, read_plan
 from tokengraft.reproduce.shares import new_token_share
 from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.catalog import find

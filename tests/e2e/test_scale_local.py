@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.auditing.survey import survey
+from tokengraft.api.verbs import survey
 from tokengraft.corpus import load
 from tokengraft.corpus.rows import Layout
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tokengraft.auditing.survey import survey
+from tokengraft.api.verbs import survey
 from tokengraft.corpus import load
 from tokengraft.corpus.rows import Layout
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tokengraft.auditing.audit import audit
+from tokengraft.api.verbs import audit
 from tokengraft.cli.app import app
 from tokengraft.cli.console import stdout
 from tokengraft.cli.terminal import Column, code_column, print_table, text_column

@@ -17,7 +17,9 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import copy, edit, make, new_rows, plan, texts, tokenizer_json  # noqa: E402
+from tokengraft.render.figures.fidelity import draw  # noqa: E402
 
+from tokengraft.api.verbs import evaluate  # noqa: E402
 from tokengraft.core.errors import UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
@@ -28,7 +30,6 @@ from tokengraft.evaluating.both_spellings import (  # noqa: E402
     stretches,
 )
 from tokengraft.evaluating.continuation import halve  # noqa: E402
-from tokengraft.evaluating.evaluate import evaluate  # noqa: E402
 from tokengraft.evaluating.lines import Case, prepare  # noqa: E402
 from tokengraft.grafting.graft import graft  # noqa: E402
 from tokengraft.model.frozen import FrozenModel  # noqa: E402
@@ -39,7 +40,6 @@ from tokengraft.model.tokenizer_files import (  # noqa: E402
 )
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402
-from tokengraft.render.figures.fidelity import draw  # noqa: E402
 from tokengraft.reproduce import fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402

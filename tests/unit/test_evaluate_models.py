@@ -12,11 +12,11 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
+from tokengraft.api.verbs import evaluate  # noqa: E402
 from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.evaluating.both_spellings import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
-from tokengraft.evaluating.evaluate import evaluate  # noqa: E402
 from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
 from tokengraft.evaluating.lines import prepare  # noqa: E402
 from tokengraft.evaluating.segmenter import Segmenter  # noqa: E402

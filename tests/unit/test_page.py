@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 import yaml
 
-from tokengraft.auditing.audit import audit
-from tokengraft.auditing.survey import survey
+from tokengraft.api.report import collect, page_of
+from tokengraft.api.report import report as build_page
+from tokengraft.api.verbs import audit, plan, survey
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.evaluating.measures import PLAIN, told
-from tokengraft.planning.plan_files import plan, read_plan
-from tokengraft.render.page.build import LIMIT, build_page, make_page
-from tokengraft.render.page.collect import collect
+from tokengraft.planning.plan_files import read_plan
+from tokengraft.render.page.build import LIMIT
 from tokengraft.render.page.colours import READABLE, STEPS, colour_css, contrast
 from tokengraft.render.page.downloads import downloads
 from tokengraft.render.page.evaluations import evaluation_data
@@ -56,7 +56,7 @@ def html(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_same_run_gives_the_same_page(run: Path, html: str) -> None:
-    assert make_page([run]).html == html
+    assert page_of([run]).html == html
 
 
 def test_nothing_is_loaded_from_anywhere(html: str) -> None:
@@ -87,7 +87,7 @@ def test_no_path_of_this_machine(run: Path, html: str, tmp_path: Path) -> None:
     moved.mkdir()
     (moved / "tables").symlink_to(run / "tables")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    page = make_page([moved]).html
+    page = page_of([moved]).html
     assert "someone" not in page and "FLORES-200, dev" in page
 
 
@@ -153,13 +153,13 @@ def test_a_page_of_own_files_names_no_folder(tmp_path: Path) -> None:
     assert corpus.source == "own text files: en.txt, de.txt"
     found = audit(corpus, ["gpt2"], resamples=0, store=Store(tmp_path / "cache"))
     found.save(tmp_path / "run", figures=False)
-    assert "secret dir" not in make_page([tmp_path / "run"]).html
+    assert "secret dir" not in page_of([tmp_path / "run"]).html
     # A run of an older version still has the paths in its manifest.
     path = tmp_path / "run" / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     manifest["corpus"]["source"] = "own text files: secret dir/en.txt, secret dir/de.txt"
     path.write_text(json.dumps(manifest), encoding="utf-8")
-    page = make_page([tmp_path / "run"])
+    page = page_of([tmp_path / "run"])
     assert "secret dir" not in page.html
     assert "own text files: en.txt, de.txt" in page.html
 
@@ -182,7 +182,7 @@ def test_fonts_only_for_scripts_on_the_page() -> None:
 
 
 def test_headline_leaves_unk_out(run: Path) -> None:
-    data = make_page([run]).data["audits"][0]
+    data = page_of([run]).data["audits"][0]
     assert data["headline"]["title"] == headline(data)["title"]
     assert "in Shan as in English" in data["headline"]["title"]
     labels = [t["label"] for t in data["tokenizers"]]
@@ -325,7 +325,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
         collect([tmp_path / "absent"])
 
 
-def test_a_survey_of_a_large_corpus_is_called_by_its_name(tmp_path: Path) -> None:
+def test_a_streamed_corpus_has_a_page(tmp_path: Path) -> None:
     files = []
     for code, text in {"eng_Latn": "one\ntwo\n", "deu_Latn": "eins\nzwei\n"}.items():
         (tmp_path / f"{code}.txt").write_text(text)
@@ -333,13 +333,15 @@ def test_a_survey_of_a_large_corpus_is_called_by_its_name(tmp_path: Path) -> Non
     found = survey(files, ["gpt2"], parallel=True, state=tmp_path / "state", pivot="de")
     assert found.pivot == "deu_Latn"
     found.save(tmp_path / "web")
-    for place in (tmp_path / "web", tmp_path):
-        with pytest.raises(UsageError, match="web: a survey of a large corpus"):
-            collect([place])
+    shown = page_of([tmp_path]).data["audits"][0]
+    assert shown["corpus"] == "deu_Latn.txt, eng_Latn.txt"
+    assert [entry["code"] for entry in shown["languages"]] == ["deu_Latn", "eng_Latn"]
+    assert shown["cells"]["premium"] == [[1, found.premium("gpt2", "en").value]]
+    assert page_of(found).data["audits"][0]["cells"] == shown["cells"]
 
 
 def test_the_headline_counts_what_the_summary_counts(run: Path) -> None:
-    data = make_page([run]).data["audits"][0]
+    data = page_of([run]).data["audits"][0]
     summary = pl.read_parquet(run / "tables" / "summary.parquet").to_dicts()
     fair = next(row for row in summary if row["tokenizer"] == "gpt2")  # the one without UNK
     assert f"makes {fair['above_2x']} of {fair['compared']} languages" in data["headline"]["lead"]
@@ -347,13 +349,13 @@ def test_the_headline_counts_what_the_summary_counts(run: Path) -> None:
 
 def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
     audit("udhr", ["gpt2"], ["shn"], resamples=0).save(tmp_path, figures=False)
-    found = json.dumps(make_page([tmp_path]).data["audits"][0]["headline"])
+    found = json.dumps(page_of([tmp_path]).data["audits"][0]["headline"])
     assert "1 of 1 language pay" in found and "1 languages" not in found
 
 
 def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
     planned = plan("gpt2", ["shn"], budget=5)
-    planned.save(tmp_path, figure=False)
+    planned.save(tmp_path, figures=False)
     data = plan_data(tmp_path / "plan.json")
     assert (data["label"], data["pivotName"]) == ("GPT-2/3", "English")
     assert read_plan(tmp_path) == planned.plan

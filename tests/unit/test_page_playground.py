@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tokengraft.api.report import playground as make_server
 from tokengraft.core.errors import TokenizerError, UsageError
-from tokengraft.render.page.playground import BODY, TEXT, Playground, is_loopback, make_server
+from tokengraft.render.page.playground import BODY, TEXT, Playground, is_loopback
 
 
 @pytest.fixture(scope="module")

@@ -20,17 +20,18 @@ import pytest
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
-from tokengraft.auditing.audit import Audit, audit
+from tokengraft.api.report import page_of
+from tokengraft.api.results import Audit
+from tokengraft.api.verbs import audit
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
-from tokengraft.render.audit import save_audit
-from tokengraft.render.audit_readme import COLUMNS, findings
+from tokengraft.render.audit import COLUMNS, findings
 from tokengraft.render.figures.registry import draw
 from tokengraft.render.latex import colours, escape, latex
-from tokengraft.render.page.build import Page, make_page, save_page
+from tokengraft.render.page.build import Page, save_page
 from tokengraft.render.selection import PAPER_ORDER, column_order, one_a_script
 from tokengraft.render.tables import Cell, Printed, markdown, matrix, printed
 
@@ -52,7 +53,7 @@ def folder(small: Audit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("report")
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Glyph")
-        paths = save_audit(small, where)
+        paths = small.save(where)
     assert len(set(paths)) == len(paths) and all(path.stat().st_size for path in paths)
     there = {path for path in where.rglob("*") if path.is_file()}
     assert there == set(paths)  # nothing temporary is left behind
@@ -100,7 +101,7 @@ def test_json_has_null_for_nan(tmp_path: Path) -> None:
 
 
 def test_same_audit_gives_same_bytes(small: Audit, folder: Path, tmp_path: Path) -> None:
-    for path in save_audit(small, tmp_path):
+    for path in small.save(tmp_path):
         assert path.read_bytes() == (folder / path.relative_to(tmp_path)).read_bytes(), path.name
 
 
@@ -331,7 +332,7 @@ def test_one_a_script_keeps_the_dearest(small: Audit) -> None:
 
 def test_an_audit_of_almost_nothing(tmp_path: Path) -> None:
     lone = audit("udhr", ["t5"], ["deu_Latn"], resamples=2, store=Store(tmp_path / "cache"))
-    paths = save_audit(lone, tmp_path / "out")
+    paths = lone.save(tmp_path / "out")
     stems = {path.stem for path in paths if path.parent.name == "figures"}
     assert stems == {"premiums", "premiums_all", "coverage", "vocabulary"}
     for name in TABLES:
@@ -339,7 +340,7 @@ def test_an_audit_of_almost_nothing(tmp_path: Path) -> None:
 
 
 def test_tables_need_no_matplotlib() -> None:
-    code = "import tokengraft.reporting, sys; assert 'matplotlib' not in sys.modules"
+    code = "import tokengraft.api.verbs, sys; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -351,7 +352,7 @@ def test_a_language_without_a_line_in_common_is_named_as_such(tmp_path: Path) ->
     texts["shn_Mymr"] = (*(None for _ in english), "ၵူၼ်းၵူႈၵေႃႉ")
     corpus = ParallelCorpus("own", "own text files: a, b", (*whole.units, "last"), texts)
     found = audit(corpus, ["o200k_base", "t5"], resamples=10, store=Store(tmp_path / "cache"))
-    paths = save_audit(found, tmp_path / "out")
+    paths = found.save(tmp_path / "out")
     note = "No lines in common with English, so no premium: Shan."
     for name in ("premiums.md", "premiums.tex", "cost.md", "cost.tex", "summary.md"):
         assert note in (tmp_path / "out" / "tables" / name).read_text(encoding="utf-8"), name
@@ -362,7 +363,7 @@ def test_a_language_without_a_line_in_common_is_named_as_such(tmp_path: Path) ->
     assert {"premiums", "premiums_all", "apart", "speakers", "cost"} <= drawn
     for name in ("premiums", "apart", "cost"):
         assert draw(found, name, languages=["shn_Mymr", "hin_Deva"]) is not None
-    data = make_page([tmp_path / "out"]).data["audits"][0]
+    data = page_of([tmp_path / "out"]).data["audits"][0]
     place = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["languages"][place]["n"] == 0
     assert {row[place] for row in data["cells"]["premium"]} == {None}
@@ -383,7 +384,7 @@ def test_a_full_disk_leaves_no_half_audit(small: Audit, tmp_path: Path, full_dis
     (tmp_path / "mine" / "README.md").write_text("mine")
     for out in (tmp_path / "new" / "audit", tmp_path / "mine"):
         with pytest.raises(OSError, match="File too large"):
-            save_audit(small, out)
+            small.save(out)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "README.md"]
     assert (tmp_path / "mine" / "README.md").read_text() == "mine"
 
@@ -438,9 +439,11 @@ def test_the_full_map_counts_other_languages_than_the_pivot() -> None:
 
 def test_long_names_are_folded_and_do_not_overlap() -> None:
     found = some(["gpt2", "o200k_base", "llama-3", "t5"], ["deu", "fra"])
-    long = [replace(one, label=f"my-long-tokenizer-name-number-{n}-of-four")
-            for n, one in enumerate(found.tokenizers)]  # fmt: skip
-    figure = draw(replace(found, tokenizers=tuple(long)), "premiums")
+    long = {
+        name: {**about, "label": f"my-long-tokenizer-name-number-{n}-of-four"}
+        for n, (name, about) in enumerate(found.facts["tokenizers"].items())
+    }
+    figure = draw(replace(found, facts={**found.facts, "tokenizers": long}), "premiums")
     assert figure is not None
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     names = figure.axes[0].get_xticklabels()

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.auditing.survey import Survey, survey
+from tokengraft.api.results import Audit
+from tokengraft.api.verbs import survey
 from tokengraft.core.errors import CorpusError, MissingExtra
 from tokengraft.corpus.rows import Layout
 from tokengraft.tokenizer import load as load_tokenizer
@@ -34,13 +35,13 @@ def tokens(texts: list[str]) -> list[int]:
     return [len(texts), sum(len(t.encode()) for t in texts), sum(map(len, ids))]
 
 
-def run(where: Path, skip_bad: bool = False, **options: object) -> Survey:
+def run(where: Path, skip_bad: bool = False, **options: object) -> Audit:
     options = {"layout": Layout(), "workers": 1, "shard_bytes": 2_000} | options
     state = where.parent / "state"
     return survey([where], ["rootstock"], skip_bad=skip_bad, state=state, **options)  # type: ignore[arg-type]
 
 
-def counted(result: Survey) -> list[int]:
+def counted(result: Audit) -> list[int]:
     rows, size, _ = result.total.payload["text"]["und"]
     return [rows, size, result.total.payload["tokens"]["rootstock"]["und"][0]]
 
@@ -123,7 +124,10 @@ def test_a_broken_file_stops_or_is_left_out_whole(tmp_path: Path, name: str) -> 
     assert counted(result) == tokens(GOOD[:80])
     assert [Path(file).name for file in result.total.broken] == [name]
     saved = result.save(tmp_path / "out")
-    assert json.loads(saved[-1].read_text())["broken_files"] == result.total.broken
+    assert (
+        json.loads(next(p for p in saved if p.name == "manifest.json").read_text())["broken_files"]
+        == result.total.broken
+    )
 
 
 def test_parquet_rows_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ def test_a_row_that_a_tokenizer_cannot_encode_is_a_bad_row(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines([*GOOD[:20], " " * 1_500_000, *GOOD[20:]]))
 
-    def count(skip_bad: bool) -> Survey:
+    def count(skip_bad: bool) -> Audit:
         return survey(
             [path], ["o200k_base", "rootstock"], skip_bad=skip_bad, state=tmp_path, workers=1
         )
@@ -199,7 +203,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from tokengraft.core.errors import TokengraftError
-from tokengraft.auditing.survey import survey
+from tokengraft.api.verbs import survey
 limit = int(sys.argv[3])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

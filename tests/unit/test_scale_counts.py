@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 import tokengraft as tg
+from tokengraft.api.results import Audit
+from tokengraft.api.verbs import survey
 from tokengraft.auditing.parallel_task import Cell, CellTask
-from tokengraft.auditing.survey import Survey, survey
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
 from tokengraft.corpus import word_counts as planning_text
@@ -107,7 +108,7 @@ def folder(tmp_path: Path, rows: dict[str, list[tuple[str, str]]]) -> Path:
     return tmp_path / "corpus"
 
 
-def run(folder: Path, state: Path, **options: object) -> Survey:
+def run(folder: Path, state: Path, **options: object) -> Audit:
     options = {"layout": ByColumn, "workers": 1} | options
     return survey([folder], TOKENIZERS, state=state, **options)  # type: ignore[arg-type]
 
@@ -123,13 +124,13 @@ def test_equal_to_the_slow_twin_in_any_cut(folder: Path, tmp_path: Path, expecte
         result.save(tmp_path / "out")
         files.append((tmp_path / "out" / "tables" / "counts.csv").read_bytes())
     assert files[0] == files[1]
-    cell = result.table.filter(tokenizer="gpt2", language="shn_Mymr").row(0, named=True)
+    cell = result.counts.filter(tokenizer="gpt2", language="shn_Mymr").row(0, named=True)
     tokens, unks, _ = expected["tokens"]["gpt2"]["shn_Mymr"]
     assert (cell["tokens"], unks) == (tokens, 0)
     assert cell["bytes_per_token"] == cell["bytes"] / tokens
     english = expected["tokens"]["gpt2"]["eng_Latn"][0] / expected["text"]["eng_Latn"][1]
     assert cell["relative_tokens_per_byte"] == cell["tokens_per_byte"] / english
-    assert result.table.filter(tokenizer="t5", language="zho_Hans")["meaningless"].item()
+    assert result.counts.filter(tokenizer="t5", language="zho_Hans")["meaningless"].item()
 
 
 def test_processes_give_the_same_and_replace_one_that_dies(
@@ -253,7 +254,7 @@ def test_streamed_premiums_equal_those_of_an_audit(tmp_path: Path, form: str) ->
     )
     assert len(result.total.shards) > 1
     audited = tg.audit(table, TOKENIZERS).premiums
-    for row in result.table.to_dicts():
+    for row in result.premiums.to_dicts():
         cell = audited.filter(tokenizer=row["tokenizer"], language=row["language"]).row(
             0, named=True
         )
@@ -315,7 +316,7 @@ def test_counted_words_are_what_a_plan_takes(tmp_path: Path) -> None:
         str(tmp_path / "shn"), "gpt2", layout=Layout(language="shn_Mymr"), workers=1,
         state=str(tmp_path / "state"),
     )  # fmt: skip
-    assert found.table["tokens"].sum() > 0
+    assert found.counts["tokens"].sum() > 0
     assert len(repr(words)) < 100
     assert len(repr(found)) < 200
     assert len(repr(found.tokenizers)) < 400

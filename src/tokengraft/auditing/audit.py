@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokengraft.auditing import frames
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count_corpus import OnCount, count_corpus, count_texts
-from tokengraft.auditing.results import Tables
-from tokengraft.auditing.vocabularies import Clean, compare, note
+from tokengraft.auditing.premium import CONFIDENCE
+from tokengraft.auditing.results import AuditTables, Frames, library_versions, tokenizer_facts
+from tokengraft.auditing.vocabularies import (
+    Clean,
+    cluster_order,
+    compare,
+    containment,
+    jaccard,
+    note,
+)
 from tokengraft.core.cache import Store
 from tokengraft.core.defaults import PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.core.errors import Unavailable, UsageError
@@ -24,17 +34,6 @@ from tokengraft.tokenizer.entries import BUNDLED, BY_NAME
 
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
-
-
-@dataclass(frozen=True, repr=False)
-class Audit(Tables):
-    """The result of an audit: every table, and `save` to write them."""
-
-    def save(self, folder: Path | str, figures: bool = True) -> list[Path]:
-        """Write every table (CSV, Parquet, JSON, Markdown, LaTeX), figures and the manifest."""
-        from tokengraft.render.audit import save_audit
-
-        return save_audit(self, Path(folder), figures=figures)
 
 
 def audit(
@@ -51,7 +50,7 @@ def audit(
     on_count: OnCount | None = None,
     engine: Engine | None = None,
     skip_missing: bool = False,
-) -> Audit:
+) -> AuditTables:
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
@@ -60,41 +59,67 @@ def audit(
     (`scaling.engines.make_engine`) counts on other processes or machines, to the same result.
     """
     price_list = read_prices(prices)
-    if not isinstance(corpus, ParallelCorpus):
-        corpus = load_corpus(corpus)
+    text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)
     named = languages is not None
     if languages is not None:
-        pivot = corpus.require(pivot)
-        corpus = corpus.select([pivot, *listed(languages)])
-    pivot = corpus.require(pivot)
+        pivot = text.require(pivot)
+        text = text.select([pivot, *listed(languages)])
+    pivot = text.require(pivot)
     found, skipped = find_all(tokenizers, search, skip_missing)
     _check_prices(price_list, found, prices)
     opened = store or Store()
     try:
         clean: Clean = {}
         counts = count_corpus(
-            corpus, found, opened, sample_lines, on_count, engine,
+            text, found, opened, sample_lines, on_count, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
-        texts = count_texts(corpus, opened)
+        texts = count_texts(text, opened)
         breakdowns, shared, characters = compare(found, opened, clean)
     finally:
         if store is None:
             opened.close()
-    return Audit(
-        corpus,
-        pivot,
-        tuple(found),
-        skipped,
-        counts,
-        texts,
-        tuple(breakdowns),
-        shared,
-        tuple(characters),
-        price_list,
-        resamples,
-        named,
+    order = cluster_order(jaccard(shared))
+    made = Frames(
+        {
+            "premiums": lambda: frames.premiums(text, pivot, found, counts, texts, resamples),
+            "summary": lambda: frames.summary(made["premiums"], pivot),
+            "vocabulary": lambda: frames.vocabulary(found, breakdowns),
+            "jaccard": lambda: frames.matrix(found, jaccard(shared), order),
+            "containment": lambda: frames.matrix(found, containment(shared), order),
+            "coverage": lambda: frames.coverage(found, characters, texts),
+            "cost": lambda: frames.cost(made["premiums"], price_list),
+        }
     )
+    return AuditTables(_facts(text, pivot, found, skipped, price_list, resamples, named), made)
+
+
+def _facts(
+    corpus: ParallelCorpus,
+    pivot: str,
+    found: Sequence[Found],
+    skipped: dict[str, str],
+    prices: PriceList,
+    resamples: int,
+    named: bool,
+) -> dict[str, Any]:
+    """What the run was made of: inputs with hashes, settings, versions."""
+    return {
+        "tokengraft": version("tokengraft"),
+        "corpus": {
+            "name": corpus.name,
+            "source": corpus.source,
+            "units": len(corpus.units),
+            "languages": {code: corpus.digest(code) for code in corpus.languages},
+        },
+        "pivot": pivot,
+        "tokenizers": tokenizer_facts(found),
+        "skipped": skipped,
+        "prices_as_of": prices.as_of,
+        "bootstrap": {"resamples": resamples, "confidence": CONFIDENCE, "method": "percentile"},
+        "languages_named": named,
+        "libraries": library_versions("numpy", "scipy"),
+    }
 
 
 def _check_prices(prices: PriceList, found: Sequence[Found], path: Path | None) -> None:

@@ -67,7 +67,7 @@ def premiums(
             "tokenizer": found.name,
             "label": found.label,
             "language": code,
-            **_about(code),
+            **about(code),
             "n": int(estimates.n[number]),
             "premium": estimates.mean_of_ratios[number],
             "premium_low": estimates.mean_low[number],
@@ -251,7 +251,8 @@ def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(selectors.float().fill_nan(None))
 
 
-def _about(code: str) -> dict[str, Any]:
+def about(code: str) -> dict[str, Any]:
+    """What the table of languages knows of one: name, script, family, speakers."""
     entry = language(code)
     return {
         "name": entry.name,

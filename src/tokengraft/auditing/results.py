@@ -1,106 +1,175 @@
-"""What an audit found: counts and the tables that derive from them."""
+"""What an audit found: the facts of the run, and tables that are made when asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-import numpy as np
 import polars as pl
 
-from tokengraft.auditing import frames
-from tokengraft.auditing.cost import PriceList
-from tokengraft.auditing.count import Counts, TextCounts
 from tokengraft.auditing.premium import Premium
-from tokengraft.auditing.vocabularies import Breakdown, cluster_order, containment, jaccard
-from tokengraft.core.defaults import RESAMPLES
 from tokengraft.core.errors import CorpusError, UsageError, did_you_mean
-from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import resolve
-from tokengraft.tokenizer import Found
+
+if TYPE_CHECKING:
+    from tokengraft.engine.count_all import Total
+    from tokengraft.tokenizer import Found
+    from tokengraft.tokenizer.packed import Packed
 
 
-@dataclass(frozen=True, repr=False)
-class Tables:
-    """Counts, and every table derived from them."""
+class Frames(Mapping[str, pl.DataFrame]):
+    """Tables by name, each made when first asked for."""
 
-    corpus: ParallelCorpus
-    pivot: str
-    tokenizers: tuple[Found, ...]
-    skipped: dict[str, str]  # tokenizer name → why it could not be used
-    counts: dict[tuple[str, str], Counts]
-    texts: dict[str, TextCounts]
-    breakdowns: tuple[Breakdown, ...]
-    shared: np.ndarray[Any, np.dtype[np.int64]]
-    characters: tuple[str, ...]
-    prices: PriceList
-    resamples: int = RESAMPLES
-    named: bool = False  # whether the languages were asked for one by one
+    def __init__(self, makers: Mapping[str, Callable[[], pl.DataFrame]]) -> None:
+        self._makers = dict(makers)
+        self._made: dict[str, pl.DataFrame] = {}
 
-    @cached_property
-    def premiums(self) -> pl.DataFrame:
-        """One row a tokenizer and language: premiums, intervals, UNK, floor, decomposition."""
-        return frames.premiums(
-            self.corpus, self.pivot, self.tokenizers, self.counts, self.texts, self.resamples
-        )
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
 
-    @cached_property
-    def summary(self) -> pl.DataFrame:
-        """One row a tokenizer: Gini, median and worst premium over the languages compared."""
-        return frames.summary(self.premiums, self.pivot)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
 
-    @cached_property
-    def vocabulary(self) -> pl.DataFrame:
-        """The paper's breakdown, one row a tokenizer."""
-        return frames.vocabulary(self.tokenizers, self.breakdowns)
+    def __len__(self) -> int:
+        return len(self._makers)
 
-    @cached_property
-    def jaccard(self) -> pl.DataFrame:
-        """Jaccard similarity of each pair of vocabularies, in clustering order."""
-        return frames.matrix(self.tokenizers, jaccard(self.shared), self.order)
 
-    @cached_property
-    def containment(self) -> pl.DataFrame:
-        """Share of the row's vocabulary that the column's holds, in clustering order."""
-        return frames.matrix(self.tokenizers, containment(self.shared), self.order)
+@dataclass(frozen=True)
+class CorpusFacts:
+    """The audited text: what it is called, where it is from, how many units, which languages."""
 
-    @cached_property
-    def order(self) -> list[int]:
-        """Clustering order of the tokenizers by Jaccard similarity."""
-        return cluster_order(jaccard(self.shared))
-
-    @cached_property
-    def coverage(self) -> pl.DataFrame:
-        """One row a tokenizer and language: characters that are one token, and those missing."""
-        return frames.coverage(self.tokenizers, self.characters, self.texts)
-
-    @cached_property
-    def cost(self) -> pl.DataFrame:
-        """One row a priced model and language: relative cost, dollars, effective context."""
-        return frames.cost(self.premiums, self.prices)
+    name: str
+    source: str
+    units: int
+    languages: tuple[str, ...]
 
     def __repr__(self) -> str:
-        names = ", ".join(found.label for found in self.tokenizers)
-        return f"Audit({self.corpus!r}, pivot {self.pivot}, tokenizers: {names})"
+        return f"{self.name}: {len(self.languages)} languages, {self.units:,} units"
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """An audited tokenizer: its name, the label that tables print, the hash of its files."""
+
+    name: str
+    label: str
+    fingerprint: str
+
+
+class _Table:
+    """A table of the audit by its name."""
+
+    def __init__(self, about: str) -> None:
+        self.__doc__ = about
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, audit: None, owner: type) -> _Table: ...
+    @overload
+    def __get__(self, audit: AuditTables, owner: type) -> pl.DataFrame: ...
+    def __get__(self, audit: AuditTables | None, owner: type) -> _Table | pl.DataFrame:
+        if audit is None:
+            return self
+        if self._name not in audit.frames:
+            raise UsageError(f"This audit has no {self._name}, only {', '.join(audit.frames)}.")
+        return audit.frames[self._name]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditTables:
+    """The facts of a run as `manifest.json` has them, and every table by name.
+
+    Two are equal where facts and tables are, so what was saved comes back equal. `total` holds the
+    exact sums of a streamed corpus; it is not saved.
+    """
+
+    facts: Mapping[str, Any]
+    frames: Mapping[str, pl.DataFrame]
+    total: Total | None = None
+
+    #: Tables that an audit may have, in their order.
+    NAMES: ClassVar = (
+        "premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost",
+        "counts", "shards", "bad_rows",
+    )  # fmt: skip
+
+    premiums = _Table("One row a tokenizer and language: premiums, intervals, UNK, decomposition.")
+    summary = _Table("One row a tokenizer: Gini, median and worst premium of those compared.")
+    vocabulary = _Table("The paper's breakdown, one row a tokenizer.")
+    jaccard = _Table("Jaccard similarity of each pair of vocabularies, in clustering order.")
+    containment = _Table("Share of the row's vocabulary that the column's holds, in that order.")
+    coverage = _Table("One row a tokenizer and language: characters that are one token.")
+    cost = _Table("One row a priced model and language: relative cost, dollars, context.")
+    counts = _Table("One row a tokenizer and language of text that is not parallel.")
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, AuditTables)
+            and self.facts == other.facts
+            and list(self.frames) == list(other.frames)
+            and all(
+                frame.schema == other.frames[name].schema and frame.equals(other.frames[name])
+                for name, frame in self.frames.items()
+            )
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def corpus(self) -> CorpusFacts:
+        """The audited text."""
+        about = self.facts["corpus"]
+        languages = tuple(about["languages"])
+        return CorpusFacts(about["name"], about["source"], about["units"], languages)
+
+    @cached_property
+    def tokenizers(self) -> tuple[TokenizerFacts, ...]:
+        """The audited tokenizers in the order given."""
+        every = self.facts["tokenizers"].items()
+        return tuple(TokenizerFacts(name, of["label"], of["sha256"]) for name, of in every)
+
+    @property
+    def pivot(self) -> str:
+        """The language that costs 1."""
+        return str(self.facts["pivot"])
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Tokenizers that could not be used, and why."""
+        return dict(self.facts["skipped"])
+
+    @property
+    def named(self) -> bool:
+        """Whether the languages were asked for one by one."""
+        return bool(self.facts.get("languages_named"))
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the text is parallel, so that there are premiums."""
+        return "premiums" in self.frames
 
     def premium(self, tokenizer: str, language: str) -> Premium:
         """One cell of `premiums` (mean of ratios) as a value with its definition.
 
         The language may be a bare code or a name (`shn`, `Shan`) where unambiguous.
-        UsageError where there is no such cell, or no unit of text that both languages have.
         """
         try:
-            language = resolve(language, self.corpus.texts, "the audit")
+            language = resolve(language, self.corpus.languages, "the audit")
         except CorpusError as error:
             raise UsageError(str(error)) from None
         rows = self.premiums.filter(
             (pl.col("tokenizer") == tokenizer) & (pl.col("language") == language)
         )
         if rows.is_empty():
-            names = [found.name for found in self.tokenizers]
+            names = [known.name for known in self.tokenizers]
             raise UsageError(
                 f"The audit has no tokenizer {tokenizer!r}, only {', '.join(names)}."
                 f"{did_you_mean(tokenizer, names)}"
@@ -120,35 +189,27 @@ class Tables:
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Every table by name, as `save` writes them."""
-        names = ("premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost")
-        return {name: getattr(self, name) for name in names}
+        return dict(self.frames)
 
     def manifest(self) -> dict[str, Any]:
         """What the run was made of: inputs with hashes, settings, versions."""
-        return {
-            "tokengraft": version("tokengraft"),
-            "corpus": {
-                "name": self.corpus.name,
-                "source": self.corpus.source,
-                "units": len(self.corpus.units),
-                "languages": {code: self.corpus.digest(code) for code in self.corpus.languages},
-            },
-            "pivot": self.pivot,
-            "tokenizers": {
-                t.name: {"label": t.label, "sha256": t.fingerprint, "from": _origin(t)}
-                for t in self.tokenizers
-            },
-            "skipped": self.skipped,
-            "prices_as_of": self.prices.as_of,
-            "bootstrap": {"resamples": self.resamples, "confidence": 0.95, "method": "percentile"},
-            "libraries": {
-                name: version(name)
-                for name in ("tokenizers", "tiktoken", "sentencepiece", "numpy", "scipy")
-            },
-        }
+        return dict(self.facts)
 
 
-def _origin(found: Found) -> str:
+def tokenizer_facts(tokenizers: Iterable[Found | Packed]) -> dict[str, dict[str, str]]:
+    """Each tokenizer's entry in a manifest."""
+    return {
+        one.name: {"label": one.label, "sha256": one.fingerprint, "from": _origin(one.where)}
+        for one in tokenizers
+    }
+
+
+def library_versions(*names: str) -> dict[str, str]:
+    """The versions of the libraries that encode, and of others by name."""
+    return {name: version(name) for name in ("tokenizers", "tiktoken", "sentencepiece", *names)}
+
+
+def _origin(where: str) -> str:
     """Where a tokenizer came from, without the folders of this machine."""
-    fixed = found.where == "tiktoken" or found.where.startswith("bundled/")
-    return found.where if fixed else Path(found.where).resolve().name
+    fixed = where == "tiktoken" or where.startswith("bundled/")
+    return where if fixed else Path(where).resolve().name

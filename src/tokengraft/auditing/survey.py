@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from tokengraft.auditing import frames
 from tokengraft.auditing import survey_tables as tables
 from tokengraft.auditing.audit import find_all
+from tokengraft.auditing.cost import PriceList, read_prices
+from tokengraft.auditing.results import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core.defaults import PIVOT
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.core.files import adding, write_json
 from tokengraft.corpus.find_files import File, Format, find_files
 from tokengraft.corpus.parallel import choose
 from tokengraft.corpus.rows import UNKNOWN, Layout
@@ -35,72 +37,6 @@ from tokengraft.tokenizer.entries import BUNDLED
 from tokengraft.tokenizer.packed import Packed
 
 
-@dataclass(frozen=True, repr=False)
-class Survey:
-    """The result: exact sums, the table derived from them, and all that was left out."""
-
-    layout: Layout
-    pivot: str
-    tokenizers: tuple[Packed, ...]
-    skipped: dict[str, str]  # tokenizer name → why it could not be used
-    total: Total
-    engine: str
-
-    def __repr__(self) -> str:
-        names = ", ".join(one.name for one in self.tokenizers)
-        return f"Survey({self.total.lines:,} lines, tokenizers {names}; see .table)"
-
-    @property
-    def parallel(self) -> bool:
-        """Whether units are parallel, so that there are premiums."""
-        return bool(self.layout.columns) or self.layout.aligned
-
-    @cached_property
-    def table(self) -> pl.DataFrame:
-        """One row a tokenizer and language: counts, and premiums where the text is parallel."""
-        if self.parallel:
-            return tables.premiums(self.total.payload, self.tokenizers)
-        return tables.counts(self.total.payload, self.tokenizers, self.pivot)
-
-    def manifest(self) -> dict[str, Any]:
-        """What the run was made of: tokenizers and options with hashes, versions, what is out."""
-        return {
-            "tokengraft": version("tokengraft"),
-            "engine": self.engine,
-            "pivot": self.pivot,
-            "layout": asdict(self.layout),
-            "tokenizers": {
-                t.name: {"label": t.label, "sha256": t.fingerprint, "from": t.where}
-                for t in self.tokenizers
-            },
-            "skipped": self.skipped,
-            "lines": self.total.lines,
-            "blank_lines": self.total.blank,
-            "bad_rows": self.total.bad,
-            "broken_files": self.total.broken,
-            "shards": len(self.total.shards),
-            "libraries": {
-                name: version(name) for name in ("tokenizers", "tiktoken", "sentencepiece")
-            },
-        }
-
-    def save(self, folder: Path | str) -> list[Path]:
-        """Write table, shards, bad rows (CSV, Parquet, JSON) and manifest: all or none."""
-        from tokengraft.render.tables import write_data
-
-        name = "premiums" if self.parallel else "counts"
-        bad = pl.DataFrame(
-            [asdict(row) for row in self.total.bad_rows],
-            schema={"file": pl.String, "line": pl.Int64, "reason": pl.String},
-        )
-        with adding(Path(folder)) as new:
-            paths = write_data(self.table, new / "tables" / name)
-            paths += write_data(pl.DataFrame(self.total.shards), new / "tables" / "shards")
-            paths += write_data(bad, new / "tables" / "bad_rows")
-            paths.append(write_json(new / "manifest.json", self.manifest()))
-        return [Path(folder) / path.relative_to(new) for path in paths]
-
-
 def survey(
     sources: str | Path | Iterable[str | Path],
     tokenizers: str | Iterable[str] = BUNDLED,
@@ -117,7 +53,7 @@ def survey(
     skip_bad: bool = False,
     state: Path | str | None = None,
     on_meter: OnMeter | None = None,
-) -> Survey:
+) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
 
     `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
@@ -144,13 +80,79 @@ def survey(
         files = find_files(sources, format_)
         layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
         shards = cut(files, shard_bytes)
+    prices = read_prices(None)
     found, skipped = find_all(names, [Path(place) for place in search])
     packed = tuple(Packed.of(one) for one in found)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
-    return Survey(layout, pivot, packed, skipped, total, engine)
+    return AuditTables(
+        _facts(sources, layout, pivot, packed, skipped, total, engine, prices.as_of),
+        _frames(packed, total, pivot, prices, parallel),
+        total,
+    )
+
+
+def _frames(
+    packed: Sequence[Packed], total: Total, pivot: str, prices: PriceList, parallel: bool
+) -> Frames:
+    """The tables that sums allow: premiums of parallel text, counts of any other."""
+    main: dict[str, Callable[[], pl.DataFrame]] = {
+        "counts": lambda: tables.counts(total.payload, packed, pivot),
+    }
+    if parallel:
+        main = {
+            "premiums": lambda: tables.premiums(total.payload, packed),
+            "summary": lambda: frames.summary(made["premiums"], pivot),
+            "cost": lambda: frames.cost(made["premiums"], prices),
+        }
+    schema = {"file": pl.String, "line": pl.Int64, "reason": pl.String}
+    made = Frames(
+        {
+            **main,
+            "shards": lambda: pl.DataFrame(total.shards),
+            "bad_rows": lambda: pl.DataFrame([asdict(row) for row in total.bad_rows], schema),
+        }
+    )
+    return made
+
+
+def _facts(
+    sources: Sequence[str | Path],
+    layout: Layout,
+    pivot: str,
+    packed: Sequence[Packed],
+    skipped: dict[str, str],
+    total: Total,
+    engine: str,
+    prices_as_of: str,
+) -> dict[str, Any]:
+    """What the run was made of, and what was left out of it; shards have their own hashes."""
+    names = sorted({Path(str(source).partition("=")[2] or source).name for source in sources})
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    languages = sorted(total.payload.get("text", {}))
+    return {
+        "tokengraft": version("tokengraft"),
+        "corpus": {
+            "name": shown,
+            "source": f"own text files: {shown}",
+            "units": total.lines,
+            "languages": dict.fromkeys(languages),
+        },
+        "engine": engine,
+        "pivot": pivot,
+        "layout": json.loads(json.dumps(asdict(layout))),
+        "tokenizers": tokenizer_facts(packed),
+        "skipped": skipped,
+        "prices_as_of": prices_as_of,
+        "lines": total.lines,
+        "blank_lines": total.blank,
+        "bad_rows": total.bad,
+        "broken_files": total.broken,
+        "shards": len(total.shards),
+        "libraries": library_versions(),
+    }
 
 
 def _parallel(

@@ -18,7 +18,7 @@ from tokengraft.core.wording import counted
 from tokengraft.tokenizer.entries import BUNDLED
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.audit import Audit
+    from tokengraft.api.results import Audit
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.engine.protocol import Engine
 
@@ -117,7 +117,7 @@ def audit(
             raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
         if not corpus:
             raise UsageError("Name the files to count: paths, folders, globs or URLs.")
-        from tokengraft.auditing.survey import survey
+        from tokengraft.api.verbs import survey
         from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
         from tokengraft.corpus.shards import SHARD_BYTES
 
@@ -160,7 +160,8 @@ def audit(
     ):
         if given:
             raise UsageError(f"{name} goes with --monolingual or --stream.")
-    from tokengraft.auditing.audit import audit as run_audit
+    from tokengraft.api.verbs import audit as run_audit
+    from tokengraft.auditing.cost import read_prices
 
     with counting() as on_count:
         result = run_audit(
@@ -174,8 +175,8 @@ def audit(
             on_count=on_count,
             engine=_engine(engine, workers, address),
         )
-    audited = {found.name for found in result.tokenizers}
-    if prices and (unused := {p.tokenizer for p in result.prices.models} - audited):
+    audited = {known.name for known in result.tokenizers}
+    if prices and (unused := {p.tokenizer for p in read_prices(prices).models} - audited):
         warn(f"{prices}: no cost for {', '.join(sorted(unused))}, which the audit does not hold.")
     written = result.save(out, figures=figures) if out else []
     if json:

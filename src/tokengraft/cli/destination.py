@@ -8,7 +8,6 @@ always is an error.
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +42,9 @@ def holds_file(name: str) -> Callable[[Path], bool]:
 
 def holds_audit(folder: Path) -> bool:
     """Whether a folder holds an audit: many a program writes a manifest.json."""
-    try:
-        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and "tokengraft" in found
+    from tokengraft.api.results import Audit
+
+    return Audit.is_in(folder)
 
 
 def holds_page(folder: Path) -> bool:

@@ -20,7 +20,8 @@ from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.corpus.lines_of import lines_of
 
 if TYPE_CHECKING:
-    from tokengraft.evaluating.evaluate import Evaluation, OnProgress
+    from tokengraft.api.results import Evaluation
+    from tokengraft.core.progress import OnProgress, Progress
     from tokengraft.reproduce.grid import OnCell
 
 _SHOWN = {
@@ -101,7 +102,7 @@ def evaluate(
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """
     check_out(out, holds_file("evaluation.json"), force)
-    from tokengraft.evaluating.evaluate import evaluate as run_evaluate
+    from tokengraft.api.verbs import evaluate as run_evaluate
 
     with measuring() as progress:
         result = run_evaluate(
@@ -169,6 +170,7 @@ def fidelity(
       tokengraft reproduce fidelity --model rootstock --corpus flores200.tar.xz -l shn -o fidelity/
     """
     from tokengraft.corpus import load
+    from tokengraft.render.fidelity_table import save_fidelity
     from tokengraft.reproduce import fidelity as reproducing
 
     check_out(out, _holds_grid, force)
@@ -180,7 +182,7 @@ def fidelity(
             seconds=None if minutes is None else 60 * minutes, device=device,
             work=out / ".work", on_cell=on_cell,
         )  # fmt: skip
-    written = found.save(out)
+    written = save_fidelity(found, out)
     if json:
         print_json(found.grid.to_dicts())
     else:
@@ -257,10 +259,8 @@ def measuring() -> Iterator[OnProgress]:
     )  # fmt: skip
     task = bar.add_task("", total=None, visible=False)
 
-    def report(language: str, what: str, done: int, total: int) -> None:
-        bar.update(
-            task, description=f"{language} · {what}", completed=done, total=total, visible=True
-        )
+    def report(now: Progress) -> None:
+        bar.update(task, description=now.what, completed=now.done, total=now.total, visible=True)
 
     with bar:
         yield report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ from tokengraft.cli.console import print_json, progress_bar, stdout, warn, worki
 from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
+from tokengraft.core.progress import OnProgress, Progress
 
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
@@ -52,7 +53,7 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
 
 
 @contextmanager
-def _deriving() -> Iterator[Callable[[str, float, float], None]]:
+def _deriving() -> Iterator[OnProgress]:
     progress = progress_bar(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -61,8 +62,10 @@ def _deriving() -> Iterator[Callable[[str, float, float], None]]:
     )
     task = progress.add_task("", total=None, visible=False)
 
-    def on_progress(stage: str, done: float, total: float) -> None:
-        progress.update(task, description=stage, completed=done, total=total, visible=True)
+    def on_progress(now: Progress) -> None:
+        progress.update(
+            task, description=now.what, completed=now.done, total=now.total, visible=True
+        )
 
     with progress:
         yield on_progress
@@ -128,39 +131,43 @@ def graft(
 
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
-    from tokengraft.grafting.graft import graft as run_graft
+    from tokengraft.api.verbs import graft as run_graft
     from tokengraft.model.folder import MANIFEST
-    from tokengraft.planning.plan_files import read_plan
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     tuned = {"layer": layer, "k": k, "minutes": minutes, "steps": steps, "work": work}
     given = {name: value for name, value in tuned.items() if value is not None}
     _refuse_idle(method, bool(text), given)
-    options: dict[str, Any] = {"device": device, "work": work, "steps": steps}
-    options |= {"max_minutes": minutes} | {n: given[n] for n in ("layer", "k") if n in given}
+    options: dict[str, Any] = {
+        name: given[name] for name in ("layer", "k", "work") if name in given
+    }
     with _deriving() as on_progress:
         result = run_graft(
             model,
-            read_plan(plan),
+            plan,
             out,
             method=method,
             text=read_text(text, text_column, format_),
-            derive_options=options | {"progress": on_progress},
+            minutes=minutes,
+            steps=steps,
+            device=device,
+            derive_options=options,
+            progress=on_progress,
             policy=policy.value,
             bias=bias,
             seed=seed,
             force=force,
             command=["tokengraft", *sys.argv[1:]],
         )
-    for note in result.rows.notes:
+    for note in result.notes:
         warn(note)
     checks = result.report.checks if result.report else ()
     if json:
         print_json(
             {
                 "folder": str(result.folder),
-                "new_tokens": len(result.rows.rows),
-                "method": result.rows.method,
+                "new_tokens": len(result.new),
+                "method": result.method,
                 "checks": [asdict(check) for check in checks],
             }
         )
@@ -168,7 +175,7 @@ def graft(
     for line in result.report.lines() if result.report else ():
         stdout.print(line, markup=False)
     stdout.print(
-        f"{len(result.rows.rows)} tokens grafted by {result.rows.method}: {result.folder}",
+        f"{len(result.new)} tokens grafted by {result.method}: {result.folder}",
         markup=False,
     )
 
@@ -196,10 +203,10 @@ def verify(
 
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
-    from tokengraft.grafting.graft import verify_model
+    from tokengraft.api.verbs import verify as run_verify
 
     with working("Verifying"):
-        report = verify_model(folder, base, read_text(text, text_column, format_))
+        report = run_verify(folder, base, read_text(text, text_column, format_))
     if json:
         print_json([asdict(check) for check in report.checks])
     else:

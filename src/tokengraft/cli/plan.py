@@ -147,8 +147,8 @@ def plan(
       tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' \
         --engine ray -o plan/
     """
+    from tokengraft.api.verbs import plan as run_plan
     from tokengraft.planning.count_words import count_words
-    from tokengraft.planning.plan_files import plan as run_plan
     from tokengraft.planning.unknown import CAPTION, spoilt
 
     check_out(out, holds_file("plan.json"), force)
@@ -193,11 +193,11 @@ def plan(
     for note in chosen.plan.notes:
         warn(note)
     others = plans if compare else None
-    written = chosen.save(out, figure=figures, others=others) if out else []
+    written = chosen.save(out, figures=figures, others=others) if out else []
     if json:
         print_json(chosen.plan.to_json())
         return
-    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {chosen.found.label}")
+    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {chosen.plan.label}")
     shares = [
         share
         for planned in plans.values()

@@ -33,7 +33,8 @@ def playground(
 
       tokengraft playground audit/ --tokenizer grafted/
     """
-    from tokengraft.render.page.playground import is_loopback, make_server, serve
+    from tokengraft.api.report import playground as make_server
+    from tokengraft.render.page.playground import is_loopback, serve
 
     server = make_server(
         runs or (), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()

@@ -37,10 +37,11 @@ def report(
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
     """
-    from tokengraft.render.page.build import make_page, save_page
+    from tokengraft.api.report import page_of
+    from tokengraft.render.page.build import save_page
 
     check_out(out, holds_page, force)
-    page = make_page(runs, tokenizers=tokenizers or (), corpus=corpus)
+    page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus)
     path = save_page(page, out)
     for note in page.notes:
         warn(note)

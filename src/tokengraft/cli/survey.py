@@ -16,7 +16,7 @@ from tokengraft.cli.terminal import Column, code_column, print_table, text_colum
 from tokengraft.core.wording import counted
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.survey import Survey
+    from tokengraft.api.results import Audit
     from tokengraft.engine.count_all import Meter, OnMeter, Total
 
 SHOWN = 24
@@ -128,12 +128,13 @@ def metering() -> Iterator[OnMeter]:
         yield on_meter
 
 
-def finish(result: Survey, out: Path | None, json: bool) -> None:
+def finish(result: Audit, out: Path | None, json: bool) -> None:
     """Say what was left out, write the files, print the table."""
+    assert result.total is not None
     tell_left_out(result.total)
     written = result.save(out) if out else []
     if json:
-        print_json(result.table.to_dicts())
+        print_json((result.premiums if result.parallel else result.counts).to_dicts())
         return
     show(result)
     if out:
@@ -152,7 +153,7 @@ def tell_left_out(total: Total) -> None:
         )
 
 
-def show(result: Survey) -> None:
+def show(result: Audit) -> None:
     """Print the table, the dearest languages first."""
     import polars as pl
 
@@ -162,7 +163,7 @@ def show(result: Survey) -> None:
         if result.parallel
         else "Tokens per byte of text (not parallel, so no premium)"
     )
-    table = result.table
+    table = result.premiums if result.parallel else result.counts
     order = (
         table.filter(~pl.col("meaningless"))
         .group_by("language", "name")
@@ -174,8 +175,8 @@ def show(result: Survey) -> None:
     codes = top["language"].to_list()
     names = [name if name != code else "" for code, name in top.select("language", "name").rows()]
     columns = [
-        Column(packed.label, [_cell(cells[code, packed.name], figure) for code in codes])
-        for packed in result.tokenizers
+        Column(known.label, [_cell(cells[code, known.name], figure) for code in codes])
+        for known in result.tokenizers
     ]
     spoilt = any("†" in cell for column in columns for cell in column.cells)
     print_table(
@@ -189,6 +190,7 @@ def show(result: Survey) -> None:
         more = counted(order.height - SHOWN, "more language")
         stdout.print(f"… and {more} (--out or --json gives all).")
     total = result.total
+    assert total is not None
     resumed = f", {total.resumed} of them from an earlier run" if total.resumed else ""
     lines, shards = counted(total.lines, "line"), counted(len(total.shards), "shard")
     stdout.print(f"{lines} in {shards}{resumed}")

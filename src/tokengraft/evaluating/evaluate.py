@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,98 +11,16 @@ import polars as pl
 
 from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.errors import UsageError
-from tokengraft.core.escaping import as_csv
-from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.lines import Case, prepare
-from tokengraft.evaluating.score import Score, rows
+from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.model.frozen import FrozenModel, Reading
-from tokengraft.render.evaluation_readme import write_up
 
 #: language, what is being done, lines done of it, lines in all
 OnProgress: TypeAlias = Callable[[str, str, int, int], None]
-_SCHEMA: dict[str, Any] = {
-    "language": pl.String, "metric": pl.String, "value": pl.Float64, "floor": pl.Float64,
-    "ceiling": pl.Float64, "n": pl.Int64, "low": pl.Float64, "high": pl.Float64,
-    "unrelated": pl.Float64, "mean_row": pl.Float64, "definition": pl.String,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """Everything measured. Tables are polars; each figure has its floor, ceiling, n and interval.
-
-    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for;
-    `notes`: what could not be measured, and why.
-    """
-
-    base: str
-    graft: str
-    kind: str
-    corpus: str
-    settings: Mapping[str, Any]
-    scores: pl.DataFrame
-    sizes: pl.DataFrame
-    generation: pl.DataFrame | None = None
-    samples: pl.DataFrame | None = None
-    tasks: pl.DataFrame | None = None
-    notes: tuple[str, ...] = ()
-    _scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        codes = ", ".join(self.sizes["language"])
-        return f"Evaluation({self.graft} against {self.base}, {self.corpus}: {codes}; see .summary)"
-
-    def score(self, language: str, metric: str) -> Score:
-        """One figure; UsageError where it was not measured."""
-        found = self._scores.get((language, metric))
-        if found is None:
-            known = ", ".join(sorted({name for _, name in self._scores}))
-            raise UsageError(f"no {metric!r} for {language}; measured: {known}")
-        return found
-
-    @property
-    def summary(self) -> pl.DataFrame:
-        """One row a language, one column a metric: the bare values, for reading."""
-        wide: pl.DataFrame = self.scores.pivot(
-            "metric", index="language", values="value", maintain_order=True
-        )
-        return self.sizes.select("language", "tokens_before", "tokens_after").join(
-            wide, on="language", how="left"
-        )
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """Every table that there is, by name."""
-        every = {
-            "scores": self.scores, "sizes": self.sizes, "summary": self.summary,
-            "generation": self.generation, "samples": self.samples, "tasks": self.tasks,
-        }  # fmt: skip
-        return {name: table for name, table in every.items() if table is not None}
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "base": self.base, "graft": self.graft, "kind": self.kind, "corpus": self.corpus,
-            "settings": dict(self.settings), "notes": list(self.notes),
-            **{name: t.to_dicts() for name, t in self.tables().items() if name != "summary"},
-        }  # fmt: skip
-
-    def save(self, out: str | Path, figures: bool = True) -> list[Path]:
-        """Write every table (CSV), a README, `evaluation.json` and figures, all or none."""
-        with adding(Path(out)) as new:
-            written = [write_json(new / "evaluation.json", self.to_json())]
-            for name, table in self.tables().items():
-                written.append(write_text(new / f"{name}.csv", as_csv(table)))
-            words = write_up(self.graft, self.base, self.corpus, self.scores, self.notes)
-            written.append(write_text(new / "README.md", words))
-            if figures:
-                from tokengraft.render.figures.fidelity import save
-
-                written += save(self.scores, self.graft, new)
-        return [Path(out) / path.name for path in written]
 
 
 def evaluate(
@@ -128,7 +46,7 @@ def evaluate(
     resamples: int = RESAMPLES,
     seed: int = 0,
     progress: OnProgress | None = None,
-) -> Evaluation:
+) -> Measurements:
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
     Languages default to those the graft was made for. `lines` limits each language; `text` is what
@@ -190,10 +108,10 @@ def evaluate(
         "digests": {code: found.digest(code)[:16] for code in found.languages},
     }  # fmt: skip
     optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
-    return Evaluation(
+    return Measurements(
         old.name, new.name, old.kind, found.name, settings,
-        pl.DataFrame(flat, schema=_SCHEMA, orient="row"), pl.DataFrame(tables["sizes"]),
-        **optional, notes=_notes(measured if against else {}, unread), _scores=measured,
+        pl.DataFrame(flat, schema=SCORES, orient="row"), pl.DataFrame(tables["sizes"]),
+        **optional, notes=_notes(measured if against else {}, unread),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`Score`: a figure that is never bare, and the paired bootstrap behind its interval.
+"""`Score`: a figure that is never bare, the paired bootstrap behind its interval, and all of them.
 
     value = Σ_lines numerator / Σ_lines denominator
     interval = percentiles of the same over lines drawn with replacement
@@ -10,15 +10,17 @@ made of it (paired). Reference: Efron & Tibshirani 1993; `scipy.stats.bootstrap(
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from tokengraft.core.defaults import RESAMPLES
-from tokengraft.core.errors import CorpusError
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.languages.codes import resolve
 from tokengraft.tokenizer.align import Floats
 
 LEVEL = 0.95
@@ -87,6 +89,82 @@ class Sums:
         """One value a line, lines that have none (NaN) left out."""
         there = ~np.isnan(values)
         return cls(np.where(there, values, 0.0), there.astype(np.float64))
+
+
+#: Columns of a table of scores.
+SCORES: dict[str, Any] = {
+    "language": pl.String, "metric": pl.String, "value": pl.Float64, "floor": pl.Float64,
+    "ceiling": pl.Float64, "n": pl.Int64, "low": pl.Float64, "high": pl.Float64,
+    "unrelated": pl.Float64, "mean_row": pl.Float64, "definition": pl.String,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurements:
+    """Everything measured. Tables are polars; each figure has its floor, ceiling, n and interval.
+
+    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for;
+    `notes`: what could not be measured, and why.
+    """
+
+    base: str
+    graft: str
+    kind: str
+    corpus: str
+    settings: Mapping[str, Any]
+    scores: pl.DataFrame
+    sizes: pl.DataFrame
+    generation: pl.DataFrame | None = None
+    samples: pl.DataFrame | None = None
+    tasks: pl.DataFrame | None = None
+    notes: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measurements) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def score(self, language: str, metric: str) -> Score:
+        """One figure; UsageError where it was not measured.
+
+        The language may be a bare code or a name (`shn`, `Shan`) where unambiguous.
+        """
+        try:
+            code = resolve(language, self.sizes["language"].to_list(), "the evaluation")
+        except CorpusError as error:
+            raise UsageError(str(error)) from None
+        row = self.scores.filter((pl.col("language") == code) & (pl.col("metric") == metric))
+        if row.is_empty():
+            known = ", ".join(sorted(set(self.scores["metric"])))
+            raise UsageError(f"no {metric!r} for {code}; measured: {known}")
+        values = row.row(0, named=True)
+        return Score(**{field.name: values[field.name] for field in fields(Score)})
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """One row a language, one column a metric: the bare values, for reading."""
+        wide: pl.DataFrame = self.scores.pivot(
+            "metric", index="language", values="value", maintain_order=True
+        )
+        return self.sizes.select("language", "tokens_before", "tokens_after").join(
+            wide, on="language", how="left"
+        )
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Every table that there is, by name."""
+        every = {
+            "scores": self.scores, "sizes": self.sizes, "summary": self.summary,
+            "generation": self.generation, "samples": self.samples, "tasks": self.tasks,
+        }  # fmt: skip
+        return {name: table for name, table in every.items() if table is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "base": self.base, "graft": self.graft, "kind": self.kind, "corpus": self.corpus,
+            "settings": dict(self.settings), "notes": list(self.notes),
+            **{name: t.to_dicts() for name, t in self.tables().items() if name != "summary"},
+        }  # fmt: skip
 
 
 def score(

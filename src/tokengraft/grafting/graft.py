@@ -48,20 +48,13 @@ class Rows:
 
 
 @dataclass(frozen=True, repr=False)
-class Grafted:
+class Graft:
     """A finished graft: where it lies, what was written and what was proved."""
 
     folder: Path
     written: Written
     rows: Rows
     report: Report | None
-
-    def __repr__(self) -> str:
-        proof = "not verified"
-        if self.report is not None:
-            proof = "verified" if self.report.passed else "failed its verification"
-        made = f"{len(self.written.new)} tokens by {self.rows.method}"
-        return f"Grafted({str(self.folder)!r}, {made}, {proof})"
 
 
 def graft(
@@ -82,7 +75,7 @@ def graft(
     command: Sequence[str] = (),
     verified: bool = True,
     force: bool = False,
-) -> Grafted:
+) -> Graft:
     """Graft the plan's tokens into `model` and write the verified folder `out`.
 
     `rows` are the new tokens' input rows; without them they are derived by `method`, from
@@ -105,7 +98,7 @@ def graft(
     made = rows if isinstance(rows, Rows) else None
     if made is None:
         if rows is None:
-            made = _derive(base.path, steps, new, method, training, seed, derive_options or {})
+            made = derive_for(base.path, steps, new, method, training, seed, derive_options or {})
         else:
             made = Rows(np.asarray(rows, np.float32), "given")
     parts = [token.parts for token in steps.tokens]
@@ -138,13 +131,7 @@ def graft(
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
                 raise GraftError(f"the grafted model failed its verification:\n{failed}")
-    return Grafted(out, written, made, report)
-
-
-def verify_model(folder: Path | str, model: str | Path, text: Sources | None = None) -> Report:
-    """`verify` with the base by name, on files or lines (`corpus.lines_of`)."""
-    lines = None if text is None else lines_of(text)
-    return verify(Path(folder), resolve(model).path, lines)
+    return Graft(out, written, made, report)
 
 
 def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
@@ -170,7 +157,7 @@ def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
     return processors
 
 
-def _derive(
+def derive_for(
     model: Path,
     plan: Plan,
     tokenizer: dict[str, Any],
@@ -179,6 +166,7 @@ def _derive(
     seed: int,
     options: Mapping[str, Any],
 ) -> Rows:
+    """Rows for the plan's tokens, which `tokenizer` holds already."""
     from tokengraft.deriving.derive import derive_rows
 
     parts = [token.parts for token in plan.tokens]

@@ -19,7 +19,7 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.tokenizer.as_json import as_json, side_files
-from tokengraft.tokenizer.catalog import Found, find
+from tokengraft.tokenizer.catalog import find
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
@@ -27,30 +27,12 @@ Given: TypeAlias = Source | Text  # the text of one language
 
 
 @dataclass(frozen=True, repr=False)
-class Planned:
-    """A plan with the tokenizer it is for and where its text came from."""
+class TestedPlan:
+    """A plan, the text it was chosen on and the text its premiums were measured on."""
 
     plan: Plan
-    found: Found
     chosen_on: str
     tested_on: str
-
-    def __repr__(self) -> str:
-        return f"Planned({self.plan!r}, chosen on {self.chosen_on}, tested on {self.tested_on})"
-
-    def save(
-        self,
-        folder: Path | str,
-        figure: bool = True,
-        others: Mapping[str, Planned] | None = None,
-    ) -> list[Path]:
-        """Write `plan.json`, a table of what it buys, and the what-if curve as a figure.
-
-        `others` are plans by objective to draw side by side.
-        """
-        from tokengraft.render.plan import save_plan
-
-        return save_plan(self, Path(folder), figure, others)
 
 
 def plan(
@@ -66,7 +48,7 @@ def plan(
     test: str | Path | ParallelCorpus = "udhr",
     pivot: str = "eng_Latn",
     search: Sequence[Path] = (),
-) -> Planned:
+) -> TestedPlan:
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
     Without a budget it is 2000; mode paper adds every absent character and refuses one.
@@ -107,7 +89,7 @@ def plan(
         speakers=_speakers(codes) if objective == "speakers" else None,
         check=list(_same_script(codes)),
     )
-    return Planned(replace(result, label=found.label), found, chosen_on, tested_on)
+    return TestedPlan(replace(result, label=found.label), chosen_on, tested_on)
 
 
 def insert_plan(

@@ -1,50 +1,272 @@
-"""What an audit looks like on disk: tables, figures, a manifest and a README.
+"""What an audit looks like on disk: tables, figures, a manifest, and a README that explains it.
 
 Nothing here imports matplotlib until figures are asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokengraft.core.files import adding, write_json, write_text
-from tokengraft.render.audit_readme import write_up
+import polars as pl
+
+from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.escaping import in_markdown
+from tokengraft.core.files import write_json, write_text
+from tokengraft.core.wording import counted
+from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
-from tokengraft.render.tables import markdown, matrix, printed, write_data
+from tokengraft.render.selection import comparable_note, credit, labels, pivot_name
+from tokengraft.render.tables import markdown, matrix, printed, unk_note, write_data
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
-__all__ = ["save_audit"]
+ENOUGH = 5  # languages for an inequality to say something
+FILES = {
+    "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
+    "premium_matrix": "the same premiums as languages × tokenizers, unrounded",
+    "premiums_all": "the same for every language, grouped by script",
+    "summary": "one row a tokenizer: inequality, worst language, languages with much UNK",
+    "vocabulary": "what the vocabularies consist of: characters and token lengths",
+    "jaccard": "how alike the vocabularies are, in clustering order",
+    "containment": "how much of each vocabulary another one holds",
+    "coverage": "how much of each language’s text is written with one-token characters",
+    "cost": "what the premiums mean in money and context",
+    "speakers": "premium against number of speakers",
+    "apart": "the premium taken apart: split pattern, longer tokens, characters",
+    "counts": "what each language’s text costs; texts differ, so this is no premium",
+    "shards": "what was counted, piece by piece, with hashes",
+    "bad_rows": "rows that were left out, and why",
+}
+
+# Plain words for every column of every table; a test holds this complete.
+COLUMNS = {
+    "tokenizer": "name of the tokenizer in the catalog, or as it was given",
+    "label": "the tokenizer’s name as tables print it",
+    "language": "ISO 639-3 language, ISO 15924 script, and a suffix for a variety",
+    "name": "the language’s English name",
+    "script": "ISO 15924 code of the script",
+    "family": "language family",
+    "speakers_first": "people who speak it as a first language; empty where not known",
+    "speakers_total": "people who speak it at all; empty where not known",
+    "n": "units of text (sentences, articles) that both languages have",
+    "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
+    "no unit is in both",
+    "premium_low": "lower end of the premium’s 95 % bootstrap interval over units",
+    "premium_high": "upper end of the same interval",
+    "ratio_of_sums": "sum of tokens(language) / sum of tokens({pivot}) over the same units",
+    "ratio_of_sums_low": "lower end of its 95 % bootstrap interval",
+    "ratio_of_sums_high": "upper end of the same interval",
+    "tokens": "tokens of the whole text in this language, without special tokens",
+    "tokens_per_byte": "tokens per byte of UTF-8",
+    "tokens_per_character": "tokens per Unicode character",
+    "unk_share": "share of the tokens that are UNK: text the tokenizer threw away",
+    "lossless_share": "share of units that decode back to exactly the text",
+    "utf8": "premium of a tokenizer whose tokens are single bytes",
+    "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens are UNK, so that the "
+    "premium says too little",
+    "floor": "the part of the premium that the split pattern forces whatever the vocabulary; "
+    "empty where the tokenizer cuts nothing in advance",
+    "missing_tokens": "the part of the premium that longer tokens would save",
+    "missing_characters": "the part of the premium due to characters split into several tokens",
+    "floor_lines": "units on which the floor was measured",
+    "languages": "languages audited",
+    "compared": "languages that the figures are over: all but {pivot}, those marked meaningless "
+    "and those without a unit in common",
+    "gini": "Gini coefficient of the compared languages’ costs (ratio of sums): 0 equal, 1 unequal",
+    "median_premium": "median premium over the compared languages",
+    "worst_language": "the compared language with the highest premium",
+    "worst_premium": "its premium",
+    "above_2x": "compared languages that pay more than twice what {pivot} pays",
+    "meaningless_cells": f"languages where more than {UNK_LIMIT:.0%} of the tokens are UNK",
+    "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
+    "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
+    "unicode_blocks": "Unicode blocks among its characters",
+    **{f"chars_{n}b": f"distinct characters of {n} UTF-8 bytes" for n in range(1, 5)},
+    **{f"toks_{n}b": f"tokens of {n} bytes" for n in range(1, 8)},
+    "toks_gt7b": "tokens of more than 7 bytes",
+    "characters": "distinct characters in the language’s text, spaces apart",
+    "covered": "how many of them are one token",
+    "covered_share": "the same as a share",
+    "running_share": "share of the running text’s characters that are one token",
+    "missing": "characters that are not one token, most frequent first",
+    "model": "model on the price list",
+    "relative_cost": "cost of content that costs 1 in {pivot} (the ratio of sums)",
+    "input_usd": "dollars to read what is a million tokens in {pivot}; empty without a price",
+    "output_usd": "dollars to write the same; empty without a price",
+    "context": "the model’s context in tokens",
+    "effective_context": "how many {pivot} tokens’ worth of content fits in it",
+    "as_of": "date of the price list",
+    "source": "where the price comes from",
+    "rows": "rows of text in this language",
+    "bytes": "their bytes in UTF-8",
+    "bytes_per_token": "bytes that a token stands for",
+    "characters_per_token": "characters that a token stands for",
+    "inside_share": "share of the tokens that begin inside a character",
+    "relative_tokens_per_byte": "tokens per byte ÷ that of {pivot}",
+    "relative_tokens_per_character": "tokens per character ÷ that of {pivot}",
+    "file": "the file",
+    "line": "its line, or row of a table",
+    "reason": "why it was left out",
+}
 
 
-def save_audit(audit: Tables, folder: Path, figures: bool = True) -> list[Path]:
-    """Write the audit under `folder` and return every path written, in a fixed order.
+def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[Path]:
+    """Write the audit into `folder` and return every path written, in a fixed order.
 
     `tables/NAME` as csv, parquet, json (all columns, full precision), md and tex (as printed),
-    `figures/NAME` as svg and png, `manifest.json` and `README.md`. All files appear or none does,
-    and the same audit always gives the same bytes.
+    `figures/NAME` as svg and png, `manifest.json` and `README.md`. The same audit always gives the
+    same bytes.
     """
-    folder = Path(folder)
-    with adding(folder) as new:
-        paths = _write(audit, new, figures)
-    return [folder / path.relative_to(new) for path in paths]
-
-
-def _write(audit: Tables, folder: Path, figures: bool) -> list[Path]:
     paths: list[Path] = []
     forms = printed(audit)
     for name, frame in audit.tables().items():
         stem = folder / "tables" / name
         paths += write_data(frame, stem)
-        paths.append(write_text(stem.with_suffix(".md"), markdown(forms[name])))
-        paths.append(write_text(stem.with_suffix(".tex"), latex(forms[name])))
-    paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
-    if figures:
+        if name in forms:
+            paths.append(write_text(stem.with_suffix(".md"), markdown(forms[name])))
+            paths.append(write_text(stem.with_suffix(".tex"), latex(forms[name])))
+    if audit.parallel:
+        paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
+    if audit.parallel and figures:
         from tokengraft.render.figures.registry import save_figures
 
         paths += save_figures(audit, folder / "figures")
     paths.append(write_json(folder / "manifest.json", audit.manifest()))
     paths.append(write_text(folder / "README.md", write_up(audit, folder, paths)))
     return paths
+
+
+def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
+    """Markdown for the README of `folder`, which holds `paths`; says only what the data say."""
+    pivot = pivot_name(audit)
+    lines = [
+        f"# Audit: {in_markdown(credit(audit))}",
+        "",
+        f"{counted(len(audit.tokenizers), 'tokenizer')}, "
+        f"{counted(len(audit.corpus.languages), 'language')}, "
+        + (
+            f"{counted(audit.corpus.units, 'unit')} of parallel text. A *premium* of 2 means "
+            f"that the same content takes twice the tokens it takes in {pivot}."
+            if audit.parallel
+            else f"{counted(audit.corpus.units, 'row')} of text that is not parallel."
+        ),
+        "",
+        "## Findings",
+        "",
+        *(f"- {in_markdown(finding)}" for finding in findings(audit)),
+        "",
+        *(markdown(table) for name, table in printed(audit).items() if name == "summary"),
+        *_pictures(folder, paths),
+        "## Files",
+        "",
+        *_listing(folder, paths),
+        "",
+        "## Columns",
+        "",
+        "Each is explained where it comes first.",
+        "",
+    ]
+    if audit.skipped:
+        skipped = in_markdown(", ".join(sorted(audit.skipped)))
+        lines[4:4] = [f"Left out, because not on the machine that ran this: {skipped}.", ""]
+    seen: set[str] = set()
+    for name, frame in audit.tables().items():
+        square = name in ("jaccard", "containment")
+        new = [c for c in frame.columns if c not in seen and not square]
+        seen.update(new)
+        lines += [f"**{name}**: {FILES[name]}.", ""]
+        lines += ["- every column but `label`: a tokenizer by its label"] if square else []
+        lines += [f"- `{c}`: {COLUMNS[c].format(pivot=pivot)}" for c in new if c in COLUMNS]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def findings(audit: AuditTables) -> list[str]:
+    """The headline findings, each a sentence computed from the tables."""
+    names = labels(audit)
+    if not audit.parallel:
+        return _densest(audit, names)
+    rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
+    found = []
+    if not rows:
+        found.append(f"No language but {pivot_name(audit)} has a premium free of UNK.")
+    else:
+        worst = max(rows, key=lambda row: float(row["worst_premium"]))
+        found.append(
+            f"The highest premium is {worst['worst_premium']:.1f}×: "
+            f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
+        )
+    # A tokenizer that throws a language away looks fair, since that language is not counted.
+    honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
+    ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
+    if ranked and (low := f"{ranked[0]['gini']:.2f}") != (high := f"{ranked[-1]['gini']:.2f}"):
+        found.append(
+            f"Among tokenizers that encode every language, {names[ranked[0]['tokenizer']]} is the "
+            f"most even (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least (Gini {high})."
+        )
+    found += _floor(audit, names)
+    spoilt = audit.premiums.filter(pl.col("meaningless"))
+    if spoilt.height:
+        count = spoilt.group_by("tokenizer").len().sort(["len", "tokenizer"], descending=True)
+        each = ", ".join(f"{names[name]} {number}" for name, number in count.rows())
+        verb = "has" if spoilt.height == 1 else "have"
+        found.append(
+            f"{spoilt.height} of {audit.premiums.height} cells {verb} no premium because of UNK "
+            f"({each}). {unk_note(audit.premiums)}"
+        )
+    else:
+        found.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
+    if missing := comparable_note(audit):
+        found.append(missing)
+    return found
+
+
+def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:
+    cells = audit.counts.filter(~pl.col("meaningless") & pl.col("tokens_per_byte").is_not_null())
+    said = "Texts differ between languages, so these figures compare tokenizers, not languages."
+    if cells.is_empty():
+        return [said]
+    top = cells.sort("tokens_per_byte", descending=True).row(0, named=True)
+    return [
+        f"Most tokens a byte: {top['tokens_per_byte']:.3f}, {top['name']} with "
+        f"{names[top['tokenizer']]}.",
+        said,
+    ]
+
+
+def _floor(audit: AuditTables, names: dict[str, str]) -> list[str]:
+    cells = audit.premiums.filter(pl.col("floor").is_not_null() & ~pl.col("meaningless"))
+    if cells.is_empty():
+        return []
+    top: dict[str, Any] = cells.sort("floor", descending=True, nulls_last=True).row(0, named=True)
+    if not top["floor"] > 1:
+        return []
+    return [
+        f"The split pattern of {names[top['tokenizer']]} alone makes {top['name']} cost at least "
+        f"{top['floor']:.2f}×, whatever its vocabulary (it costs {top['premium']:.2f}× today)."
+    ]
+
+
+def _pictures(folder: Path, paths: Sequence[Path]) -> list[str]:
+    """The two figures that say most, where they were written."""
+    here = {path.relative_to(folder).as_posix() for path in paths}
+    wanted = [(name, f"figures/{name}.png") for name in ("premiums", "apart")]
+    lines = [f"![{FILES[name]}]({file})\n" for name, file in wanted if file in here]
+    return ["", *lines] if lines else []
+
+
+def _listing(folder: Path, paths: Sequence[Path]) -> list[str]:
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        inside = path.relative_to(folder)
+        kinds.setdefault((str(inside.parent.as_posix()), inside.stem), []).append(inside.suffix)
+    lines = []
+    for (parent, stem), suffixes in kinds.items():
+        if parent == ".":
+            continue
+        links = ", ".join(f"[{s[1:]}]({parent}/{stem}{s})" for s in suffixes)
+        lines.append(f"- `{parent}/{stem}` ({links}): {FILES.get(stem, stem)}")
+    return [*lines, "- [`manifest.json`](manifest.json): inputs with hashes, settings, versions"]

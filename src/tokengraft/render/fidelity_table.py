@@ -1,19 +1,82 @@
-r"""A grid of strategies in the paper's own form: LaTeX, cells coloured, its figures beside ours.
+r"""A grid of strategies on disk: CSV, and LaTeX in the paper's own form, its figures beside ours.
 
 The paper colours by ColorBrewer's reds, light where the cosine is high. Colours come from
-`report.latex`, whose digits are the paper's.
+`render.latex`, whose digits are the paper's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import polars as pl
+
+from tokengraft.core.escaping import as_csv
+from tokengraft.core.files import write_json, write_text
 from tokengraft.render.latex import colours
+from tokengraft.reproduce.fidelity import Fidelity, model_layers, paper_row
+from tokengraft.reproduce.grid import PAPER
 
 _TITLES = {"knn": "KNN", "linear": "LinReg", "local-linear": "LocalLinReg"}
 _OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
 _THEIRS = r" {\tiny %s}"
+
+
+def save_fidelity(found: Fidelity, out: Path) -> list[Path]:
+    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
+    written = [
+        write_text(out / "grid.csv", as_csv(found.grid)),
+        write_text(out / "sizes.csv", as_csv(found.sizes)),
+    ]
+    modes = found.grid["mode"].unique(maintain_order=True).to_list()
+    for mode in modes:
+        for metric in found.grid["metric"].unique(maintain_order=True).to_list():
+            table = found.table(metric, mode)
+            if table.height:
+                path = out / f"{mode}-{metric}.csv"
+                written.append(write_text(path, as_csv(table, float_precision=4)))
+    for metric in ("pooled_cosine", "kl", "top1"):
+        if PAPER in modes:
+            written.append(write_text(out / f"{metric}.tex", latex(found, metric)))
+    facts = {
+        "model": found.model, "cells_missing": found.missing,
+        "best_by_kl": found.best().to_dicts() if PAPER in modes else [],
+        "best_by_pooled_cosine": (
+            found.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
+        ),
+        "claim": None if found.verdict is None else found.verdict.line,
+    }  # fmt: skip
+    return [*written, write_json(out / "fidelity.json", facts)]
+
+
+def latex(found: Fidelity, metric: str) -> str:
+    """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
+    from tokengraft.evaluating.fidelity import METRICS
+
+    layers = model_layers(found)
+    chosen = found.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
+    labels = {row["method"]: row for row in chosen.to_dicts()}
+    wide = found.table(metric)
+    codes = [name for name in wide.columns if name not in ("method", "mean")]
+    bare = {full: code for code, full in found.paper.languages.items()}
+    rows = []
+    for values in wide.to_dicts():
+        label = labels[values["method"]]
+        theirs: dict[str, float | None] = {}
+        if metric == "pooled_cosine":
+            row = paper_row(values["method"], layers)
+            theirs = {c: found.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
+        ours = {code: values[code] for code in ("mean", *codes)}
+        rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
+    sizes = found.sizes.filter(pl.col("mode") == PAPER)
+    shares = dict(zip(sizes["language"], 100 * sizes["new_token_share"], strict=True))
+    what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
+    beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
+    return table(
+        rows, codes, shares, f"{found.model}: {what}.{beside}", f"fidelity-{metric}",
+        METRICS[metric].higher,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tokengraft.core.escaping import in_markdown
-from tokengraft.core.files import adding, write_text
+from tokengraft.core.files import write_json, write_text
 from tokengraft.languages.codes import language
 from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.render.tables import write_data
@@ -19,17 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tokengraft.planning.plan import Plan
+    from tokengraft.planning.plan_files import TestedPlan
 
-
-class Planned(Protocol):
-    """A plan with the name of the tokenizer it is for, and where its text came from."""
-
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def chosen_on(self) -> str: ...
-    @property
-    def tested_on(self) -> str: ...
+PROVENANCE = "provenance.json"  # the texts that a plan was chosen and tested on
 
 
 def outcomes(plan: Plan) -> pl.DataFrame:
@@ -77,35 +69,39 @@ def curves(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def save_plan(
-    planned: Planned,
+def write_plan(
+    planned: TestedPlan,
     folder: Path,
-    figure: bool = True,
-    others: Mapping[str, Planned] | None = None,
+    figures: bool = True,
+    others: Mapping[str, TestedPlan] | None = None,
 ) -> list[Path]:
-    """Write the plan under `folder`, all files or none, and return every path written.
+    """Write the plan into `folder` and return every path written.
 
     `others` are plans by objective to draw side by side (figures/objectives).
     """
     plan = planned.plan
-    with adding(folder) as new:
-        paths = [plan.write(new / "plan.json")]
-        paths += write_data(outcomes(plan), new / "tables" / "outcomes")
-        paths += write_data(curves(plan), new / "tables" / "curve")
-        paths.append(write_text(new / "README.md", write_up(planned)))
-        drawings: dict[str, Mapping[str, Planned]] = {
-            "curve": {plan.objective: planned},
-            "objectives": others or {},
-        }
-        for name, plans in drawings.items():
-            if figure and plans and (drawn := draw(plans)) is not None:
-                from tokengraft.render.figures.style import save_figure
+    paths = [plan.write(folder / "plan.json")]
+    paths.append(
+        write_json(
+            folder / PROVENANCE, {"chosen_on": planned.chosen_on, "tested_on": planned.tested_on}
+        )
+    )
+    paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
+    paths += write_data(curves(plan), folder / "tables" / "curve")
+    paths.append(write_text(folder / "README.md", write_up(planned)))
+    drawings: dict[str, Mapping[str, TestedPlan]] = {
+        "curve": {plan.objective: planned},
+        "objectives": others or {},
+    }
+    for name, plans in drawings.items():
+        if figures and plans and (drawn := draw(plans)) is not None:
+            from tokengraft.render.figures.style import save_figure
 
-                paths += save_figure(drawn, new / "figures" / name)
-    return [folder / path.relative_to(new) for path in paths]
+            paths += save_figure(drawn, folder / "figures" / name)
+    return paths
 
 
-def write_up(planned: Planned) -> str:
+def write_up(planned: TestedPlan) -> str:
     """The plan in words: what, for whom, on which text, with which guarantees."""
     plan = planned.plan
     lines = [
@@ -160,7 +156,7 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def draw(plans: Mapping[str, Planned]) -> Figure | None:
+def draw(plans: Mapping[str, TestedPlan]) -> Figure | None:
     """Premium against the number of new tokens, a panel a plan; None where no premium is known."""
     from tokengraft.render.figures.style import sheet, styled
 

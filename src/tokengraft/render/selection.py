@@ -9,10 +9,10 @@ import polars as pl
 
 from tokengraft.core.errors import UsageError, did_you_mean
 from tokengraft.core.wording import counted
-from tokengraft.languages.codes import language
+from tokengraft.languages.codes import language, language_name
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 # The columns of the paper's premium table, left to right.
 PAPER_ORDER = (
@@ -51,18 +51,18 @@ def script_group(script: str) -> str:
     return _GROUP_OF.get(script, OTHER)
 
 
-def pivot_name(audit: Tables) -> str:
+def pivot_name(audit: AuditTables) -> str:
     """The name of the language that costs 1."""
-    return language(audit.pivot).name
+    return language_name(audit.pivot)
 
 
-def column_order(audit: Tables) -> list[str]:
+def column_order(audit: AuditTables) -> list[str]:
     """The audit's tokenizers: the paper's in the paper's order, then the others as given."""
     names = [found.name for found in audit.tokenizers]
     return [n for n in PAPER_ORDER if n in names] + [n for n in names if n not in PAPER_ORDER]
 
 
-def labels(audit: Tables) -> dict[str, str]:
+def labels(audit: AuditTables) -> dict[str, str]:
     """Tokenizer name → the label that tables print; labels that clash become the names."""
     given = [found.label for found in audit.tokenizers]
     return {
@@ -71,7 +71,7 @@ def labels(audit: Tables) -> dict[str, str]:
     }
 
 
-def by_cost(audit: Tables, tokenizer: str | None = None) -> pl.DataFrame:
+def by_cost(audit: AuditTables, tokenizer: str | None = None) -> pl.DataFrame:
     """One row a language, dearest first: `typical`, the median premium over honest cells.
 
     An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
@@ -95,17 +95,17 @@ def readers(code: str) -> int:
     return 0 if second else entry.speakers_total or 0
 
 
-def most_expensive(audit: Tables, count: int) -> list[str]:
+def most_expensive(audit: AuditTables, count: int) -> list[str]:
     """The `count` dearest languages by median honest premium; the pivot is not among them."""
     return typical_costs(audit)["language"].to_list()[:count]
 
 
-def typical_costs(audit: Tables) -> pl.DataFrame:
+def typical_costs(audit: AuditTables) -> pl.DataFrame:
     """`by_cost` without the pivot, whose 1 is no finding."""
     return by_cost(audit).filter(pl.col("language") != audit.pivot)
 
 
-def all_of_few(audit: Tables, tokenizer: str | None = None) -> list[str] | None:
+def all_of_few(audit: AuditTables, tokenizer: str | None = None) -> list[str] | None:
     """Every language, dearest first, where all were asked for or are few; else None.
 
     A figure of some languages must not leave out one that the reader asked for.
@@ -115,7 +115,7 @@ def all_of_few(audit: Tables, tokenizer: str | None = None) -> list[str] | None:
     return by_cost(audit, tokenizer)["language"].to_list()
 
 
-def one_a_script(audit: Tables, tokenizer: str, count: int, dearest: int) -> list[str]:
+def one_a_script(audit: AuditTables, tokenizer: str, count: int, dearest: int) -> list[str]:
     """The most spoken language of each script, and the `dearest` languages, dearest first.
 
     Scripts compete for the places by speakers, so that well-known ones are never crowded out.
@@ -135,7 +135,7 @@ def one_a_script(audit: Tables, tokenizer: str, count: int, dearest: int) -> lis
     return [code for code in ranked["language"] if code in chosen]
 
 
-def check_languages(audit: Tables, wanted: Iterable[str]) -> list[str]:
+def check_languages(audit: AuditTables, wanted: Iterable[str]) -> list[str]:
     """`wanted` as a list; a language that the audit lacks is a UsageError."""
     there = set(audit.corpus.languages)
     codes = list(dict.fromkeys(wanted))
@@ -145,7 +145,7 @@ def check_languages(audit: Tables, wanted: Iterable[str]) -> list[str]:
     return codes
 
 
-def check_tokenizer(audit: Tables, name: str) -> str:
+def check_tokenizer(audit: AuditTables, name: str) -> str:
     """`name`, if the audit has it; else a UsageError."""
     names = [found.name for found in audit.tokenizers]
     if name not in names:
@@ -153,7 +153,7 @@ def check_tokenizer(audit: Tables, name: str) -> str:
     return name
 
 
-def without_unk(audit: Tables, codes: Sequence[str] | None = None) -> list[str]:
+def without_unk(audit: AuditTables, codes: Sequence[str] | None = None) -> list[str]:
     """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
     cells = audit.premiums
     if codes is not None:
@@ -168,7 +168,7 @@ def printed_code(code: str) -> str:
     return f"{iso} ({script})" if script else code
 
 
-def credit(audit: Tables) -> str:
+def credit(audit: AuditTables) -> str:
     """The corpus in words, without the place on disk it was read from."""
     corpus = audit.corpus
     if corpus.source.startswith("own text files"):
@@ -176,19 +176,19 @@ def credit(audit: Tables) -> str:
     return corpus.source.partition(", from ")[0].partition(", bundled")[0]
 
 
-def units(audit: Tables) -> str:
+def units(audit: AuditTables) -> str:
     """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
     n = audit.premiums.filter(pl.col("n") > 0)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     return counted(high, "unit") if low == high else f"{low:,} to {high:,} units"
 
 
-def not_comparable(audit: Tables) -> list[str]:
+def not_comparable(audit: AuditTables) -> list[str]:
     """Languages that share no unit of text with the pivot: they have no premium."""
     return sorted(set(audit.premiums.filter(pl.col("n") == 0)["language"]))
 
 
-def comparable_note(audit: Tables) -> str:
+def comparable_note(audit: AuditTables) -> str:
     """Which languages have no premium, and why; empty where all have one."""
     names = [language(code).name for code in not_comparable(audit)]
     if not names:

@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,31 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
 
 
+def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
+    """How to read a saved run's table in its most exact form; None where the run lacks it."""
+    parquet, csv = (folder / "tables" / f"{name}.{suffix}" for suffix in ("parquet", "csv"))
+    if parquet.is_file():
+        return partial(pl.read_parquet, parquet)
+    return partial(pl.read_csv, csv) if csv.is_file() else None
+
+
+def html(title: str, frame: pl.DataFrame, most: int = 20) -> str:
+    """The first rows of a table for a notebook, under a title; whatever is in it is text."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row) + "</tr>"
+        for row in frame.head(most).rows()
+    )
+    more = f"<p>… and {frame.height - most:,} more rows</p>" if frame.height > most else ""
+    return f"<p>{escape(title)}</p><table><tr>{head}</tr>{rows}</table>{more}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else f"{value:,}" if type(value) is int else str(value)
+
+
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -84,7 +111,7 @@ def markdown(table: Printed) -> str:
     return f"**{in_markdown(table.caption)}**\n\n{body}\n{notes}"
 
 
-def matrix(audit: Tables) -> pl.DataFrame:
+def matrix(audit: AuditTables) -> pl.DataFrame:
     """Premiums as languages × tokenizers, unrounded, in the order of the printed table."""
     columns = column_order(audit)
     names = labels(audit)
@@ -96,26 +123,27 @@ def matrix(audit: Tables) -> pl.DataFrame:
     )
 
 
-def _row_order(audit: Tables) -> pl.DataFrame:
+def _row_order(audit: AuditTables) -> pl.DataFrame:
     ranked = by_cost(audit)["language"].to_list()[::-1]
     codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
     return pl.DataFrame({"language": codes, "position": range(len(codes))})
 
 
-def printed(audit: Tables) -> dict[str, Printed]:
-    """Every table of the audit in its printed form, by the name of its frame."""
+def printed(audit: AuditTables) -> dict[str, Printed]:
+    """Tables of the audit in their printed form, by the name of the frame; some have none."""
     square = {
         "jaccard": "Jaccard similarity of each pair of normalised vocabularies",
         "containment": "Share of the row’s normalised vocabulary that the column’s holds too",
     }
-    return {
-        "premiums": _premiums(audit),
-        "summary": _summary(audit),
-        "vocabulary": _vocabulary(audit),
-        **{name: _square(audit, name, caption) for name, caption in square.items()},
-        "coverage": _coverage(audit),
-        "cost": _cost(audit),
+    makers: dict[str, Callable[[], Printed]] = {
+        "premiums": lambda: _premiums(audit),
+        "summary": lambda: _summary(audit),
+        "vocabulary": lambda: _vocabulary(audit),
+        **{name: partial(_square, audit, name, caption) for name, caption in square.items()},
+        "coverage": lambda: _coverage(audit),
+        "cost": lambda: _cost(audit),
     }
+    return {name: make() for name, make in makers.items() if name in audit.frames}
 
 
 def unk_note(cells: pl.DataFrame) -> str:
@@ -132,7 +160,7 @@ def unk_note(cells: pl.DataFrame) -> str:
     )
 
 
-def _premiums(audit: Tables) -> Printed:
+def _premiums(audit: AuditTables) -> Printed:
     def cell(row: dict[str, Any]) -> Cell:
         return _number(row["premium"], "{:.2f}", row["meaningless"])
 
@@ -145,7 +173,7 @@ def _premiums(audit: Tables) -> Printed:
     return _with_notes(table, _notes(audit, audit.premiums))
 
 
-def _coverage(audit: Tables) -> Printed:
+def _coverage(audit: AuditTables) -> Printed:
     def cell(row: dict[str, Any]) -> Cell:
         share = row["running_share"]
         return _number(None if share is None else 100 * share, "{:.1f}")
@@ -156,7 +184,7 @@ def _coverage(audit: Tables) -> Printed:
 
 
 def _wide(
-    audit: Tables,
+    audit: AuditTables,
     name: str,
     caption: str,
     frame: pl.DataFrame,
@@ -171,12 +199,12 @@ def _wide(
     return Printed(name, caption, header, rows, left=2, codes=1)
 
 
-def _cost(audit: Tables) -> Printed:
+def _cost(audit: AuditTables) -> Printed:
     frame = audit.cost
     models = list(dict.fromkeys(frame["model"]))
     caption = (
         f"Relative cost: what content that costs 1 in {pivot_name(audit)} costs "
-        f"(ratio of summed token counts; models on the price list of {audit.prices.as_of})"
+        f"(ratio of summed token counts; models on the price list of {audit.facts['prices_as_of']})"
     )
     cells = {
         (row["language"], row["model"]): _number(row["relative_cost"], "{:.2f}", row["meaningless"])
@@ -192,12 +220,12 @@ def _cost(audit: Tables) -> Printed:
     return Printed("cost", caption, header, rows, left=2, codes=1, notes=notes)
 
 
-def _notes(audit: Tables, cells: pl.DataFrame) -> list[str]:
+def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:
     missing = comparable_note(audit)
     return [note for note in (unk_note(cells), f"— {missing}" if missing else "") if note]
 
 
-def _summary(audit: Tables) -> Printed:
+def _summary(audit: AuditTables) -> Printed:
     rows = []
     names = labels(audit)
     for row in audit.summary.to_dicts():
@@ -224,7 +252,7 @@ def _summary(audit: Tables) -> Printed:
     return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
 
 
-def _vocabulary(audit: Tables) -> Printed:
+def _vocabulary(audit: AuditTables) -> Printed:
     columns = [c for c in audit.vocabulary.columns if c not in ("tokenizer", "label")]
     titles = {"clean_vocab_size": "Size", "unicode_blocks": "Blocks", "toks_gt7b": "8+ B"}
     titles |= {f"chars_{n}b": f"C{n}" for n in range(1, 5)}
@@ -240,7 +268,7 @@ def _vocabulary(audit: Tables) -> Printed:
     return Printed("vocabulary", caption, ["Tokenizer", *(titles[c] for c in columns)], rows)
 
 
-def _square(audit: Tables, name: str, caption: str) -> Printed:
+def _square(audit: AuditTables, name: str, caption: str) -> Printed:
     frame: pl.DataFrame = getattr(audit, name)
     rows = [
         [Cell(row[0]), *(_number(value, "{:.2f}") for value in row[1:])] for row in frame.rows()

@@ -18,8 +18,6 @@ import polars as pl
 import yaml
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.escaping import as_csv
-from tokengraft.core.files import write_json, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
 from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
@@ -90,32 +88,6 @@ class Fidelity:
             .sort("language")
         )
 
-    def save(self, out: Path) -> list[Path]:
-        """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
-        written = [
-            write_text(out / "grid.csv", as_csv(self.grid)),
-            write_text(out / "sizes.csv", as_csv(self.sizes)),
-        ]
-        modes = self.grid["mode"].unique(maintain_order=True).to_list()
-        for mode in modes:
-            for metric in self.grid["metric"].unique(maintain_order=True).to_list():
-                table = self.table(metric, mode)
-                if table.height:
-                    path = out / f"{mode}-{metric}.csv"
-                    written.append(write_text(path, as_csv(table, float_precision=4)))
-        for metric in ("pooled_cosine", "kl", "top1"):
-            if PAPER in modes:
-                written.append(write_text(out / f"{metric}.tex", latex(self, metric)))
-        facts = {
-            "model": self.model, "cells_missing": self.missing,
-            "best_by_kl": self.best().to_dicts() if PAPER in modes else [],
-            "best_by_pooled_cosine": (
-                self.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
-            ),
-            "claim": None if self.verdict is None else self.verdict.line,
-        }  # fmt: skip
-        return [*written, write_json(out / "fidelity.json", facts)]
-
 
 def join(folders: Sequence[Path]) -> Fidelity:
     """Grids that were saved apart (stages, languages or machines) as one; later cells win."""
@@ -133,36 +105,6 @@ def join(folders: Sequence[Path]) -> Fidelity:
     grid = read("grid.csv", ("mode", "language", "method", "metric"))
     sizes = read("sizes.csv", ("mode", "language"))
     return Fidelity(models.pop(), read_paper(), grid, sizes, missing, None)
-
-
-def latex(found: Fidelity, metric: str) -> str:
-    """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
-    from tokengraft.evaluating.fidelity import METRICS
-    from tokengraft.render.fidelity_table import Row, table
-
-    layers = model_layers(found)
-    chosen = found.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
-    labels = {row["method"]: row for row in chosen.to_dicts()}
-    wide = found.table(metric)
-    codes = [name for name in wide.columns if name not in ("method", "mean")]
-    bare = {full: code for code, full in found.paper.languages.items()}
-    rows = []
-    for values in wide.to_dicts():
-        label = labels[values["method"]]
-        theirs: dict[str, float | None] = {}
-        if metric == "pooled_cosine":
-            row = paper_row(values["method"], layers)
-            theirs = {c: found.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
-        ours = {code: values[code] for code in ("mean", *codes)}
-        rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
-    sizes = found.sizes.filter(pl.col("mode") == PAPER)
-    shares = dict(zip(sizes["language"], 100 * sizes["new_token_share"], strict=True))
-    what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
-    beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
-    return table(
-        rows, codes, shares, f"{found.model}: {what}.{beside}", f"fidelity-{metric}",
-        METRICS[metric].higher,
-    )  # fmt: skip
 
 
 def run(

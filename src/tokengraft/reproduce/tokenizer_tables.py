@@ -27,7 +27,7 @@ def premiums(
     )  # fmt: skip
     values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
     hashes = {
-        "corpus": {code: result.corpus.digest(code) for code in result.corpus.languages},
+        "corpus": dict(result.facts["corpus"]["languages"]),
         "tokenizers": {found.name: found.fingerprint for found in result.tokenizers},
     }
     remarks = [*result.skipped.values(), *_remarks(changed_inputs(claim, hashes))]

@@ -34,14 +34,14 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16
 BAR = "#c8553d"
 
 
-def cost(audit: Tables, languages: Iterable[str] | None = None) -> Figure | None:
+def cost(audit: AuditTables, languages: Iterable[str] | None = None) -> Figure | None:
     """What content worth a dollar in the pivot language costs on each priced model.
 
     By default all of few languages or those asked for, else the most affected of over ten million
@@ -80,7 +80,7 @@ def cost(audit: Tables, languages: Iterable[str] | None = None) -> Figure | None
     left, row, wide, gap = 2.1, 0.3, 2.35, 0.3
     width = left + len(panels) * wide + (len(panels) - 1) * gap
     tall = row * len(codes)
-    note = f"Text: {credit(audit)}. Prices as of {audit.prices.as_of}."
+    note = f"Text: {credit(audit)}. Prices as of {audit.facts['prices_as_of']}."
     page = sheet(audit, max(width, 5.6), tall + 0.6, title, subtitle, note)
     for n, name in enumerate(panels):
         axes = page.axes(left + n * (wide + gap), 0.0, wide, tall)
@@ -103,7 +103,7 @@ def cost(audit: Tables, languages: Iterable[str] | None = None) -> Figure | None
     return page.figure
 
 
-def _affected(audit: Tables, table: pl.DataFrame) -> tuple[list[str], str]:
+def _affected(audit: AuditTables, table: pl.DataFrame) -> tuple[list[str], str]:
     """Languages, dearest first, and in words which they are."""
     ranked = (
         table.group_by("language", maintain_order=True)
@@ -146,7 +146,7 @@ def _tokens(count: int) -> str:
     return f"{count / 1000:,.0f}k" if count >= 10_000 else f"{count / 1000:,.1f}k"
 
 
-def vocabulary(audit: Tables) -> Figure | None:
+def vocabulary(audit: AuditTables) -> Figure | None:
     """Tokens of each vocabulary by their length in bytes, as shares; largest vocabulary last."""
     frame = audit.vocabulary
     if frame.is_empty():

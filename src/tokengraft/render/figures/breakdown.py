@@ -36,7 +36,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 ROWS, DEAREST = 25, 5
 _KEYS = 10.5  # inches that the legend takes
@@ -51,7 +51,7 @@ PARTS = {
 
 
 def apart(
-    audit: Tables,
+    audit: AuditTables,
     tokenizers: Iterable[str] | None = None,
     languages: Iterable[str] | None = None,
 ) -> Figure | None:
@@ -102,7 +102,7 @@ def apart(
     return page.figure
 
 
-def _tokenizers(audit: Tables, wanted: Iterable[str] | None) -> list[str]:
+def _tokenizers(audit: AuditTables, wanted: Iterable[str] | None) -> list[str]:
     floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
     if wanted is not None:
         return [check_tokenizer(audit, name) for name in wanted]
@@ -111,7 +111,7 @@ def _tokenizers(audit: Tables, wanted: Iterable[str] | None) -> list[str]:
 
 
 def _title(
-    audit: Tables,
+    audit: AuditTables,
     cells: dict[tuple[str, str], dict[str, Any]],
     shown: Sequence[str],
     codes: Sequence[str],

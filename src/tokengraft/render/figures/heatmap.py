@@ -46,7 +46,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 TOP = 30
 PANEL_ROWS = 104  # rows a column of the full map, headings included
@@ -55,7 +55,7 @@ NORM = LogNorm(1 / 20, 20, clip=True)
 
 
 def premiums(
-    audit: Tables, languages: Iterable[str] | None = None, top: int = TOP
+    audit: AuditTables, languages: Iterable[str] | None = None, top: int = TOP
 ) -> Figure | None:
     """Premiums of `languages`, or of the `top` dearest by median honest premium."""
     if languages is None:
@@ -100,7 +100,7 @@ def premiums(
     return page.figure
 
 
-def premiums_all(audit: Tables) -> Figure | None:
+def premiums_all(audit: AuditTables) -> Figure | None:
     """Premiums of every language, scripts together, dearest script first."""
     columns = _cheapest_first(audit, audit.corpus.languages)
     rows = by_script(audit)
@@ -151,7 +151,7 @@ def premiums_all(audit: Tables) -> Figure | None:
     return page.figure
 
 
-def _cheapest_first(audit: Tables, codes: Sequence[str]) -> list[str]:
+def _cheapest_first(audit: AuditTables, codes: Sequence[str]) -> list[str]:
     """Tokenizers by median honest premium over `codes`, those mostly spoilt by UNK last."""
     order = column_order(audit)
     values, spoilt = _cells(audit, codes, order)
@@ -165,7 +165,7 @@ def _cheapest_first(audit: Tables, codes: Sequence[str]) -> list[str]:
 
 
 def _cells(
-    audit: Tables, codes: Sequence[str], columns: Sequence[str]
+    audit: AuditTables, codes: Sequence[str], columns: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Premiums and whether UNK spoils them, (languages, tokenizers)."""
     where = {code: n for n, code in enumerate(codes)}

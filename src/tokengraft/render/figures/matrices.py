@@ -21,12 +21,12 @@ from tokengraft.render.figures.style import FAINT, INK, PAPER_WHITE, SHARE, bare
 from tokengraft.render.selection import column_order, labels
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 Values = NDArray[np.float64]
 
 
-def jaccard(audit: Tables) -> Figure | None:
+def jaccard(audit: AuditTables) -> Figure | None:
     """Jaccard similarity of the vocabularies in clustering order; None for a single one."""
     names = audit.jaccard.columns[1:]
     values = audit.jaccard.drop("label").to_numpy().astype(np.float64)
@@ -43,7 +43,7 @@ def jaccard(audit: Tables) -> Figure | None:
     return _square(audit, title, subtitle, names, values)
 
 
-def containment(audit: Tables) -> Figure | None:
+def containment(audit: AuditTables) -> Figure | None:
     """Share of the row's vocabulary that the column's holds; None for a single one."""
     names = audit.containment.columns[1:]
     values = audit.containment.drop("label").to_numpy().astype(np.float64)
@@ -59,7 +59,7 @@ def containment(audit: Tables) -> Figure | None:
     return _square(audit, title, subtitle, names, values)
 
 
-def coverage(audit: Tables) -> Figure | None:
+def coverage(audit: AuditTables) -> Figure | None:
     """Share of running text in one-token characters, scripts × tokenizers."""
     columns = column_order(audit)
     mean = (
@@ -171,7 +171,9 @@ def name_columns(axes: Axes, names: list[str], size: float = 8.5) -> None:
     axes.set_xticks(range(len(names)), names, fontsize=size, color=INK)
 
 
-def _square(audit: Tables, title: str, subtitle: str, names: list[str], values: Values) -> Figure:
+def _square(
+    audit: AuditTables, title: str, subtitle: str, names: list[str], values: Values
+) -> Figure:
     count = len(names)
     side, one = 0.62, 0.74
     across = one * count

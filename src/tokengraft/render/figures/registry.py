@@ -17,7 +17,7 @@ from tokengraft.render.figures.speakers import speakers
 from tokengraft.render.figures.style import save_figure, styled
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 FIGURES: dict[str, Callable[..., Figure | None]] = {
     "premiums": premiums,
@@ -32,7 +32,7 @@ FIGURES: dict[str, Callable[..., Figure | None]] = {
 }
 
 
-def draw(audit: Tables, name: str, **options: object) -> Figure | None:
+def draw(audit: AuditTables, name: str, **options: object) -> Figure | None:
     """The figure called `name`, or None where the audit does not hold what it shows.
 
     `options` go to the figure's own function: `languages` (premiums, apart, cost), `top`
@@ -44,10 +44,12 @@ def draw(audit: Tables, name: str, **options: object) -> Figure | None:
         return FIGURES[name](audit, **options)
 
 
-def save_figures(audit: Tables, folder: Path) -> list[Path]:
+def save_figures(audit: AuditTables, folder: Path) -> list[Path]:
     """Write every figure the audit has data for as `folder`/NAME.svg and .png."""
     paths: list[Path] = []
     for name in FIGURES:
+        if name in audit.NAMES and name not in audit.frames:
+            continue  # sums of a streamed corpus hold no vocabularies
         figure = draw(audit, name)
         if figure is not None:
             paths += save_figure(figure, folder / name)

@@ -15,13 +15,13 @@ from tokengraft.render.figures.style import FAINT, INK
 from tokengraft.render.selection import by_cost
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 _ALONE = "alone in their script"
 Row = tuple[str, bool]  # a language's code, or a heading
 
 
-def by_script(audit: Tables) -> list[Row]:
+def by_script(audit: AuditTables) -> list[Row]:
     """Every language under its script, dearest script first by median."""
     ranked = by_cost(audit)
     if ranked.is_empty():

@@ -30,7 +30,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 # Okabe and Ito's palette, safe in every common colour vision deficiency, and a shape besides.
 MARKS = {
@@ -50,7 +50,7 @@ _FRACTION = 0.6  # of the languages that each point of a trend line looks at
 Floats = NDArray[np.float64]
 
 
-def speakers(audit: Tables, tokenizer: str | None = None) -> Figure | None:
+def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
     """Premium against speakers: the mean over tokenizers free of UNK, or one `tokenizer`.
 
     None where fewer than five languages have a known number of speakers.
@@ -107,7 +107,7 @@ def speakers(audit: Tables, tokenizer: str | None = None) -> Figure | None:
     return page.figure
 
 
-def _points(audit: Tables, tokenizer: str | None) -> tuple[pl.DataFrame, str]:
+def _points(audit: AuditTables, tokenizer: str | None) -> tuple[pl.DataFrame, str]:
     """One row a language with known speakers, and in words what `cost` is."""
     cells = audit.premiums.filter(
         ~pl.col("meaningless") & pl.col("premium").is_finite() & (pl.col("speakers_total") > 0)

@@ -26,7 +26,7 @@ from tokengraft.languages.codes import language
 from tokengraft.render.selection import credit
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import Tables
+    from tokengraft.auditing.results import AuditTables
 
 INK, QUIET, FAINT, LINE = "#1c2126", "#626b74", "#9aa3ab", "#d9dee2"
 PAPER_WHITE = "#ffffff"
@@ -136,7 +136,7 @@ class Sheet:
 
 
 def sheet(
-    audit: Tables | None,
+    audit: AuditTables | None,
     width: float,
     height: float,
     title: str,

@@ -12,9 +12,9 @@ import polars as pl
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.languages.codes import language, well_formed
-from tokengraft.render.page.collect import AUDIT, table_path
 from tokengraft.render.page.shown import digits, last_name, without_paths
 from tokengraft.render.selection import readers, script_group
+from tokengraft.render.tables import read_data
 from tokengraft.tokenizer.entries import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
@@ -38,19 +38,17 @@ _CELLS = {
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The run's manifest; TokengraftError where it cannot be read."""
     try:
-        value: dict[str, Any] = json.loads((folder / AUDIT).read_text(encoding="utf-8"))
+        value: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         value["corpus"]["languages"], value["tokenizers"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TokengraftError(f"{folder / AUDIT}: no audit manifest ({error!r})") from error
+        raise TokengraftError(f"{folder}: no audit manifest ({error!r})") from error
     return value
 
 
 def read_table(folder: Path, name: str) -> pl.DataFrame | None:
     """A run's table, or None where the run lacks it."""
-    path = table_path(folder, name)
-    if path is None:
-        return None
-    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    read = read_data(folder, name)
+    return None if read is None else read()
 
 
 def audit_data(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""`build_page`: results in, one self-contained `index.html` out."""
+"""Saved runs in, one self-contained `index.html` out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,6 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.render.page.audits import audit_data, read_manifest
-from tokengraft.render.page.collect import collect
 from tokengraft.render.page.document import document
 from tokengraft.render.page.downloads import downloads, pack
 from tokengraft.render.page.evaluations import evaluation_data
@@ -28,6 +27,16 @@ Place = Path | str
 
 
 @dataclass(frozen=True)
+class Runs:
+    """Folders of audits and grafts, files of plans and evaluations, each once, in order."""
+
+    audits: tuple[Path, ...] = ()
+    plans: tuple[Path, ...] = ()
+    grafts: tuple[Path, ...] = ()
+    evaluations: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
 class Page:
     """A finished page and what could not be shown on it."""
 
@@ -35,23 +44,6 @@ class Page:
     title: str
     notes: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict, repr=False)
-
-
-def build_page(
-    runs: Iterable[Place],
-    out: Place,
-    *,
-    tokenizers: Sequence[Path] = (),
-    corpus: Place | ParallelCorpus | None = None,
-) -> Path:
-    """Write `out`/index.html and a README.md that makes the folder a static hub space.
-
-    `runs` are folders of audits and grafts, plan and evaluation files, or folders that hold them.
-    The page needs no network and no other file, stays under `LIMIT` bytes, and names no path of
-    this machine. `tokenizers` are further places to look tokenizers up in, `corpus` the text for
-    “See the tokens” (by default the run's own where it is here, else the bundled one).
-    """
-    return save_page(make_page(runs, tokenizers=tokenizers, corpus=corpus), Path(out))
 
 
 def save_page(page: Page, out: Path) -> Path:
@@ -63,23 +55,22 @@ def save_page(page: Page, out: Path) -> Path:
 
 
 def make_page(
-    runs: Iterable[Place],
+    runs: Runs,
     *,
     tokenizers: Sequence[Path] = (),
     corpus: Place | ParallelCorpus | None = None,
     live: dict[str, Any] | None = None,
 ) -> Page:
     """The page as text; `live` switches on the playground's box, which may stand alone."""
-    found = collect(runs)
     notes: list[str] = []
-    grafts = [shelf for folder in found.grafts for shelf in _grafted(folder, notes)]
-    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in found.audits]
+    grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
+    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in runs.audits]
     data: dict[str, Any] = {
         "version": version("tokengraft"),
         "audits": audits,
-        "plans": [plan_data(path) for path in found.plans],
-        "grafts": [graft_data(folder) for folder in found.grafts],
-        "evaluations": [evaluation_data(path) for path in found.evaluations],
+        "plans": [plan_data(path) for path in runs.plans],
+        "grafts": [graft_data(folder) for folder in runs.grafts],
+        "evaluations": [evaluation_data(path) for path in runs.evaluations],
         "live": live,
     }
     title = audits[0]["headline"]["title"] if audits else "A graft, measured"

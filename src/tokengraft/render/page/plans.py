@@ -12,8 +12,8 @@ from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json
 from tokengraft.languages.codes import language_name
+from tokengraft.model.folder import MANIFEST
 from tokengraft.render.page.audits import about
-from tokengraft.render.page.collect import GRAFT
 from tokengraft.render.page.shown import digits, without_paths
 
 _TOKENS = 400
@@ -91,7 +91,7 @@ def _outcome(code: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 def graft_data(folder: Path) -> dict[str, Any]:
     """What a graft folder's manifest says: base, method, output policy, hashes."""
-    manifest = read_json(folder / GRAFT)
+    manifest = read_json(folder / MANIFEST)
     rows = manifest.get("rows") or {}
     return without_paths(  # type: ignore[no-any-return]
         {

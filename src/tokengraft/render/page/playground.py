@@ -22,7 +22,7 @@ from typing import Any
 
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import udhr
-from tokengraft.render.page.build import make_page
+from tokengraft.render.page.build import Runs, make_page
 from tokengraft.render.page.segments import segment
 from tokengraft.tokenizer import Found, Tokenizer, find
 from tokengraft.tokenizer.entries import BUNDLED
@@ -201,7 +201,7 @@ def read_request(body: bytes) -> tuple[str, str]:
 
 
 def make_server(
-    runs: Sequence[Path | str] = (),
+    runs: Runs,
     own: Sequence[str] = (),
     *,
     host: str = HOST,
@@ -211,7 +211,7 @@ def make_server(
 ) -> Playground:
     """A server that listens but does not serve yet (`serve_forever` does).
 
-    `runs` are shown on the page, as by `build_page`; `own` are tokenizers or grafts of the user's
+    `runs` are shown on the page, as by `make_page`; `own` are tokenizers or grafts of the user's
     (folders, files, names) beside the `bundled` ones. `port` 0 takes any free one.
     """
     found = [(find(name, tokenizers), False) for name in bundled]

@@ -1,12 +1,20 @@
-"""One figure: each language between its floor and ceiling, metric by metric."""
+"""An evaluation on disk: tables, a README of each figure with what it is read against, a plot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from tokengraft.core.escaping import as_csv, in_markdown
+from tokengraft.core.files import write_json, write_text
+from tokengraft.evaluating.measures import told
+from tokengraft.evaluating.score import Measurements
+from tokengraft.languages.codes import language_name
+
+_FIRST = ("kl", "top1", "continuation_excess", "aligned_cosine")  # what a reader asks for first
 _PANELS = (
     ("kl", "KL to the base, nats\n(lower is better)"),
     ("top1", "same likeliest token\n(higher is better)"),
@@ -16,7 +24,54 @@ _PANELS = (
 _INK, _QUIET, _LOW, _HIGH = "#1c2126", "#626b74", "#c42f2f", "#1d5f80"
 
 
-def save(scores: pl.DataFrame, title: str, folder: Path) -> list[Path]:
+def write_evaluation(found: Measurements, folder: Path, figures: bool = True) -> list[Path]:
+    """Write `evaluation.json`, every table (CSV), a README and the figure; returns the paths."""
+    paths = [write_json(folder / "evaluation.json", found.to_json())]
+    for name, table in found.tables().items():
+        paths.append(write_text(folder / f"{name}.csv", as_csv(table)))
+    words = write_up(found.graft, found.base, found.corpus, found.scores, found.notes)
+    paths.append(write_text(folder / "README.md", words))
+    return [*paths, *(save_figure(found.scores, found.graft, folder) if figures else ())]
+
+
+def write_up(
+    graft: str, base: str, corpus: str, scores: pl.DataFrame, notes: Sequence[str] = ()
+) -> str:
+    """The README of an evaluation: a table a measure, the telling ones first, in Markdown."""
+    lines = [
+        f"# How much of {in_markdown(base)} was kept in {in_markdown(graft)}",
+        "",
+        f"Measured on {in_markdown(corpus)}. Each figure stands with a 95 % interval over lines, "
+        "the floor that a model which kept nothing reaches, and the ceiling that the base itself "
+        "reaches when it reads the same text cut otherwise. `scores.csv` has all of them at full "
+        "precision.",
+    ]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in scores.to_dicts():
+        found.setdefault(row["metric"], []).append(row)
+    order = [name for name in _FIRST if name in found]
+    for metric in (*order, *(name for name in found if name not in order)):
+        name, sentence = told(metric)
+        lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]
+        lines += ["| language | value | interval | floor | ceiling | n |", "|---|" + "---:|" * 5]
+        for row in found[metric]:
+            interval = "" if row["low"] is None else f"{_form(row['low'])} – {_form(row['high'])}"
+            lines.append(
+                f"| {row['language']} {in_markdown(language_name(row['language']))} | "
+                f"{_form(row['value'])} | "
+                f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
+            )
+        lines += ["", f"Exactly: {found[metric][0]['definition']}."]
+    if notes:
+        lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in notes)]
+    return "\n".join([*lines, ""])
+
+
+def _form(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def save_figure(scores: pl.DataFrame, title: str, folder: Path) -> list[Path]:
     """The figure as `fidelity.svg` and `.png`; the same scores give the same bytes."""
     written = []
     for suffix in ("svg", "png"):
@@ -32,8 +87,6 @@ def draw(scores: pl.DataFrame, title: str) -> Any:
     """A matplotlib figure with one panel a metric and one row a language."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-
-    from tokengraft.languages.codes import language_name
 
     measured = set(scores["metric"])
     panels = [panel for panel in _PANELS if panel[0] in measured]

@@ -1,0 +1,1 @@
+"""The verbs as functions: names, paths or earlier results in, results out."""

@@ -1,0 +1,115 @@
+"""`report`: results, or the folders that hold them, as one self-contained page."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.api.results import KINDS, Audit, Evaluation, Grafted, Place, Planned, Result
+from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.render.page.build import Page, Runs, make_page, save_page
+
+if TYPE_CHECKING:
+    from tokengraft.corpus.parallel import ParallelCorpus
+    from tokengraft.render.page.playground import Playground
+
+_DEPTH = 2  # demo/ holds demo/audit and demo/grafts/shan
+#: What the page shows of each kind, and under which name of `Runs` it goes.
+_SHOWN: dict[type[Result], str] = {
+    Audit: "audits",
+    Planned: "plans",
+    Grafted: "grafts",
+    Evaluation: "evaluations",
+}
+
+
+def report(
+    runs: Place | Result | Iterable[Place | Result],
+    out: Place,
+    *,
+    tokenizers: Sequence[Path] = (),
+    corpus: Place | ParallelCorpus | None = None,
+) -> Path:
+    """Write `out`/index.html and a README.md that makes the folder a static hub space.
+
+    `runs` are results, folders that hold them, or plan and evaluation files. The page needs no
+    network and no other file, has a bounded size, and names no path of this machine. `tokenizers`
+    are further places to look tokenizers up in, `corpus` the text for “See the tokens” (by default
+    the run's own where it is here, else the bundled one).
+    """
+    return save_page(page_of(runs, tokenizers=tokenizers, corpus=corpus), Path(out))
+
+
+def page_of(runs: Place | Result | Iterable[Place | Result], **options: Any) -> Page:
+    """The page as text; see `render.page.build.make_page` for `options`."""
+    every = [runs] if isinstance(runs, str | Path | Result) else list(runs)
+    with ExitStack() as kept:
+        places = [_place(run, number, kept) for number, run in enumerate(every)]
+        return make_page(collect(places), **options)
+
+
+def playground(runs: Iterable[Place] = (), own: Sequence[str] = (), **options: Any) -> Playground:
+    """A local server of the page with a live box; see `render.page.playground.make_server`."""
+    from tokengraft.render.page.playground import make_server
+
+    return make_server(collect(runs), own, **options)
+
+
+def collect(given: Iterable[Place]) -> Runs:
+    """Find every result in the given folders and files.
+
+    A folder is searched two levels deep. A path that holds nothing a page can show is a
+    UsageError that says what was looked for, one that is not there a TokengraftError.
+    """
+    found: dict[str, dict[Path, None]] = {name: {} for name in _SHOWN.values()}
+    for place in map(Path, given):
+        hits = list(_results(place))
+        if not hits:
+            known = ", ".join(f"{kind.mark} ({kind.called})" for kind in _SHOWN)
+            raise UsageError(
+                f"{place}: nothing to show here. Expected a folder that a command wrote with "
+                f"--out: {known}."
+            )
+        for kind, path in hits:
+            found[_SHOWN[kind]][path] = None
+    return Runs(**{name: tuple(paths) for name, paths in found.items()})
+
+
+def _place(run: Place | Result, number: int, kept: ExitStack) -> Path:
+    """Where a result lies; one that lies nowhere is saved for as long as the page is made."""
+    if isinstance(run, Grafted):
+        return run.folder
+    if not isinstance(run, Result):
+        return Path(run)
+    if type(run) not in _SHOWN:
+        raise UsageError(f"{run!r}: a page does not show a {run.called}")
+    folder = Path(kept.enter_context(tempfile.TemporaryDirectory())) / f"{run.called} {number + 1}"
+    run.save(folder, figures=False)
+    return folder
+
+
+def _results(place: Path) -> Iterator[tuple[type[Result], Path]]:
+    if not place.exists():
+        raise TokengraftError(f"{place}: no such file or folder")
+    if place.is_file():
+        marked = next((kind for kind in (Planned, Evaluation) if kind.mark == place.name), None)
+        if marked is None and place.suffix == ".json":
+            marked = Evaluation if "evaluation" in place.stem else Planned
+        if marked is not None:
+            yield marked, place
+        return
+    for folder in _folders(place, _DEPTH):
+        for kind in KINDS:
+            if kind in _SHOWN and kind.is_in(folder):
+                yield kind, folder / kind.mark if kind in (Planned, Evaluation) else folder
+
+
+def _folders(place: Path, depth: int) -> Iterator[Path]:
+    yield place
+    if depth and place.is_dir():
+        for inner in sorted(place.iterdir()):
+            if inner.is_dir() and not inner.name.startswith((".", "_")):
+                yield from _folders(inner, depth - 1)
