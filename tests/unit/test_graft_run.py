@@ -18,6 +18,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import edit, make, new_rows, plan, texts, tokenizer_json, torch
 
+from tokengraft.api.verbs import verify as prove
 from tokengraft.core.errors import (
     GraftError,
     ModelError,
@@ -141,7 +142,7 @@ def test_paths_may_be_strings(base: Path, tmp_path: Path) -> None:
         str(base), str(tmp_path / "plan"), str(tmp_path / "out"), rows=new_rows(), check=LINES
     )
     assert (done.folder / "tokengraft.json").is_file()
-    assert run.verify_model(str(tmp_path / "out"), str(base), LINES).passed
+    assert prove(str(tmp_path / "out"), str(base), LINES).passed
 
 
 def nothing_left(folder: Path) -> bool:
