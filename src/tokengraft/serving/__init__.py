@@ -1,0 +1,1 @@
+"""Where people run models: export for other programs, and proof by running them."""

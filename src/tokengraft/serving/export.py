@@ -1,0 +1,130 @@
+"""`export`: a graft as a file for another program, its ids checked by running that program."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
+from tokengraft.core.files import write_text
+from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.verify.invariants import check_lines
+from tokengraft.model.folder import resolve
+from tokengraft.serving import gguf_file, llama_cpp, split_patterns
+from tokengraft.serving.quantize import check_kind
+
+_PROMPT = "The history of the world is"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how it was checked; `checked` is 0 where it was not."""
+
+    file: Path
+    modelfile: Path
+    pattern: str | None
+    checked: int  # lines that get the folder's ids
+    notes: tuple[str, ...] = ()
+
+
+def export(
+    graft: str | Path,
+    out: Path | str,
+    *,
+    to: str = "gguf",
+    base: Path | str | None = None,
+    quantize: str | None = None,
+    texts: Iterable[str] | None = None,
+    pattern: str | None = None,
+    unchecked: bool = False,
+    force: bool = False,
+) -> Exported:
+    """Write `graft` as the file `out` for llama.cpp, Ollama and what else reads GGUF.
+
+    With `base`, the base model's GGUF, old tensors are copied byte for byte; without it they are
+    written in the folder's types, or quantised. llama.cpp then reads `texts` (default: the UDHR
+    in the planned languages and others, with code): every line must get the folder's ids, else
+    TokengraftError and no file. `unchecked` writes without llama.cpp, under `pattern` (or the
+    base's). A `Modelfile` for Ollama is written beside it.
+    """
+    if to != "gguf":
+        raise UsageError(f"--to {to}: written is gguf; other programs read the folder as it is")
+    folder, out = resolve(graft).path, Path(out)
+    if out.is_dir() or (out.exists() and not force):
+        raise UsageError(f"{out} exists: name another file, or replace it with --force")
+    if base is not None and quantize is not None:
+        raise UsageError("--quantize is for an export without --base: the base's types are kept")
+    kind = None if quantize is None else check_kind(quantize)
+    gguf_file.library()
+    lines = check_corpus(folder, texts)
+    notes: list[str] = []
+    hints = [pattern] if pattern else []
+    if base is not None and (known := gguf_file.pattern_of(Path(base))):
+        hints.append(known)
+    checked = 0
+    if unchecked:
+        name: str | None = hints[0] if hints else None
+        notes.append("ids were not checked: llama.cpp may read other tokens than the folder")
+        if name is None:
+            notes.append("no split pattern was given (--pattern): `default` is written")
+    else:
+        if llama_cpp.installed() is None:
+            raise MissingExtra("Checking the ids with llama.cpp", "serve")
+        name, _ = split_patterns.choose_pattern(folder, lines, hints)
+        checked = len(lines)
+    with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
+        made = Path(scratch) / out.name
+        if base is not None:
+            gguf_file.write_from_base(Path(base), folder, made, pre=name)
+        else:
+            gguf_file.write_gguf(folder, made, pre=name, kind=kind)
+        if not unchecked:
+            _try(made, folder)
+        made.replace(out)
+    manifest = read_manifest(folder)
+    if manifest is not None and manifest["output"]["policy"] == "winner-takes-all":
+        notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
+    modelfile = write_text(out.with_name(f"{out.stem}.Modelfile"), _modelfile(out))
+    return Exported(out, modelfile, name, checked, tuple(notes))
+
+
+def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
+    """Lines on which a served graft is compared with its folder."""
+    manifest = read_manifest(folder) or {}
+    lines = check_lines(manifest.get("languages", ())) if texts is None else list(texts)
+    every = [*split_patterns.AWKWARD, *lines, *manifest.get("examples", ())]
+    return [line for line in dict.fromkeys(every) if line]
+
+
+def _try(file: Path, folder: Path) -> None:
+    """Load the whole file and let it write; barred ids must not come out."""
+    barred = set(gguf_file.suppressed(folder).get("tokenizer.ggml.suppress_tokens", ()))
+    with llama_cpp.serving(file) as llama:
+        prompt = llama.tokenize(_PROMPT, frame=True)
+        expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]
+        if prompt != expected:
+            raise TokengraftError(
+                f"llama.cpp puts other tokens around a text: {prompt}, the folder {expected}"
+            )
+        wrote = llama.complete(prompt, 8)["tokens"]
+    if said := barred & set(wrote):
+        raise ModelError(
+            f"this llama.cpp wrote the barred id {min(said)}: it does not read "
+            "tokenizer.ggml.suppress_tokens; update it"
+        )
+
+
+def _parent(out: Path) -> Path:
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is no folder: make it first")
+    return out.parent
+
+
+def _modelfile(out: Path) -> str:
+    return (
+        f"# llama.cpp:  llama-server -m {out.name} --port 8080\n"
+        f"# Ollama:     ollama create {out.stem.lower()} -f {out.stem}.Modelfile\n"
+        f"FROM ./{out.name}\n"
+    )

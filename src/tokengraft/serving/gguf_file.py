@@ -1,0 +1,294 @@
+"""A model folder as one GGUF file: from the folder alone, or from its base's GGUF.
+
+With a base every old tensor, and every old row of the embedding tables, is copied byte for byte;
+only rows, tokens, merges (or scores), token types and barred ids are added. The file's layout:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengraft.core.errors import MissingExtra, ModelError
+from tokengraft.core.files import writing
+from tokengraft.grafting.manifest import read_manifest
+from tokengraft.model.checkpoint import Checkpoint, Tensor, read_checkpoint, read_json
+from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.tokenizer_files import TOKENIZER
+from tokengraft.serving import gguf_layers, quantize
+from tokengraft.serving.gguf_tokenizer import (
+    Fields,
+    Spelling,
+    spelling,
+    suppressed,
+    tokenizer_fields,
+)
+
+_ALIKE = 0.9  # cosine of a dequantised row with the folder's own; 2-bit files reach 0.93
+_PROBES = 64  # old rows by which a base is known
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A tensor's place in the file: its stored bytes are made when they are written."""
+
+    name: str
+    kind: str  # GGUF's name of the type
+    shape: tuple[int, ...]  # of the stored array
+    dtype: np.dtype[Any]
+    make: Callable[[], NDArray[Any]]
+
+
+def library() -> Any:
+    """The `gguf` package; MissingExtra where it is not installed."""
+    try:
+        import gguf
+    except ImportError:
+        raise MissingExtra("A GGUF", "serve") from None
+    return gguf
+
+
+def write_gguf(
+    folder: Path, out: Path, *, pre: str | None = None, kind: str | None = None
+) -> None:
+    """Write the model of `folder`; `kind` quantises (default: the types of the folder).
+
+    `pre` names llama.cpp's split pattern. Raises ModelError for an architecture not written here.
+    """
+    gguf = library()
+    config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
+    layout = find_layout(config, checkpoint)
+    tokenizer = read_json(folder / TOKENIZER)
+    arch = gguf_layers.architecture_of(config).name
+    fields: Fields = {
+        "general.name": folder.resolve().name,
+        "general.file_type": quantize.FILE_TYPES[kind or _main_type(layout)],
+        **({"general.quantization_version": gguf.GGML_QUANT_VERSION} if kind else {}),
+        **gguf_layers.size_fields(config, layout),
+        **tokenizer_fields(folder, spelling(tokenizer, layout.rows), pre),
+    }
+    count = int(fields[f"{arch}.block_count"])
+    blocks = []
+    for weight in gguf_layers.weights(config, checkpoint, layout):
+        flat = len(weight.shape) == 1 or "norm" in weight.name
+        target = "F32" if flat else weight.dtype
+        if kind is not None and not flat:
+            target = quantize.recipe(kind, weight.name, weight.shape[-1], count, layout.tied)
+        blocks.append(_stored(weight, target))
+    _write(out, arch, fields, blocks)
+
+
+def write_from_base(
+    base: Path, folder: Path, out: Path, *, pre: str | None = None
+) -> None:
+    """Write the graft of `folder` as its base's GGUF with rows and tokens added.
+
+    Raises ModelError where the file is not of the graft's base: other tokens, merges, width or
+    rows.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise ModelError(f"{folder.name} has no tokengraft.json: --base is for grafted folders")
+    new = range(*manifest["output"]["new"])
+    reader = _open(base)
+    config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
+    layout = find_layout(config, checkpoint)
+    old = {name: field.contents() for name, field in reader.fields.items()}
+    arch = str(old["general.architecture"])
+    spelled = spelling(read_json(folder / TOKENIZER), layout.rows)
+    changed = _changed(old, spelled, new, base.name)
+    if arch + ".vocab_size" in old:
+        changed[arch + ".vocab_size"] = layout.rows
+    if pre is not None and spelled.model == "gpt2":
+        changed["tokenizer.ggml.pre"] = pre
+    changed |= suppressed(folder)
+    tables = {
+        "token_embd.weight": layout.input,
+        "output.weight": layout.head or layout.input,
+        "output.bias": layout.bias,
+    }
+    names = {tensor.name for tensor in reader.tensors}
+    if layout.head is not None and not layout.tied and "output.weight" not in names:
+        raise ModelError(f"{base.name} ties its tables, the graft does not: another model")
+    blocks = []
+    for tensor in reader.tensors:
+        table = tables.get(tensor.name)
+        kind, data = tensor.tensor_type.name, tensor.data
+        if table is None:
+            blocks.append(_Block(tensor.name, kind, data.shape, data.dtype, lambda d=data: d))
+            continue
+        if tensor.name == "token_embd.weight":
+            _check_rows(tensor, checkpoint, table, new.start, base)
+        first = min(new.start, len(data))
+        rows = quantize.quantize(checkpoint.rows(table, first, new.stop), kind)
+        grown = np.concatenate([data[:first], rows.astype(data.dtype), data[new.stop :]])
+        blocks.append(_Block(tensor.name, kind, grown.shape, grown.dtype, lambda g=grown: g))
+    kept = {n: f for n, f in reader.fields.items() if not n.startswith("GGUF.")}
+    types = {name: field.types for name, field in kept.items()}
+    values = {name: old[name] for name in kept if name != "general.architecture"} | changed
+    _write(out, arch, values, blocks, types)
+
+
+def pattern_of(base: Path) -> str | None:
+    """The split pattern that a GGUF names."""
+    field = _open(base).fields.get("tokenizer.ggml.pre")
+    return None if field is None else str(field.contents())
+
+
+def _changed(old: Mapping[str, Any], spelled: Spelling, new: range, name: str) -> Fields:
+    """The base's keys that grow; ModelError where its tokens or merges are not the graft's."""
+    tokens, kind = old.get("tokenizer.ggml.tokens"), old.get("tokenizer.ggml.model")
+    if tokens is None or kind != spelled.model:
+        raise ModelError(
+            f"{name} has a tokenizer of kind {kind!r}, the graft's is {spelled.model!r}: "
+            "it is another model's, or an early conversion; convert the base again"
+        )
+    rows = len(spelled.tokens)
+    for number, (theirs, ours) in enumerate(zip(tokens, spelled.tokens, strict=False)):
+        if number not in new and theirs != ours and not ours.startswith("[PAD"):
+            raise ModelError(f"token {number} is {theirs!r} in {name}, {ours!r} in the graft")
+    behind = spelled.tokens[len(tokens) :]
+    changed: Fields = {"tokenizer.ggml.tokens": [*tokens, *behind]}
+    types = [*old.get("tokenizer.ggml.token_type", spelled.types[: len(tokens)])]
+    types += spelled.types[len(tokens) :]
+    for number in new:
+        changed["tokenizer.ggml.tokens"][number] = spelled.tokens[number]
+        types[number] = spelled.types[number]
+    changed["tokenizer.ggml.token_type"] = types
+    if spelled.model == "gpt2":
+        merges = old.get("tokenizer.ggml.merges") or []
+        if list(spelled.merges[: len(merges)]) != list(merges):
+            raise ModelError(f"the merges of {name} are not those of the graft's base")
+        changed["tokenizer.ggml.merges"] = list(spelled.merges)
+        return changed
+    scores = [*map(float, old["tokenizer.ggml.scores"])] + [0.0] * (rows - len(tokens))
+    below = min(scores) - 1  # behind every old merge, in the order of the new ones
+    ranked = sorted(new, key=lambda number: -spelled.scores[number])
+    for order, number in enumerate(ranked):
+        scores[number] = below - order
+    changed["tokenizer.ggml.scores"] = scores
+    return changed
+
+
+def _check_rows(tensor: Any, checkpoint: Checkpoint, table: Tensor, old: int, base: Path) -> None:
+    """ModelError unless the base's rows are the graft's `old` first ones, up to quantisation."""
+    if int(tensor.shape[0]) != table.shape[1]:
+        raise ModelError(f"{base.name} has width {tensor.shape[0]}, the graft {table.shape[1]}")
+    at = np.linspace(0, min(old, len(tensor.data)) - 1, _PROBES).astype(int)
+    theirs = library().quants.dequantize(tensor.data[at], tensor.tensor_type)
+    ours = np.concatenate([checkpoint.rows(table, i, i + 1) for i in at.tolist()])
+    lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
+    alike = np.where(lengths > 0, (theirs * ours).sum(1) / np.maximum(lengths, 1e-30), 1.0)
+    if float(np.median(alike)) < _ALIKE:
+        raise ModelError(f"the rows of {base.name} are not those of the graft's base")
+
+
+def write_probe(folder: Path, out: Path, pre: str | None) -> None:
+    """A file with the folder's tokenizer around a model of one tiny layer, to try `pre` with."""
+    tokenizer = read_json(folder / TOKENIZER)
+    rows = 1 + max(tokenizer_ids(tokenizer))
+    width = 32
+    shape = {
+        "vocab_size": rows, "context_length": 512, "embedding_length": width, "block_count": 1,
+        "feed_forward_length": width, "attention.head_count": 1, "attention.head_count_kv": 1,
+        "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": width,
+    }  # fmt: skip
+    fields: Fields = {f"llama.{key}": value for key, value in shape.items()}
+    fields |= tokenizer_fields(folder, spelling(tokenizer, rows), pre)
+    sizes = {"token_embd": (rows, width), "output_norm": (width,)}
+    sizes |= {f"blk.0.{part}_norm": (width,) for part in ("attn", "ffn")}
+    squares = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    sizes |= {f"blk.0.{part}": (width, width) for part in squares}
+    blocks = [
+        _stored(gguf_layers.Weight(f"{name}.weight", size, lambda s=size: np.zeros(s, np.float32),
+                                   "F32"), "F32")
+        for name, size in sizes.items()
+    ]  # fmt: skip
+    _write(out, "llama", fields, blocks)
+
+
+def tokenizer_ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
+    """Every id of a parsed tokenizer.json."""
+    added = (token["id"] for token in tokenizer.get("added_tokens") or ())
+    return itertools.chain(tokenizer["model"]["vocab"].values(), added)
+
+
+def _main_type(layout: Layout) -> str:
+    return layout.input.dtype if layout.input.dtype in quantize.FILE_TYPES else "F32"
+
+
+def _stored(weight: gguf_layers.Weight, kind: str) -> _Block:
+    gguf = library()
+    size = weight.shape
+    number = gguf.GGMLQuantizationType[kind]
+    if kind == "F32" or kind == "F16":
+        dtype = np.dtype(np.float32 if kind == "F32" else np.float16)
+        return _Block(weight.name, kind, size, dtype, lambda: weight.read().astype(dtype))
+    shape = gguf.quants.quant_shape_to_byte_shape(size, number)
+    make = lambda: quantize.quantize(weight.read(), kind)  # noqa: E731
+    return _Block(weight.name, kind, shape, np.dtype(np.uint8), make)
+
+
+def _open(path: Path) -> Any:
+    gguf = library()
+    if not path.is_file():
+        raise ModelError(f"no file {path}")
+    try:
+        return gguf.GGUFReader(path)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise ModelError(f"{path.name} is no GGUF file, or damaged: {error}") from None
+
+
+def _write(
+    out: Path,
+    arch: str,
+    fields: Mapping[str, Any],
+    blocks: Sequence[_Block],
+    types: Mapping[str, Sequence[Any]] | None = None,
+) -> None:
+    """Write the file, whole or not at all; tensors are made one at a time."""
+    gguf = library()
+    with writing(out) as temporary:
+        writer = gguf.GGUFWriter(temporary, arch)
+        writer.data_alignment = int(fields.get("general.alignment", writer.data_alignment))
+        for name, value in fields.items():
+            known = (types or {}).get(name)
+            if known is not None:
+                _add(writer, name, value, known[0], known[-1])
+            else:
+                _add(writer, name, value, *_types(name, value))
+        for block in blocks:
+            size = int(np.prod(block.shape)) * block.dtype.itemsize
+            number = gguf.GGMLQuantizationType[block.kind]
+            writer.add_tensor_info(block.name, block.shape, block.dtype, size, raw_dtype=number)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for block in blocks:
+            writer.write_tensor_data(np.ascontiguousarray(block.make()))
+        writer.close()
+
+
+def _types(name: str, value: Any) -> tuple[Any, Any]:
+    """The types that llama.cpp expects of a key, by its value."""
+    kinds = library().GGUFValueType
+    signed = name in ("tokenizer.ggml.token_type", "tokenizer.ggml.suppress_tokens")
+    simple = {bool: kinds.BOOL, str: kinds.STRING, float: kinds.FLOAT32}
+    if isinstance(value, list):
+        inner = kinds.INT32 if signed else simple.get(type(value[0]), kinds.UINT32)
+        return kinds.ARRAY, inner
+    return simple.get(type(value), kinds.UINT32), None
+
+
+def _add(writer: Any, name: str, value: Any, kind: Any, inner: Any) -> None:
+    if kind == library().GGUFValueType.ARRAY:
+        writer.add_key_value(name, list(value), kind, sub_type=inner)
+    else:
+        writer.add_key_value(name, value, kind)

@@ -1,0 +1,136 @@
+"""A tokenizer.json as llama.cpp reads it from a GGUF: tokens, types, and merges or scores.
+
+Byte-level BPE is llama.cpp's `gpt2`: merges in order, and the name of a split pattern that its own
+code holds (`tokenizer.ggml.pre`). BPE with byte fallback is its `llama` (SentencePiece): no merges
+but a score a token, the highest joined first, so a token's score is minus the rank of the first
+merge that makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokengraft.core.errors import TokenizerError
+from tokengraft.model.checkpoint import read_if_there, read_json
+from tokengraft.model.tokenizer_files import CONFIG, TOKENIZER
+from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+
+#: Values by key; the writer gives whole numbers, texts and truths the types llama.cpp expects.
+Fields: TypeAlias = dict[str, Any]
+
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+_UNREACHED = -1e6  # the score of a token that no merge makes
+_SPECIALS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The vocabulary by id; `merges` for `gpt2`, `scores` for `llama`."""
+
+    model: str
+    tokens: tuple[str, ...]
+    types: tuple[int, ...]
+    merges: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+
+
+def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
+    """The vocabulary for a table of `rows` rows; rows without a token get a made-up name.
+
+    Raises TokenizerError for Unigram and WordPiece, which no served model has.
+    """
+    kind = family(tokenizer)
+    if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
+        raise TokenizerError(f"a GGUF is written for BPE tokenizers; this one is {kind}")
+    names = {number: token for token, number in vocabulary(tokenizer).items()}
+    names |= {number: content for content, number in added_ids(tokenizer).items()}
+    tokens = tuple(names.get(number, f"[PAD{number}]") for number in range(rows))
+    types = [NORMAL if number in names else UNUSED for number in range(rows)]
+    for entry in tokenizer.get("added_tokens") or ():
+        if entry["id"] < rows:
+            types[entry["id"]] = CONTROL if entry.get("special") else USER
+    pairs = merge_pairs(tokenizer)
+    if kind == "byte-level-bpe":
+        merges = tuple(f"{left} {right}" for left, right in pairs)
+        return Spelling("gpt2", tokens, tuple(types), merges=merges)
+    known = vocabulary(tokenizer)
+    for byte in range(256):
+        if (number := known.get(f"<0x{byte:02X}>", rows)) < rows:
+            types[number] = BYTE
+    unknown = known.get(str(tokenizer["model"].get("unk_token")), rows)
+    if unknown < rows:
+        types[unknown] = UNKNOWN
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(pairs):
+        ranks.setdefault(left + right, rank)
+    scores = tuple(
+        -float(ranks[token]) if token in ranks else _UNREACHED if kind == NORMAL else 0.0
+        for token, kind in zip(tokens, types, strict=True)
+    )
+    return Spelling("llama", tokens, tuple(types), scores=scores)
+
+
+def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields:
+    """Every `tokenizer.*` key of a model folder."""
+    fields: Fields = {
+        "tokenizer.ggml.model": spelled.model,
+        "tokenizer.ggml.tokens": list(spelled.tokens),
+        "tokenizer.ggml.token_type": list(spelled.types),
+    }
+    if spelled.model == "gpt2":
+        fields["tokenizer.ggml.pre"] = pre or "default"
+        fields["tokenizer.ggml.merges"] = list(spelled.merges)
+    else:
+        fields["tokenizer.ggml.pre"] = "default"
+        fields["tokenizer.ggml.scores"] = list(spelled.scores)
+    tokenizer = read_json(folder / TOKENIZER)
+    said = read_if_there(folder / CONFIG)
+    ids = special_ids(folder, tokenizer)
+    fields |= {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
+    start, end, prefixed = frame(tokenizer)
+    fields["tokenizer.ggml.add_bos_token"] = start is not None and start == ids.get("bos")
+    fields["tokenizer.ggml.add_eos_token"] = end is not None and end == ids.get("eos")
+    if spelled.model == "llama":
+        fields["tokenizer.ggml.add_space_prefix"] = prefixed
+    template = folder / "chat_template.jinja"
+    text = template.read_text("utf-8") if template.is_file() else said.get("chat_template")
+    if isinstance(text, str):
+        fields["tokenizer.chat_template"] = text
+    return fields | suppressed(folder)
+
+
+def suppressed(folder: Path) -> Fields:
+    """The key by which llama.cpp bars the ids of `suppress_tokens`; empty where none is barred."""
+    ids = read_if_there(folder / "generation_config.json").get("suppress_tokens") or []
+    return {"tokenizer.ggml.suppress_tokens": sorted(map(int, ids))} if ids else {}
+
+
+def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Ids of the start, end, unknown and padding tokens that the folder names."""
+    said, config = read_if_there(folder / CONFIG), read_if_there(folder / "config.json")
+    known = vocabulary(tokenizer) | added_ids(tokenizer)
+    found: dict[str, int] = {}
+    for name, key in _SPECIALS.items():
+        token = said.get(key)
+        content = token.get("content") if isinstance(token, Mapping) else token
+        number = known.get(content) if isinstance(content, str) else config.get(f"{key}_id")
+        if isinstance(number, int):
+            found[name] = number
+    return found
+
+
+def frame(tokenizer: dict[str, Any]) -> tuple[int | None, int | None, bool]:
+    """Ids put before and behind every text, and whether a space is put before it."""
+    from tokenizers import Tokenizer
+
+    real = Tokenizer.from_str(json.dumps(tokenizer))
+    bare = real.encode("a", add_special_tokens=False).ids
+    whole = real.encode("a").ids
+    at = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
+    before, behind = whole[:at], whole[at + len(bare) :]
+    prefixed = real.encode("a", add_special_tokens=False).tokens[0].startswith("▁")
+    return (before[0] if before else None), (behind[-1] if behind else None), prefixed

@@ -1,0 +1,147 @@
+"""llama.cpp, really run: its server in a process of its own, spoken to over HTTP.
+
+`llama-server` is taken where it is on the PATH, since that is what the user serves with; else the
+same server out of the `xllamacpp` package, which brings libllama as a wheel. Only the server's own
+interface is used (`/health`, `/tokenize`, `/completion`), so any recent build will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.errors import MissingExtra, TokengraftError
+
+_PATIENCE = 300.0  # seconds until a model must have been loaded
+_HOST = """
+import sys, xllamacpp
+p = xllamacpp.CommonParams()
+p.model.path, p.port, p.n_ctx, p.n_parallel, p.warmup = sys.argv[1], int(sys.argv[2]), \
+    int(sys.argv[3]), 1, False
+p.cpuparams.n_threads = p.cpuparams_batch.n_threads = int(sys.argv[4])
+p.n_gpu_layers = 0
+server = xllamacpp.Server(p)
+sys.stdin.read()
+"""
+
+
+class LlamaError(TokengraftError):
+    """llama.cpp would not load a file or answer; the message ends with what it said."""
+
+
+def installed() -> str | None:
+    """Which llama.cpp would be run: a path, `xllamacpp`, or None."""
+    found = shutil.which("llama-server")
+    if found:
+        return found
+    return "xllamacpp" if importlib.util.find_spec("xllamacpp") else None
+
+
+class Llama:
+    """A running server."""
+
+    def __init__(self, port: int, child: subprocess.Popen[bytes], log: Path) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+        self._child, self._log = child, log
+
+    def tokenize(self, text: str, frame: bool = False) -> list[int]:
+        """The ids of a text; with `frame`, as a prompt gets them (start token and all)."""
+        asked = {"content": text, "add_special": frame, "parse_special": True}
+        return [int(number) for number in self._post("/tokenize", asked)["tokens"]]
+
+    def complete(
+        self, prompt: Sequence[int], count: int, temperature: float = 0.0, seed: int = 0
+    ) -> dict[str, Any]:
+        """The server's answer to a prompt of ids: `tokens`, `content`, `timings`."""
+        asked = {
+            "prompt": list(prompt), "n_predict": count, "temperature": temperature, "seed": seed,
+            "return_tokens": True, "cache_prompt": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
+        }  # fmt: skip
+        return self._post("/completion", asked)
+
+    def ready(self) -> bool:
+        """Whether the model is loaded; LlamaError where the server ended instead."""
+        if self._child.poll() is not None:
+            raise LlamaError(f"llama.cpp ended while loading: {self.said()}")
+        try:
+            self._connection.request("GET", "/health")
+            answer = self._connection.getresponse()
+            answer.read()
+        except OSError:
+            self._connection.close()
+            return False
+        return answer.status == 200
+
+    def said(self) -> str:
+        """The last error in the server's log."""
+        lines = self._log.read_text("utf-8", errors="replace").splitlines()
+        wrong = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
+        return (wrong or lines or ["nothing"])[0].strip()[:300]
+
+    def _post(self, path: str, value: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(value)
+        try:
+            self._connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = self._connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise LlamaError(f"llama.cpp stopped answering ({error}): {self.said()}") from error
+        if answer.status != 200:
+            raise LlamaError(f"llama.cpp refused {path}: {data[:300].decode(errors='replace')}")
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+
+@contextlib.contextmanager
+def serving(model: Path, *, context: int = 512, threads: int = 2) -> Iterator[Llama]:
+    """A server over the file `model`, ended with the block.
+
+    Raises MissingExtra where no llama.cpp is at hand, LlamaError where it will not load the file.
+    """
+    program = installed()
+    if program is None:
+        raise MissingExtra("Running llama.cpp", "serve")
+    port = _free_port()
+    if program == "xllamacpp":
+        command = [sys.executable, "-c", _HOST, str(model), str(port), str(context), str(threads)]
+    else:
+        command = [
+            program, "-m", str(model), "--port", str(port), "-c", str(context), "-t", str(threads),
+            "-np", "1", "--no-warmup", "-ngl", "0",
+        ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        with log.open("wb") as written:
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=written, stderr=subprocess.STDOUT
+            )
+        try:
+            llama = Llama(port, child, log)
+            deadline = time.monotonic() + _PATIENCE
+            while not llama.ready():
+                if time.monotonic() > deadline:
+                    raise LlamaError(f"llama.cpp did not load {model.name}: {llama.said()}")
+                time.sleep(0.02)
+            yield llama
+        finally:
+            child.kill()
+            child.wait()
+            if child.stdin:
+                child.stdin.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,129 @@
+"""Which of llama.cpp's split patterns cuts as a tokenizer.json does: found by trying.
+
+llama.cpp takes no pattern from a file; `tokenizer.ggml.pre` names one that its code holds, and
+some of those only come close to the original. So each candidate is run: a tiny model with the
+folder's vocabulary is served, and every line must get the folder's ids.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft.core.errors import TokengraftError
+from tokengraft.model.checkpoint import read_json
+from tokengraft.model.tokenizer_files import TOKENIZER
+from tokengraft.serving.gguf_file import write_probe
+from tokengraft.serving.llama_cpp import Llama, LlamaError, serving
+from tokengraft.tokenizer.boundaries import steps_of
+from tokengraft.tokenizer.insert import family
+
+#: One name of each distinct pattern of llama.cpp, the commonest first.
+PATTERNS = (
+    "llama-bpe", "qwen2", "gpt-2", "smollm", "granite-embed-multi-97m", "gpt-4o", "tekken",
+    "deepseek-v3", "qwen35", "smaug-bpe", "olmo", "dbrx", "chatglm-bpe", "starcoder", "command-r",
+    "deepseek-llm", "deepseek-coder", "falcon", "mpt", "stablelm2", "bailingmoe", "seed-coder",
+    "minicpm5", "exaone-moe", "kimi-k2", "superbpe", "tiny_aya", "chameleon", "bloom", "viking",
+    "default",
+)  # fmt: skip
+_SAMPLE = 300  # lines on which a pattern is tried before all of them are
+#: Where patterns differ: numbers, contractions, cases, spaces, line ends, signs, marks, code.
+AWKWARD = (
+    "1234567 12 3.14 1,000,000 2026-11-16", "I'M don't WE'LL they've it's O'Neill 'tis",
+    "camelCase HTTPServer snake_case kebab-case", "a  b   c    \n\n  d\r\n\te \t\n",
+    "for (int i=0; i<10; ++i) { x[i] += f(i)*2; } // done\n", "def f(x):\n    return x**2\n\n\n",
+    "…—–«»„“” !!! ??? (a) [b] {c} <d>", "naïve café résumé Ñandú straße", "👍🏽 ❤️ 👩‍👩‍👧 #️⃣",
+    "https://example.org/a?b=c&d=%20e", "C'est l'été à l'école.", "हिन्दी में लिखा।", "தமிழ்நாடு",
+    "ภาษาไทย", "မြန်မာဘာသာ", "ၵႂၢမ်းတႆး", "العربيّة", "עִבְרִית", "한국어 中文 日本語かな", "አማርኛ፡ቋንቋ",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a pattern does on some lines, and the first line that got other ids."""
+
+    wrong: int
+    lines: int
+    line: str
+    expected: list[int]
+    got: list[int]
+
+
+def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[list[int]]:
+    """The folder's own ids of each line; with `frame`, start and end tokens too."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text("utf-8"))
+    found = tokenizer.encode_batch(list(lines), add_special_tokens=frame)
+    return [encoding.ids for encoding in found]
+
+
+def compare(llama: Llama, lines: Sequence[str], ids: Sequence[list[int]]) -> Difference | None:
+    """What the server encodes otherwise, or None."""
+    first: Difference | None = None
+    wrong = 0
+    for line, expected in zip(lines, ids, strict=True):
+        got = llama.tokenize(line)
+        if got != expected:
+            wrong += 1
+            first = first or Difference(0, 0, line, expected, got)
+    if first is None:
+        return None
+    return Difference(wrong, len(lines), first.line, first.expected, first.got)
+
+
+def choose_pattern(
+    folder: Path, lines: Sequence[str], first: Iterable[str] = ()
+) -> tuple[str | None, int]:
+    """The pattern under which every line gets the folder's ids, and how many were tried.
+
+    None for a tokenizer that needs none (SentencePiece), if its ids are right. Names in `first`
+    are tried before the others. Raises TokengraftError, with the nearest pattern, a line that
+    differs and the way out, where none fits.
+    """
+    ids = folder_ids(folder, lines)
+    byte_level = family(read_json(folder / TOKENIZER)) == "byte-level-bpe"
+    wanted: Sequence[str | None] = list(dict.fromkeys([*first, *PATTERNS])) if byte_level else [None]
+    step = max(1, len(lines) // _SAMPLE)
+    nearest: tuple[str | None, Difference] | None = None
+    for tried, name in enumerate(wanted, 1):
+        with tempfile.TemporaryDirectory() as scratch:
+            probe = Path(scratch) / "probe.gguf"
+            write_probe(folder, probe, name)
+            try:
+                with serving(probe, threads=1) as llama:
+                    found = compare(llama, lines[::step], ids[::step])
+                    found = found or compare(llama, lines, ids)
+            except LlamaError:
+                if len(wanted) == 1:
+                    raise
+                continue  # a name that this build does not know
+        if found is None:
+            return name, tried
+        if nearest is None or found.wrong / found.lines < nearest[1].wrong / nearest[1].lines:
+            nearest = (name, found)
+    raise TokengraftError(_refusal(folder, nearest))
+
+
+def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str:
+    if nearest is None:
+        return "this llama.cpp knows none of the split patterns: update it"
+    name, found = nearest
+    regexes = [s["pattern"].get("Regex", "") for s in steps_of(read_json(folder / TOKENIZER)
+               ["pre_tokenizer"]) if s["type"] == "Split"]  # fmt: skip
+    relaxed = any(r"[\p{L}\p{M}]*(?:(?<=\p{M})" in regex for regex in regexes)
+    way = (
+        "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
+        "--boundaries portable and graft again"
+        if relaxed
+        else "Serve the folder with a program that reads tokenizer.json"
+    )
+    how = f"its split pattern {name!r} comes nearest" if name else "its SentencePiece"
+    return (
+        f"llama.cpp would read other tokens: {how}, with other ids on {found.wrong} of "
+        f"{found.lines} lines, first {json.dumps(found.line[:60], ensure_ascii=False)}. {way}, or "
+        "write the file all the same with --unchecked."
+    )
