@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.grafting.graft import logits_processor
     from tokengraft.planning.count_words import count_words
+    from tokengraft.serving.export import export
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -42,6 +43,7 @@ _EXPORTS = {
     "count_words": "tokengraft.planning.count_words:count_words",
     "derive": "tokengraft.api.verbs:derive",
     "evaluate": "tokengraft.api.verbs:evaluate",
+    "export": "tokengraft.serving.export:export",
     "graft": "tokengraft.api.verbs:graft",
     "lines_of": "tokengraft.corpus.lines_of:lines_of",
     "load": "tokengraft.api.results:load",
@@ -69,6 +71,7 @@ __all__ = [
     "count_words",
     "derive",
     "evaluate",
+    "export",
     "graft",
     "lines_of",
     "load",

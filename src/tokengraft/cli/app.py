@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, evaluate, graft, plan, playground, report, reproduce
+from tokengraft.cli import audit, evaluate, export, graft, plan, playground, report, reproduce
 from tokengraft.cli import listings as lists
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("plan")(plan.plan)
 app.command("insert")(plan.insert)
 app.command("graft")(graft.graft)
 app.command("verify")(graft.verify)
+app.command("export")(export.export)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("playground")(playground.playground)

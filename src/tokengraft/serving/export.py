@@ -13,6 +13,8 @@ from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
+from tokengraft.serving.gguf_reader import read_gguf
+from tokengraft.serving.gguf_tokenizer import suppressed
 from tokengraft.serving.quantize import check_kind
 
 _PROMPT = "The history of the world is"
@@ -61,7 +63,8 @@ def export(
     lines = check_corpus(folder, texts)
     notes: list[str] = []
     hints = [pattern] if pattern else []
-    if base is not None and (known := gguf_file.pattern_of(Path(base))):
+    old = None if base is None else read_gguf(Path(base))
+    if old is not None and (known := old.get("tokenizer.ggml.pre")):
         hints.append(known)
     checked = 0
     if unchecked:
@@ -76,8 +79,8 @@ def export(
         checked = len(lines)
     with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
         made = Path(scratch) / out.name
-        if base is not None:
-            gguf_file.write_from_base(Path(base), folder, made, pre=name)
+        if old is not None:
+            gguf_file.write_from_base(old, folder, made, pre=name)
         else:
             gguf_file.write_gguf(folder, made, pre=name, kind=kind)
         if not unchecked:
@@ -100,7 +103,7 @@ def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
 
 def _try(file: Path, folder: Path) -> None:
     """Load the whole file and let it write; barred ids must not come out."""
-    barred = set(gguf_file.suppressed(folder).get("tokenizer.ggml.suppress_tokens", ()))
+    barred = set(suppressed(folder).get("tokenizer.ggml.suppress_tokens", ()))
     with llama_cpp.serving(file) as llama:
         prompt = llama.tokenize(_PROMPT, frame=True)
         expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]

@@ -7,6 +7,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tokengraft.model.checkpoint import Checkpoint, Tensor, read_checkpoint, rea
 from tokengraft.model.embedding_tables import Layout, find_layout
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving import gguf_layers, quantize
+from tokengraft.serving.gguf_reader import Gguf, Stored
 from tokengraft.serving.gguf_tokenizer import (
     Fields,
     Spelling,
@@ -41,8 +43,7 @@ class _Block:
 
     name: str
     kind: str  # GGUF's name of the type
-    shape: tuple[int, ...]  # of the stored array
-    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
     make: Callable[[], NDArray[Any]]
 
 
@@ -55,9 +56,7 @@ def library() -> Any:
     return gguf
 
 
-def write_gguf(
-    folder: Path, out: Path, *, pre: str | None = None, kind: str | None = None
-) -> None:
+def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | None = None) -> None:
     """Write the model of `folder`; `kind` quantises (default: the types of the folder).
 
     `pre` names llama.cpp's split pattern. Raises ModelError for an architecture not written here.
@@ -85,27 +84,24 @@ def write_gguf(
     _write(out, arch, fields, blocks)
 
 
-def write_from_base(
-    base: Path, folder: Path, out: Path, *, pre: str | None = None
-) -> None:
+def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = None) -> None:
     """Write the graft of `folder` as its base's GGUF with rows and tokens added.
 
     Raises ModelError where the file is not of the graft's base: other tokens, merges, width or
     rows.
     """
+    gguf = library()
     manifest = read_manifest(folder)
     if manifest is None:
         raise ModelError(f"{folder.name} has no tokengraft.json: --base is for grafted folders")
     new = range(*manifest["output"]["new"])
-    reader = _open(base)
     config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
     layout = find_layout(config, checkpoint)
-    old = {name: field.contents() for name, field in reader.fields.items()}
-    arch = str(old["general.architecture"])
+    arch = str(base.get("general.architecture"))
     spelled = spelling(read_json(folder / TOKENIZER), layout.rows)
-    changed = _changed(old, spelled, new, base.name)
-    if arch + ".vocab_size" in old:
-        changed[arch + ".vocab_size"] = layout.rows
+    changed = _changed(base, spelled, new)
+    if f"{arch}.vocab_size" in base.values:
+        changed[f"{arch}.vocab_size"] = layout.rows
     if pre is not None and spelled.model == "gpt2":
         changed["tokenizer.ggml.pre"] = pre
     changed |= suppressed(folder)
@@ -114,80 +110,93 @@ def write_from_base(
         "output.weight": layout.head or layout.input,
         "output.bias": layout.bias,
     }
-    names = {tensor.name for tensor in reader.tensors}
-    if layout.head is not None and not layout.tied and "output.weight" not in names:
-        raise ModelError(f"{base.name} ties its tables, the graft does not: another model")
+    if layout.head is not None and not layout.tied and "output.weight" not in base.tensors:
+        raise ModelError("the base GGUF ties its tables, the graft does not: another model")
     blocks = []
-    for tensor in reader.tensors:
+    for tensor in base.tensors.values():
         table = tables.get(tensor.name)
-        kind, data = tensor.tensor_type.name, tensor.data
-        if table is None:
-            blocks.append(_Block(tensor.name, kind, data.shape, data.dtype, lambda d=data: d))
-            continue
-        if tensor.name == "token_embd.weight":
-            _check_rows(tensor, checkpoint, table, new.start, base)
-        first = min(new.start, len(data))
-        rows = quantize.quantize(checkpoint.rows(table, first, new.stop), kind)
-        grown = np.concatenate([data[:first], rows.astype(data.dtype), data[new.stop :]])
-        blocks.append(_Block(tensor.name, kind, grown.shape, grown.dtype, lambda g=grown: g))
-    kept = {n: f for n, f in reader.fields.items() if not n.startswith("GGUF.")}
-    types = {name: field.types for name, field in kept.items()}
-    values = {name: old[name] for name in kept if name != "general.architecture"} | changed
-    _write(out, arch, values, blocks, types)
+        data: NDArray[Any] = tensor.data
+        if table is not None:
+            if tensor.name == "token_embd.weight":
+                _check_rows(tensor, checkpoint, table, new.start)
+            data = _grown(tensor, checkpoint, table, new)
+        shape = (len(data), *tensor.shape[1:]) if table is not None else tensor.shape
+        kind = gguf.GGMLQuantizationType(tensor.kind)
+        blocks.append(_Block(tensor.name, kind.name, shape, functools.partial(_same, data)))
+    fields = {name: one.value for name, one in base.values.items()} | changed
+    del fields["general.architecture"]
+    types = {name: (one.kind, one.inner) for name, one in base.values.items()}
+    _write(out, arch, fields, blocks, types)
 
 
-def pattern_of(base: Path) -> str | None:
-    """The split pattern that a GGUF names."""
-    field = _open(base).fields.get("tokenizer.ggml.pre")
-    return None if field is None else str(field.contents())
+def _same(data: NDArray[Any]) -> NDArray[Any]:
+    return data
 
 
-def _changed(old: Mapping[str, Any], spelled: Spelling, new: range, name: str) -> Fields:
+def _grown(tensor: Stored, checkpoint: Checkpoint, table: Tensor, new: range) -> NDArray[np.uint8]:
+    """A table of the base with the graft's new rows, in the base's type."""
+    kind = library().GGMLQuantizationType(tensor.kind).name
+    data = tensor.data.reshape(tensor.shape[0], -1)  # of a bias: one number a row
+    first = min(new.start, len(data))
+    rows = quantize.quantize(checkpoint.rows(table, first, new.stop), kind)
+    added = rows.reshape(len(rows), -1).view(np.uint8)
+    return np.concatenate([data[:first], added, data[new.stop :]])
+
+
+def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
     """The base's keys that grow; ModelError where its tokens or merges are not the graft's."""
-    tokens, kind = old.get("tokenizer.ggml.tokens"), old.get("tokenizer.ggml.model")
+    tokens, kind = base.get("tokenizer.ggml.tokens"), base.get("tokenizer.ggml.model")
     if tokens is None or kind != spelled.model:
         raise ModelError(
-            f"{name} has a tokenizer of kind {kind!r}, the graft's is {spelled.model!r}: "
+            f"the base GGUF has a tokenizer of kind {kind!r}, the graft's is {spelled.model!r}: "
             "it is another model's, or an early conversion; convert the base again"
         )
-    rows = len(spelled.tokens)
     for number, (theirs, ours) in enumerate(zip(tokens, spelled.tokens, strict=False)):
         if number not in new and theirs != ours and not ours.startswith("[PAD"):
-            raise ModelError(f"token {number} is {theirs!r} in {name}, {ours!r} in the graft")
-    behind = spelled.tokens[len(tokens) :]
-    changed: Fields = {"tokenizer.ggml.tokens": [*tokens, *behind]}
-    types = [*old.get("tokenizer.ggml.token_type", spelled.types[: len(tokens)])]
-    types += spelled.types[len(tokens) :]
+            raise ModelError(
+                f"token {number} is {theirs!r} in the base GGUF, {ours!r} in the graft: "
+                "it is another model's"
+            )
+    size = len(tokens)
+    types = [*(base.get("tokenizer.ggml.token_type") or spelled.types[:size])]
+    tokens, types = [*tokens, *spelled.tokens[size:]], [*types, *spelled.types[size:]]
     for number in new:
-        changed["tokenizer.ggml.tokens"][number] = spelled.tokens[number]
-        types[number] = spelled.types[number]
-    changed["tokenizer.ggml.token_type"] = types
+        tokens[number], types[number] = spelled.tokens[number], spelled.types[number]
+    changed: Fields = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
     if spelled.model == "gpt2":
-        merges = old.get("tokenizer.ggml.merges") or []
-        if list(spelled.merges[: len(merges)]) != list(merges):
-            raise ModelError(f"the merges of {name} are not those of the graft's base")
-        changed["tokenizer.ggml.merges"] = list(spelled.merges)
-        return changed
-    scores = [*map(float, old["tokenizer.ggml.scores"])] + [0.0] * (rows - len(tokens))
+        merges = base.get("tokenizer.ggml.merges") or []
+        if list(spelled.merges[: len(merges)]) != merges:
+            raise ModelError("the merges of the base GGUF are not those of the graft's base")
+        return changed | {"tokenizer.ggml.merges": list(spelled.merges)}
+    scores = [*base.get("tokenizer.ggml.scores"), *[0.0] * (len(tokens) - size)]
     below = min(scores) - 1  # behind every old merge, in the order of the new ones
     ranked = sorted(new, key=lambda number: -spelled.scores[number])
     for order, number in enumerate(ranked):
         scores[number] = below - order
-    changed["tokenizer.ggml.scores"] = scores
-    return changed
+    return changed | {"tokenizer.ggml.scores": scores}
 
 
-def _check_rows(tensor: Any, checkpoint: Checkpoint, table: Tensor, old: int, base: Path) -> None:
+def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int) -> None:
     """ModelError unless the base's rows are the graft's `old` first ones, up to quantisation."""
-    if int(tensor.shape[0]) != table.shape[1]:
-        raise ModelError(f"{base.name} has width {tensor.shape[0]}, the graft {table.shape[1]}")
+    gguf = library()
+    if tensor.shape[-1] != table.shape[1]:
+        raise ModelError(f"the base GGUF has width {tensor.shape[-1]}, the graft {table.shape[1]}")
     at = np.linspace(0, min(old, len(tensor.data)) - 1, _PROBES).astype(int)
-    theirs = library().quants.dequantize(tensor.data[at], tensor.tensor_type)
+    theirs = _floats(tensor.data[at], gguf.GGMLQuantizationType(tensor.kind))
     ours = np.concatenate([checkpoint.rows(table, i, i + 1) for i in at.tolist()])
     lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
     alike = np.where(lengths > 0, (theirs * ours).sum(1) / np.maximum(lengths, 1e-30), 1.0)
     if float(np.median(alike)) < _ALIKE:
-        raise ModelError(f"the rows of {base.name} are not those of the graft's base")
+        raise ModelError("the rows of the base GGUF are not those of the graft's base")
+
+
+def _floats(data: NDArray[np.uint8], kind: Any) -> NDArray[np.float32]:
+    raw = np.ascontiguousarray(data)
+    plain = {"F32": np.float32, "F16": np.float16}.get(kind.name)
+    if plain is not None:
+        return raw.view(plain).astype(np.float32)
+    found: NDArray[np.float32] = library().quants.dequantize(raw, kind)
+    return found
 
 
 def write_probe(folder: Path, out: Path, pre: str | None) -> None:
@@ -207,10 +216,9 @@ def write_probe(folder: Path, out: Path, pre: str | None) -> None:
     squares = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
     sizes |= {f"blk.0.{part}": (width, width) for part in squares}
     blocks = [
-        _stored(gguf_layers.Weight(f"{name}.weight", size, lambda s=size: np.zeros(s, np.float32),
-                                   "F32"), "F32")
+        _Block(f"{name}.weight", "F32", size, functools.partial(np.zeros, size, np.float32))
         for name, size in sizes.items()
-    ]  # fmt: skip
+    ]
     _write(out, "llama", fields, blocks)
 
 
@@ -225,25 +233,7 @@ def _main_type(layout: Layout) -> str:
 
 
 def _stored(weight: gguf_layers.Weight, kind: str) -> _Block:
-    gguf = library()
-    size = weight.shape
-    number = gguf.GGMLQuantizationType[kind]
-    if kind == "F32" or kind == "F16":
-        dtype = np.dtype(np.float32 if kind == "F32" else np.float16)
-        return _Block(weight.name, kind, size, dtype, lambda: weight.read().astype(dtype))
-    shape = gguf.quants.quant_shape_to_byte_shape(size, number)
-    make = lambda: quantize.quantize(weight.read(), kind)  # noqa: E731
-    return _Block(weight.name, kind, shape, np.dtype(np.uint8), make)
-
-
-def _open(path: Path) -> Any:
-    gguf = library()
-    if not path.is_file():
-        raise ModelError(f"no file {path}")
-    try:
-        return gguf.GGUFReader(path)
-    except (ValueError, IndexError, OverflowError) as error:
-        raise ModelError(f"{path.name} is no GGUF file, or damaged: {error}") from None
+    return _Block(weight.name, kind, weight.shape, lambda: quantize.quantize(weight.read(), kind))
 
 
 def _write(
@@ -251,7 +241,7 @@ def _write(
     arch: str,
     fields: Mapping[str, Any],
     blocks: Sequence[_Block],
-    types: Mapping[str, Sequence[Any]] | None = None,
+    types: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> None:
     """Write the file, whole or not at all; tensors are made one at a time."""
     gguf = library()
@@ -259,20 +249,18 @@ def _write(
         writer = gguf.GGUFWriter(temporary, arch)
         writer.data_alignment = int(fields.get("general.alignment", writer.data_alignment))
         for name, value in fields.items():
-            known = (types or {}).get(name)
-            if known is not None:
-                _add(writer, name, value, known[0], known[-1])
-            else:
-                _add(writer, name, value, *_types(name, value))
+            kind, inner = (types or {}).get(name) or _types(name, value)
+            _add(writer, name, value, kind, inner)
         for block in blocks:
-            size = int(np.prod(block.shape)) * block.dtype.itemsize
             number = gguf.GGMLQuantizationType[block.kind]
-            writer.add_tensor_info(block.name, block.shape, block.dtype, size, raw_dtype=number)
+            shape = gguf.quants.quant_shape_to_byte_shape(block.shape, number)
+            size = int(np.prod(shape, dtype=np.int64))
+            writer.add_tensor_info(block.name, shape, np.dtype(np.uint8), size, raw_dtype=number)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for block in blocks:
-            writer.write_tensor_data(np.ascontiguousarray(block.make()))
+            writer.write_tensor_data(np.ascontiguousarray(block.make()).view(np.uint8))
         writer.close()
 
 
@@ -288,7 +276,8 @@ def _types(name: str, value: Any) -> tuple[Any, Any]:
 
 
 def _add(writer: Any, name: str, value: Any, kind: Any, inner: Any) -> None:
-    if kind == library().GGUFValueType.ARRAY:
-        writer.add_key_value(name, list(value), kind, sub_type=inner)
+    kinds = library().GGUFValueType
+    if kind == kinds.ARRAY:
+        writer.add_key_value(name, value, kinds.ARRAY, sub_type=kinds(inner))
     else:
-        writer.add_key_value(name, value, kind)
+        writer.add_key_value(name, value, kinds(kind))

@@ -104,7 +104,7 @@ class Llama:
 
 
 @contextlib.contextmanager
-def serving(model: Path, *, context: int = 512, threads: int = 2) -> Iterator[Llama]:
+def serving(model: Path, *, context: int = 512, threads: int = 1) -> Iterator[Llama]:
     """A server over the file `model`, ended with the block.
 
     Raises MissingExtra where no llama.cpp is at hand, LlamaError where it will not load the file.

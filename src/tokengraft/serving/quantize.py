@@ -52,9 +52,8 @@ def recipe(kind: str, name: str, width: int, blocks: int, tied: bool) -> str:
     if kind == "Q4_K_M":
         wanted = "Q4_K"
         found = re.match(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight", name)
-        if name == "output.weight" or (tied and name == "token_embd.weight"):
-            wanted = "Q6_K"
-        elif found and _more_bits(int(found[1]), blocks):
+        head = name == "output.weight" or (tied and name == "token_embd.weight")
+        if head or (found and _more_bits(int(found[1]), blocks)):
             wanted = "Q6_K"
     if width % SUPER:
         wanted = _NARROW.get(wanted, wanted)
@@ -134,10 +133,12 @@ def _q45_k(blocks: NDArray[np.float32], five: bool) -> NDArray[np.uint8]:
     return np.concatenate([_bytes(d), _bytes(m), *packed, *bits], axis=1)
 
 
-def _divided(values: NDArray[np.float32], units: NDArray[Any]) -> NDArray[np.float32]:
+def _divided(values: NDArray[Any], units: NDArray[Any]) -> NDArray[np.float32]:
     """Values over units, 0 where a unit is 0."""
     unit = np.broadcast_to(units.astype(np.float32), values.shape)
-    return np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)
+    found: NDArray[np.float32]
+    found = np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)
+    return found
 
 
 def _bytes(halves: NDArray[np.float16]) -> NDArray[np.uint8]:

@@ -46,6 +46,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 Word: TypeAlias = str | int  # what the model encodes, or the id of an added token cut out before it
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+_TAIL = r"[\p{L}\p{M}]*(?:(?<=\p{M})"  # of the alternative that `relax_pattern` puts in front
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
 _REST = re.compile(r" \?(?P<rest>\[\^\\s\\p\{L\}\\p\{N\}\])\+(?P<after>\[\\r\\n/?\]\*)?")
 
@@ -80,7 +81,7 @@ def relax_pattern(pattern: str, scripts: Collection[str]) -> str:
 def split_pattern(tokenizer: dict[str, Any]) -> str | None:
     """The pattern that cuts words at letters, or None where the tokenizer has no such pattern."""
     for step in steps_of(tokenizer.get("pre_tokenizer")):
-        found = _pattern_of(step)
+        found = pattern_of(step)
         if found is not None and _WORD.search(found) and _REST.search(found):
             return found
     return None
@@ -95,7 +96,7 @@ def relax(tokenizer: dict[str, Any], scripts: Collection[str]) -> dict[str, Any]
     steps: list[dict[str, Any]] = []
     done = False
     for step in copy.deepcopy(steps_of(tokenizer.get("pre_tokenizer"))):
-        pattern = None if done else _pattern_of(step)
+        pattern = None if done else pattern_of(step)
         if pattern is None or not (_WORD.search(pattern) and _REST.search(pattern)):
             steps.append(step)
             continue
@@ -195,7 +196,13 @@ def steps_of(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [pre_tokenizer]
 
 
-def _pattern_of(step: dict[str, Any]) -> str | None:
+def is_relaxed(tokenizer: dict[str, Any]) -> bool:
+    """Whether a parsed `tokenizer.json` has a pattern that `relax` wrote."""
+    return any(_TAIL in (pattern_of(s) or "") for s in steps_of(tokenizer.get("pre_tokenizer")))
+
+
+def pattern_of(step: dict[str, Any]) -> str | None:
+    """The regular expression that a step cuts by, None where it has none."""
     if step["type"] == "ByteLevel":
         return GPT2 if step.get("use_regex", True) else None
     if step["type"] == "Split":
