@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokengraft.api.report import report
     from tokengraft.api.results import Audit, Evaluation, Grafted, Planned, Result, Verified, load
-    from tokengraft.api.verbs import audit, derive, evaluate, graft, plan, survey, verify
+    from tokengraft.api.verbs import audit, derive, evaluate, export, graft, plan, survey, verify
     from tokengraft.core.errors import TokengraftError
     from tokengraft.core.progress import Progress
     from tokengraft.corpus import load as load_corpus
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.grafting.graft import logits_processor
     from tokengraft.planning.count_words import count_words
-    from tokengraft.serving.export import export
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -43,7 +42,7 @@ _EXPORTS = {
     "count_words": "tokengraft.planning.count_words:count_words",
     "derive": "tokengraft.api.verbs:derive",
     "evaluate": "tokengraft.api.verbs:evaluate",
-    "export": "tokengraft.serving.export:export",
+    "export": "tokengraft.api.verbs:export",
     "graft": "tokengraft.api.verbs:graft",
     "lines_of": "tokengraft.corpus.lines_of:lines_of",
     "load": "tokengraft.api.results:load",

@@ -1,4 +1,4 @@
-"""The verbs: audit, survey, plan, derive, graft, verify, evaluate.
+"""The verbs: audit, survey, plan, derive, graft, verify, export, evaluate.
 
 Each takes names, paths or earlier results and gives a result (`tokengraft.api.results`). What needs
 torch is imported when it is used, so that `audit` and `plan` never load it.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
     from tokengraft.grafting.graft import Rows
     from tokengraft.model.frozen import FrozenModel
+    from tokengraft.serving.export import Exported
 
 #: Parallel text: a name, a path, `code=file` pairs, files by language, or what was loaded.
 Corpus = str | Path | Sequence[str] | Mapping[str, Place] | ParallelCorpus
@@ -175,6 +176,21 @@ def verify(folder: Named, model: Named, text: Sources | None = None) -> Verified
     base, path = resolve(_name(model)), Path(_name(folder))
     report = prove(path, base.path, None if text is None else lines_of(text))
     return Verified(report.checks, path.resolve().name, base.name)
+
+
+def export(
+    graft: Named, out: Path | str, *, text: Sources | None = None, **options: Any
+) -> Exported:
+    """Write a graft for llama.cpp and Ollama (GGUF), with the same ids or not at all.
+
+    `text` is what llama.cpp must read as the folder does; by default the bundled UDHR in the
+    planned languages and others. Other options go to `serving.export.export`: `base`, `quantize`,
+    `pattern`, `unchecked`, `force`.
+    """
+    from tokengraft.serving.export import export as write
+
+    lines = None if text is None else lines_of(text)
+    return write(_name(graft), out, texts=lines, **options)
 
 
 def evaluate(

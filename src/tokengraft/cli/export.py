@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tokengraft.cli.console import print_json, stdout, warn, working
-from tokengraft.corpus.text_files import stream_lines
+from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 
 
 class Format(str, enum.Enum):
@@ -43,13 +43,15 @@ def export(
         ),
     ] = None,
     text: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--text",
-            help="Lines that must get the folder's ids; default: the UDHR in the planned "
-            "languages and others.",
+            help=f"Text that must get the folder's ids, FILE or CODE=FILE: {KINDS}. Default: the "
+            "UDHR in the planned languages and others.",
         ),
     ] = None,
+    text_column: TextColumnOption = "text",
+    format_: FormatOption = None,
     pattern: Annotated[
         str | None,
         typer.Option(help="llama.cpp's split pattern to try first (tokenizer.ggml.pre)."),
@@ -75,12 +77,12 @@ def export(
 
       tokengraft export grafted/ --base base-Q4_K_M.gguf -o grafted-q4.gguf
     """
-    from tokengraft.serving.export import export as run_export
+    from tokengraft.api.verbs import export as run_export
 
     with working("Writing and running it"):
         made = run_export(
             graft, out, to=to.value, base=base, quantize=quantize,
-            texts=list(stream_lines(text)) if text else None,
+            text=read_text(text, text_column, format_),
             pattern=pattern, unchecked=unchecked, force=force,
         )  # fmt: skip
     for note in made.notes:
