@@ -160,7 +160,6 @@ class Job:
         from tokengraft.deriving.distil.teacher import Teacher
         from tokengraft.model.frozen import FrozenModel, Reading
         from tokengraft.model.reading import Reader
-        from tokengraft.model.tokenizer_files import prefix_ids
         from tokengraft.planning.choose import plan_tokens
         from tokengraft.planning.plan import insert
         from tokengraft.tokenizer import load
@@ -178,7 +177,7 @@ class Job:
         self.aligner = Aligner(self.old, HuggingFace.from_json(language, "", data))
         self.model = FrozenModel.load(options.model, Reading(options.device, "float32"))
         self.first_new = len(self.old.vocabulary)
-        self.reader = Reader(self.model, self.first_new, prefix_ids(self.old))
+        self.reader = Reader(self.model, self.first_new, self.model.prefix)
         flores = _lines(options.flores / "devtest" / f"{language}.devtest")
         step = max(1, len(flores) // options.lines)
         judged = [shorten(one, 512) for one in self.aligner(flores[::step][: options.lines])]
@@ -203,7 +202,7 @@ class Job:
     def training_free(self, say: Any) -> dict[str, Any]:
         """Every registered method that needs no text."""
         from tokengraft.deriving.methods import split_anchor
-        from tokengraft.deriving.registry import METHODS
+        from tokengraft.deriving.registry import METHODS, FromStates
         from tokengraft.deriving.states import part_states, vocabulary_states
 
         pieces = self.old.vocabulary.pieces
@@ -213,11 +212,12 @@ class Job:
         lengths = [len(piece) for piece in pieces]
         found: dict[str, Any] = {}
         for method in METHODS.values():
-            if method.make is None or method.name in ("knn", "linear", "local-linear"):
+            way = method.derive
+            if not isinstance(way, FromStates) or method.name in ("knn", "linear", "local-linear"):
                 continue
-            for layer in [0] if method.needs == "rows" else layers[1:]:
-                made = method.make(5, "cpu").fit(known[layer], known[0])
-                hidden = part_states(self.model, self.parts, [layer], method.pool, lengths)
+            for layer in layers[1:] if way.layered else [0]:
+                made = way.make(5, "cpu").fit(known[layer], known[0])
+                hidden = part_states(self.model, self.parts, [layer], way.pool, lengths)
                 found[f"{method.name}@{layer}"] = self.score(made.derive(hidden[layer]))
         fit = split_anchor.fit(self.model, pieces)
         found["split-anchor"] = self.score(fit.derive(self.model, self.parts))
@@ -243,14 +243,12 @@ class Job:
         from tokengraft.deriving.distil.passages import Lots, read_lots
         from tokengraft.deriving.distil.recipe import Recipe
         from tokengraft.deriving.distil.sample import sample_text
-        from tokengraft.deriving.registry import METHODS, TRAINING_FREE
         from tokengraft.deriving.states import part_states
 
         changes = dict(self.changes)
         characters = changes.pop("characters", 160)
         sampled = changes.pop("sampled", 0)
-        pool = METHODS[changes.pop("start", TRAINING_FREE)].pool
-        start = part_states(self.model, self.parts, [0], pool)[0]
+        start = part_states(self.model, self.parts, [0], changes.pop("pool", "late"))[0]
         lots = read_lots(self.lines, self.aligner, self.first_new, characters)
         if sampled:
             made = sample_text(self.model, self.old, self.lines, sampled)

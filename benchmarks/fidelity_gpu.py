@@ -199,7 +199,9 @@ class Bench:
 
     def scan(self, code: str) -> list[list[Any]]:
         """Held-out KL after short distillations by several recipes."""
+        from tokengraft.core.options import options_from
         from tokengraft.deriving.derive import derive_rows
+        from tokengraft.deriving.task import Deriving
         from tokengraft.planning.plan import insert
 
         options, grid, plan = self.options, self.grid, self.plan(code)
@@ -207,9 +209,12 @@ class Bench:
         for changes in options.scan:
             made = derive_rows(
                 grid.model, [token.parts for token in plan.tokens], "distil",
-                text=self.text(code), tokenizer_old=grid.model.tokenizer,
-                tokenizer=grid.tokenizer(insert(grid.spec, plan)),
-                recipe=recipe(changes), steps=options.steps, max_minutes=options.max_minutes,
+                text=self.text(code), tokenizer=grid.tokenizer(insert(grid.spec, plan)),
+                options=options_from(
+                    Deriving,
+                    {**vars(recipe(changes)), "steps": options.steps,
+                     "max_minutes": options.max_minutes},
+                ),
             )  # fmt: skip
             assert made.held_out is not None and made.start is not None
             curve = [[c.step, round(c.score.kl, 4)] for c in made.curve]

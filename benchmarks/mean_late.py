@@ -22,7 +22,6 @@ from tokengraft.deriving.distil.passages import shorten
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader
-from tokengraft.model.tokenizer_files import prefix_ids
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.align import Aligner
@@ -44,7 +43,7 @@ def main() -> None:
     folder = Path(str(files("tokengraft") / "assets" / "rootstock"))
     source = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     model, old = FrozenModel.load(folder, Reading("cpu")), load(folder)
-    reader = Reader(model, len(old.vocabulary), prefix_ids(old))
+    reader = Reader(model, len(old.vocabulary), model.prefix)
     print("| language | " + " | ".join(f"{w:g}" for w in options.weights) + " | positions |")
     found = []
     for path in sorted(options.text.glob("*_*.txt")):

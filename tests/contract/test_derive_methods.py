@@ -1,33 +1,35 @@
-"""One suite over every array method: shapes, determinism, block sizes, inputs untouched."""
+"""One suite over every registered method: a new row is tested by being there.
+
+Array methods are run on arrays, all of them on a tiny model with text.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tokengraft.deriving.methods.calibrate import Calibrated
 from tokengraft.deriving.methods.knn import KNN
-from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.local_linear import LocalLinear
-from tokengraft.deriving.methods.mean import Mean
-from tokengraft.deriving.methods.procrustes import Procrustes
-from tokengraft.deriving.registry import METHODS
+from tokengraft.deriving.registry import METHODS, FromStates
 
-DERIVERS = [
-    Mean(),
-    KNN(1),
-    KNN(5),
-    Linear(),
-    Linear(ridge=0.1),
-    LocalLinear(2),
-    LocalLinear(5),
-    Procrustes(),
-    Calibrated(Mean()),
-    Calibrated(KNN(3), strength=0.5),
-]
-IDS = [str(one) for one in DERIVERS]
+ARRAY_METHODS = {
+    name: method.derive for name, method in METHODS.items() if isinstance(method.derive, FromStates)
+}
+DERIVERS = {name: derive.make(5, "cpu") for name, derive in ARRAY_METHODS.items()} | {
+    "one neighbour": KNN(1),
+    "two neighbours": LocalLinear(2),
+    "half calibrated": Calibrated(KNN(3), strength=0.5),
+}
+BLOCKED = {name: deriver for name, deriver in DERIVERS.items() if hasattr(deriver, "block")}
+OPTIONS = {"layer", "k", "minutes", "steps", "work"}
+each_deriver = pytest.mark.parametrize("deriver", DERIVERS.values(), ids=DERIVERS)
 
 
 @pytest.fixture
@@ -39,16 +41,16 @@ def arrays():
     return hidden, rows, queries
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_shape_type_and_finite(deriver, arrays):
     hidden, rows, queries = arrays
-    found = deriver.fit(hidden, rows).derive(queries)
-    assert found.shape == (17, 24)
-    assert found.dtype == np.float32
-    assert np.isfinite(found).all()
+    derived = deriver.fit(hidden, rows).derive(queries)
+    assert derived.shape == (17, 24)
+    assert derived.dtype == np.float32
+    assert np.isfinite(derived).all()
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_same_input_same_output(deriver, arrays):
     hidden, rows, queries = arrays
     first = deriver.fit(hidden, rows).derive(queries)
@@ -56,7 +58,7 @@ def test_same_input_same_output(deriver, arrays):
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_each_state_alone_gives_the_same_row(deriver, arrays):
     hidden, rows, queries = arrays
     fitted = deriver.fit(hidden, rows)
@@ -65,26 +67,24 @@ def test_each_state_alone_gives_the_same_row(deriver, arrays):
     assert np.allclose(together, alone, atol=1e-5)
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_inputs_are_left_alone(deriver, arrays):
     copies = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    found = deriver.fit(arrays[0], arrays[1]).derive(arrays[2])
-    found += 1
+    derived = deriver.fit(arrays[0], arrays[1]).derive(arrays[2])
+    derived += 1
     assert all(np.array_equal(a, b) for a, b in zip(arrays, copies, strict=True))
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_no_new_tokens_give_no_rows(deriver, arrays):
     hidden, rows, queries = arrays
     assert deriver.fit(hidden, rows).derive(queries[:0]).shape == (0, 24)
 
 
 @pytest.mark.parametrize("block", [7, 64, 399, 400, 10_000])
-@pytest.mark.parametrize(
-    "deriver", [KNN(5), LocalLinear(5), Linear(), Procrustes()], ids=lambda d: type(d).__name__
-)
+@pytest.mark.parametrize("deriver", BLOCKED.values(), ids=BLOCKED)
 def test_block_size_is_irrelevant(deriver, block, arrays):
     hidden, rows, queries = arrays
     plain = deriver.fit(hidden, rows).derive(queries)
@@ -92,7 +92,7 @@ def test_block_size_is_irrelevant(deriver, block, arrays):
     assert np.allclose(plain, blocks, atol=1e-5)
 
 
-@pytest.mark.parametrize("deriver", DERIVERS, ids=IDS)
+@each_deriver
 def test_memory_mapped_anchors(deriver, arrays, tmp_path):
     hidden, rows, queries = arrays
     np.save(tmp_path / "v.npy", hidden)
@@ -101,9 +101,99 @@ def test_memory_mapped_anchors(deriver, arrays, tmp_path):
     assert np.array_equal(deriver.fit(mapped, rows).derive(queries), plain)
 
 
-def test_every_registered_method_says_where_it_comes_from():
-    for name, method in METHODS.items():
-        assert method.name == name
-        assert method.reference.startswith("https://")
-        assert method.summary
-        assert (method.make is None) == (name in ("split-anchor", "context", "distil"))
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_says_what_it_is_and_where_it_comes_from(name):
+    method = METHODS[name]
+    assert method.name == name
+    assert method.reference.startswith("https://")
+    assert method.summary and not method.summary.endswith(".")
+    assert set(method.uses) <= OPTIONS
+    assert (method.needs in ("rows", "states")) == isinstance(method.derive, FromStates)
+
+
+LEVEL = {
+    "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True,
+}  # fmt: skip
+MERGES = ("ab", "ba", "cab", "abba", "dab")
+#: Whole words that byte tokens spell too: what `split-anchor` learns from.
+WORDS = [chr(0x531 + n) + chr(0x561 + m) for n in range(6) for m in range(6)] + [
+    chr(0x410 + n) + chr(0x430 + m) for n in range(6) for m in range(6)
+]
+
+
+def tokenizer(merged: bool) -> dict[str, Any]:
+    """Bytes, words of two scripts, and with `merged` five new tokens behind them."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    letters = sorted(ByteLevel.alphabet())
+    byte_level = ByteLevel(add_prefix_space=False)
+    words = ["".join(piece for piece, _ in byte_level.pre_tokenize_str(word)) for word in WORDS]
+    pieces = [*letters, *words, *(MERGES if merged else ())]
+    merges = [["a", "b"], ["b", "a"], ["c", "ab"], ["ab", "ba"], ["d", "ab"]] if merged else []
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "post_processor": None, "decoder": LEVEL,
+        "pre_tokenizer": LEVEL,
+        "model": {"type": "BPE", "vocab": {piece: n for n, piece in enumerate(pieces)},
+                  "merges": merges},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory) -> Iterator[dict[str, Any]]:
+    torch = pytest.importorskip("torch", reason="a model is read with torch")
+    transformers = pytest.importorskip("transformers")
+    folder: Path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=256 + len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    base = tokenizer(merged=False)
+    (folder / "tokenizer.json").write_text(json.dumps(base))
+    spell = [base["model"]["vocab"][letter] for letter in "abcd"]
+    parts = [[spell["abcd".index(letter)] for letter in piece] for piece in MERGES]
+    generator = np.random.default_rng(0)
+    words = generator.choice([*MERGES, "a", "cd", "dd"], size=(60, 12))
+    yield {
+        "model": folder, "parts": parts, "text": [" ".join(line) for line in words],
+        "tokenizer": tokenizer(merged=True),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_derives_rows_for_a_model(name, task):
+    from tokengraft.core.options import options_from
+    from tokengraft.deriving.derive import derive_rows
+    from tokengraft.deriving.task import Deriving
+
+    options = options_from(Deriving, {"layer": 1, "k": 3, "steps": 2, "passages": 4})
+    before = [list(one) for one in task["parts"]]
+    stages: list[str] = []
+
+    def derived() -> Any:
+        return derive_rows(
+            method=name, options=options, progress=lambda stage, *_: stages.append(stage), **task
+        )
+
+    first, second = derived(), derived()
+    assert first.rows.shape == (len(MERGES), 16) and first.rows.dtype == np.float32
+    assert np.isfinite(first.rows).all()
+    assert np.array_equal(first.rows, second.rows)
+    assert first.method == name and first.seconds > 0
+    assert task["parts"] == before
+    assert ("layer" in first.params) == ("layer" in METHODS[name].uses or name == "split-anchor")
+    assert (first.held_out is not None) == (name == "distil")
+    assert json.dumps(dict(first.params), default=float)
+    assert len(np.unique(first.rows, axis=0)) > 1
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.needs == "text"])
+def test_a_method_that_learns_from_text_asks_for_it(name, task):
+    from tokengraft.core.errors import UsageError
+    from tokengraft.deriving.derive import derive_rows
+
+    with pytest.raises(UsageError, match="give some with --text"):
+        derive_rows(task["model"], task["parts"], name)

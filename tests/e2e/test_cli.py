@@ -140,8 +140,8 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--minutes", "1"], "--minutes is for distil"),
-        (["--steps", "5", "--method", "knn"], "--steps is for distil"),
+        (["--minutes", "1"], "--minutes does nothing with auto: it is for distil"),
+        (["--steps", "5", "--method", "knn"], "--steps does nothing with knn: it is for distil"),
         (["--layer", "3"], "--layer does nothing with auto"),
         (["--k", "3", "--method", "linear"], "it is for knn and local-linear"),
     ],

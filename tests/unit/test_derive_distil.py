@@ -23,6 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.core.options import options_from  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import checkpoint  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
@@ -32,6 +33,7 @@ from tokengraft.deriving.distil.passages import choose, cut, is_held_out, read_l
 from tokengraft.deriving.distil.recipe import Recipe  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
+from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.model.divergence import (  # noqa: E402
     MEASURING,
     TRAINING,
@@ -286,8 +288,9 @@ def test_a_minute_of_training_is_saved_and_every_step_told(setting, tmp_path, mo
 
 def test_paths_may_be_strings(folder, parts, lines, tmp_path):
     made = derive_rows(
-        str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), recipe=RECIPE, steps=8,
-        work=str(tmp_path / "work"), cache=str(tmp_path / "cache"), start="knn",
+        str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), options=Deriving(
+            recipe=replace(RECIPE, steps=8), work=str(tmp_path / "work"),
+            cache=str(tmp_path / "cache"), start="knn"),
     )  # fmt: skip
     assert list((tmp_path / "work").glob("*/distil.safetensors"))
     assert list((tmp_path / "cache").glob("states-*.npy"))
@@ -308,10 +311,11 @@ def fine_tuned(folder, path):
 
 def test_a_fine_tuned_model_does_not_go_on_from_its_base(folder, parts, lines, tmp_path):
     other = fine_tuned(folder, tmp_path / "other")
-    options = {"text": lines, "tokenizer": tokenizer(len(MERGES)), "recipe": RECIPE, "steps": 8}
-    base = derive_rows(folder, parts, work=tmp_path / "work", **options)
-    made = derive_rows(other, parts, work=tmp_path / "work", **options)
-    fresh = derive_rows(other, parts, **options)
+    given = {"text": lines, "tokenizer": tokenizer(len(MERGES))}
+    options = Deriving(recipe=replace(RECIPE, steps=8), work=tmp_path / "work")
+    base = derive_rows(folder, parts, options=options, **given)
+    made = derive_rows(other, parts, options=options, **given)
+    fresh = derive_rows(other, parts, options=replace(options, work=None), **given)
     assert np.allclose(made.rows, fresh.rows, atol=1e-6)
     assert made.held_out.kl == pytest.approx(fresh.held_out.kl, abs=1e-6)
     assert not np.allclose(made.rows, base.rows, atol=1e-3)
@@ -397,7 +401,7 @@ def test_little_time_makes_small_steps(setting):
 @pytest.mark.parametrize("minutes", [0, -1, float("nan")])
 def test_no_time_is_refused(folder, parts, minutes):
     with pytest.raises(UsageError, match="minutes nothing can be learned"):
-        derive_rows(folder, parts, max_minutes=minutes)
+        derive_rows(folder, parts, options=options_from(Deriving, {"max_minutes": minutes}))
 
 
 def test_tokens_count_as_unseen_unless_a_step_read_them(setting):
@@ -477,23 +481,12 @@ def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
     assert free.held_out is None
     assert any(free.method in note for note in free.notes)
     new = tokenizer(len(MERGES))
-    made = derive_rows(folder, parts, text=lines, tokenizer=new, recipe=RECIPE, seed=3, steps=16)
+    options = options_from(Deriving, {"recipe": replace(RECIPE, seed=3, steps=16)})
+    made = derive_rows(folder, parts, text=lines, tokenizer=new, options=options)
     assert made.method == "distil"
     assert made.params["seed"] == 3
     assert made.params["steps"] == 16
     assert made.held_out.kl < made.start.kl
-
-
-@pytest.mark.parametrize(
-    "method", ["mean", "mean-late", "mean-bytes", "last-part", "mean-calibrated", "knn", "linear",
-               "local-linear", "ridge", "procrustes", "context"]
-)  # fmt: skip
-def test_every_method_by_name(folder, parts, lines, method):
-    made = derive_rows(
-        folder, parts, method, layer=1, k=3, text=lines, tokenizer=tokenizer(len(MERGES))
-    )
-    assert made.rows.shape == (5, 16)
-    assert made.method == method
 
 
 def test_errors_say_what_to_do(folder, parts, lines):
@@ -565,7 +558,8 @@ def test_passages_fit_learned_positions(tmp_path, parts, lines):
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer(0)))
     new = tokenizer(len(MERGES))
-    made = derive_rows(tmp_path, parts, text=lines, tokenizer=new, recipe=RECIPE, steps=2)
+    options = Deriving(recipe=replace(RECIPE, steps=2))
+    made = derive_rows(tmp_path, parts, text=lines, tokenizer=new, options=options)
     assert made.params["steps_done"] == 2
 
 
@@ -587,6 +581,7 @@ def test_rootstock_gets_closer_within_a_minute():
     chosen = [token.parts for token in plan.tokens]
     made = derive_rows(
         ROOTSTOCK, chosen, text=lines, tokenizer=insert(source, plan),
-        recipe=Recipe(steps=24, passages=8, check_every=12, warmup=4), characters=60,
+        options=Deriving(recipe=Recipe(steps=24, passages=8, check_every=12, warmup=4),
+                         characters=60),
     )  # fmt: skip
     assert made.held_out.kl < 0.8 * made.start.kl

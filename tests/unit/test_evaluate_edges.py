@@ -17,7 +17,6 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import copy, edit, make, new_rows, plan, texts, tokenizer_json  # noqa: E402
-from tokengraft.render.figures.fidelity import draw  # noqa: E402
 
 from tokengraft.api.verbs import evaluate  # noqa: E402
 from tokengraft.core.errors import UsageError  # noqa: E402
@@ -35,11 +34,10 @@ from tokengraft.grafting.graft import graft  # noqa: E402
 from tokengraft.model.frozen import FrozenModel  # noqa: E402
 from tokengraft.model.tokenizer_files import (  # noqa: E402
     base_tokenizer,
-    model_tokenizer,
-    prefix_ids,
 )
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402
+from tokengraft.render.evaluation import draw  # noqa: E402
 from tokengraft.reproduce import fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
@@ -124,12 +122,13 @@ def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_pat
     found = measured(base, out, lines[:3])
     assert found.score(AMHARIC, "kl").ceiling is not None or found.notes
     # Rows learnt from text are learnt behind it too.
-    given = {"text": lines, "tokenizer": insert(spec, steps), "device": "cpu"}
+    given = {"text": lines, "tokenizer": insert(spec, steps)}
     parts = [token.parts for token in steps.tokens]
     by_folder = derive_rows(base, parts, "context", **given)
-    by_file = derive_rows(base, parts, "context", tokenizer_old=spec, **given)
-    assert prefix_ids(model_tokenizer(base)) == [1]
-    assert (by_folder.rows == by_file.rows).all()
+    by_file = FrozenModel.load(base)
+    by_file.tokenizer = HuggingFace.from_parsed("file", spec)
+    assert by_file.prefix == (1,)
+    assert (by_folder.rows == derive_rows(by_file, parts, "context", **given).rows).all()
     whole = fidelity.run(base, corpus(lines[:2]), languages=[AMHARIC], stages=["paper"],
                          resamples=0)  # fmt: skip
     assert len(whole.table("kl")) == STRATEGIES
@@ -162,7 +161,7 @@ def test_learned_positions_are_never_exceeded(tmp_path):
     cost = found.generation.filter(model="base").row(0, named=True)
     assert cost["tokens_per_prompt"] == 256 - 32
     # 2 · 2 layers · 16 · 4 bytes for a token, over the characters that were read.
-    tokenizer = model_tokenizer(base)
+    tokenizer = FrozenModel.load(base).tokenizer
     read = tokenizer.decode([tokenizer.encode(lines[:1])[0][: 256 - 32]])[0].rstrip("\ufffd")
     assert cost["cache_bytes_per_character"] == pytest.approx(256 * (256 - 32) / len(read))
     narrow = measured(base, out, lines, window=24, prompts=1)

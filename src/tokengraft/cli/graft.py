@@ -33,23 +33,16 @@ class Policy(str, enum.Enum):
     winner_takes_all = "winner-takes-all"
 
 
-_NEIGHBOURS = ("knn", "local-linear")
-
-
 def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
     """UsageError for an option that would do nothing with this method."""
     from tokengraft.deriving.registry import METHODS
 
-    trains = method == "distil" or (method == "auto" and text)
-    reads = method == "context" or (method in METHODS and METHODS[method].needs == "states")
+    chosen = "distil" if method == "auto" and text else method
+    uses = METHODS[chosen].uses if chosen in METHODS else ()
     for name in given:
-        if name in ("minutes", "steps", "work") and not trains:
-            raise UsageError(f"--{name} is for distil: give text (--text), or leave it out")
-        if name == "layer" and not reads:
-            raise UsageError(f"--layer does nothing with {method}: name a method that reads states")
-        if name == "k" and method not in _NEIGHBOURS:
-            known = " and ".join(_NEIGHBOURS)
-            raise UsageError(f"--k does nothing with {method}: it is for {known}")
+        if name not in uses:
+            known = ", ".join(one.name for one in METHODS.values() if name in one.uses)
+            raise UsageError(f"--{name} does nothing with {method}: it is for {known}")
 
 
 @contextmanager

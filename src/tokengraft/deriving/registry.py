@@ -1,8 +1,9 @@
 """Every method by name: what it is, where it comes from, what it needs.
 
-A row of the table is an array method (`Deriver`) together with how the parts are pooled and which
-layer is read; `split-anchor`, `context` and `distil` have their own modules, since they need more
-than states.
+A row of the table carries all that is known about a method: `--help`, the docs and the contract
+suite (`tests/contract/test_derive_methods.py`) are made from it. Most are array methods (`Deriver`)
+together with how the parts are pooled (`FromStates`); `split-anchor`, `context` and `distil` need
+more than states. A new method is a module in `methods/` and a row here.
 
 KL in nats (top-1 agreement) at aligned positions, rootstock, 2,000 merges a language, 150 lines of
 FLORES devtest; the weight of later parts, 1.2, was chosen on dev (`benchmarks/mean_late.py`):
@@ -23,13 +24,17 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.deriving.methods import context, split_anchor
 from tokengraft.deriving.methods.calibrate import Calibrated
 from tokengraft.deriving.methods.knn import KNN
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.local_linear import LocalLinear
 from tokengraft.deriving.methods.mean import Mean
 from tokengraft.deriving.methods.procrustes import Procrustes
-from tokengraft.deriving.methods.protocol import Deriver
+from tokengraft.deriving.methods.protocol import Deriver, Rows
+from tokengraft.deriving.states import Layer, part_states, vocabulary_states
+from tokengraft.deriving.task import Task
+from tokengraft.model.folder import model_hash
 
 Needs: TypeAlias = Literal["rows", "states", "bytes", "text"]
 
@@ -39,57 +44,102 @@ class Method:
     """One way to derive rows.
 
     `needs`: the embedding rows alone; hidden states at a layer; byte tokens in the vocabulary; or
-    text with both tokenizers. `make(k, device)` gives the array method, where there is one.
+    text with both tokenizers. `uses` are the options that change what it does.
     """
 
     name: str
     summary: str
     reference: str
     needs: Needs
+    derive: Callable[[Task], Rows]
+    uses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FromStates:
+    """An array method on the parts' states, pooled; `make(k, device)` gives it.
+
+    Without `layered` it is always given the rows themselves (layer 0).
+    """
+
+    make: Callable[[int, str], Deriver]
     pool: str = "mean"
-    make: Callable[[int, str], Deriver] | None = None
+    layered: bool = False
+
+    def __call__(self, task: Task) -> Rows:
+        """Fit on the whole old vocabulary, derive for the task's parts."""
+        model, options = task.model, task.options
+        layer: Layer = options.layer if self.layered else 0
+        lengths = [len(piece) for piece in task.old.vocabulary.pieces]
+        hidden = part_states(model, task.parts, [layer], self.pool, lengths)[layer]
+        known = vocabulary_states(
+            model,
+            list(dict.fromkeys((0, layer))),
+            task.first_new,
+            cache=options.cache,
+            key=model_hash(model.folder) if options.cache is not None else "",
+            progress=task.tell("states"),
+        )
+        if self.layered:
+            task.params = {"layer": layer, "k": options.k}
+        deriver = self.make(options.k, str(model.device))
+        return deriver.fit(known[layer], known[0]).derive(hidden)
+
+
+def _distil(task: Task) -> Rows:
+    from tokengraft.deriving.distil.distiller import distil  # imports torch
+
+    return distil(task)
+
+
+def _rows(
+    name: str, summary: str, make: Callable[[], Deriver] = Mean, pool: str = "mean"
+) -> Method:
+    return Method(name, summary, _NORM_URL, "rows", FromStates(lambda k, d: make(), pool))
+
+
+def _states(
+    name: str, summary: str, reference: str, make: Callable[[int, str], Deriver], *uses: str
+) -> Method:
+    derive = FromStates(make, layered=True)
+    return Method(name, summary, reference, "states", derive, ("layer", *uses))
 
 
 _KNN_URL = (
     "https://scikit-learn.org/stable/modules/generated/sklearn.neighbors.KNeighborsRegressor.html"
 )
+_RIDGE_URL = "https://doi.org/10.1080/00401706.1970.10488634"
 _NORM_URL = "https://nlp.stanford.edu/~johnhew/vocab-expansion.html"
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("mean", "mean of the parts' rows", _NORM_URL, "rows", make=lambda k, d: Mean()),
-        Method("mean-bytes", "mean of the parts' rows, by their bytes", _NORM_URL, "rows",
-               "bytes", lambda k, d: Mean()),
-        Method("mean-late", "mean of the parts' rows, later ones weigh more", _NORM_URL, "rows",
-               "late", lambda k, d: Mean()),
-        Method("last-part", "the last part's row", _NORM_URL, "rows", "last",
-               lambda k, d: Mean()),
-        Method("mean-calibrated", "mean, rescaled to the norm of old rows", _NORM_URL, "rows",
-               make=lambda k, d: Calibrated(Mean())),
-        Method("knn", "k nearest anchors, weight 1/d (the paper's)", _KNN_URL, "states",
-               make=lambda k, d: KNN(k, device=d)),
-        Method("linear", "affine least squares (the paper's)",
-               "https://doi.org/10.1080/00401706.1970.10488634", "states",
-               make=lambda k, d: Linear(device=d)),
-        Method("local-linear", "least squares on k nearest anchors, weight exp(−d) (the paper's)",
-               "https://doi.org/10.1080/01621459.1988.10478639", "states",
-               make=lambda k, d: LocalLinear(k, device=d)),
-        Method("ridge", "affine least squares with shrinkage",
-               "https://doi.org/10.1080/00401706.1970.10488634", "states",
-               make=lambda k, d: Linear(ridge=0.1, device=d)),
-        Method("procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451", "states",
-               make=lambda k, d: Procrustes()),
+        _rows("mean", "mean of the parts' rows"),
+        _rows("mean-bytes", "mean of the parts' rows, by their bytes", pool="bytes"),
+        _rows("mean-late", "mean of the parts' rows, later ones weigh more", pool="late"),
+        _rows("last-part", "the last part's row", pool="last"),
+        _rows("mean-calibrated", "mean, rescaled to the norm of old rows",
+              lambda: Calibrated(Mean())),
+        _states("knn", "k nearest anchors, weight 1/d (the paper's)", _KNN_URL,
+                lambda k, d: KNN(k, device=d), "k"),
+        _states("linear", "affine least squares (the paper's)", _RIDGE_URL,
+                lambda k, d: Linear(device=d)),
+        _states("local-linear", "least squares on k nearest anchors, weight exp(−d) (the paper's)",
+                "https://doi.org/10.1080/01621459.1988.10478639",
+                lambda k, d: LocalLinear(k, device=d), "k"),
+        _states("ridge", "affine least squares with shrinkage", _RIDGE_URL,
+                lambda k, d: Linear(ridge=0.1, device=d)),
+        _states("procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451",
+                lambda k, d: Procrustes()),
         Method("split-anchor", "regression on tokens the model knows whole, forced through bytes",
-               "https://aclanthology.org/D17-1010/", "bytes"),
+               "https://aclanthology.org/D17-1010/", "bytes", split_anchor.derive),
         Method("context", "states averaged over text, mapped by ridge regression",
-               "https://aclanthology.org/2020.acl-main.431/", "text"),
+               "https://aclanthology.org/2020.acl-main.431/", "text", context.derive, ("layer",)),
         Method("distil", "rows trained so that the frozen model reads new tokens as old ones",
-               "https://arxiv.org/abs/2505.20133", "text"),
+               "https://arxiv.org/abs/2505.20133", "text", _distil,
+               ("minutes", "steps", "work")),
     )
 }  # fmt: skip
-
-TRAINING_FREE = "mean-late"  # lower KL than the mean in all 12 languages: see above
 
 
 def named(name: str) -> Method:

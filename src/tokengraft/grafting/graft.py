@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError
 from tokengraft.core.files import writing_folder
+from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.grafting import policy as policies
@@ -168,11 +169,14 @@ def derive_for(
 ) -> Rows:
     """Rows for the plan's tokens, which `tokenizer` holds already."""
     from tokengraft.deriving.derive import derive_rows
+    from tokengraft.deriving.task import Deriving
 
+    told = {"seed": seed, **options}
     parts = [token.parts for token in plan.tokens]
     made = derive_rows(
-        model, parts, method=method, text=text, tokenizer=tokenizer, seed=seed, **options
-    )
+        model, parts, method, text=text, tokenizer=tokenizer, progress=told.pop("progress", None),
+        options=options_from(Deriving, told),
+    )  # fmt: skip
     scores = {}
     if made.held_out is not None:
         found = made.held_out

@@ -63,8 +63,3 @@ def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]
         if inner and whole[start : start + len(inner)] == inner:
             return tuple(whole[:start]), tuple(whole[start + len(inner) :])
     return (), ()
-
-
-def prefix_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids before every text: what distillation reads it with."""
-    return list(surroundings(tokenizer)[0])

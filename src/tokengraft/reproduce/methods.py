@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokengraft.core.files import sha256
+from tokengraft.core.options import options_from
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows
+from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.registry import named
+from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.reproduce.grid import PAPER, Grid, Rows
-
-if TYPE_CHECKING:
-    from tokengraft.deriving.distil.recipe import Recipe
 
 MODE = "merges"
 METHODS = ("mean", "distil")
@@ -45,6 +45,9 @@ def run_default(
     Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
     only a part of it is judged on); languages without text are left out.
     """
+    given = {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
+    told = {"cache": grid.work, **vars(recipe or Recipe()), **given}
+    options = options_from(Deriving, told)
     for code in languages:
         lines = [line for line in text.get(code, ()) if line.strip()]
         if not lines:
@@ -63,8 +66,8 @@ def run_default(
         ) -> tuple[dict[str, Any], Rows]:
             method = name.partition(" ")[0]
             made = derive_rows(
-                grid.model, parts, method,
-                **_options(grid, method, lines, tokenizer, steps, max_minutes, recipe),
+                grid.model, parts, method, tokenizer=tokenizer, options=options,
+                text=lines if named(method).needs == "text" else None,
             )  # fmt: skip
             if on_rows is not None:
                 on_rows(code, name, made)
@@ -104,25 +107,3 @@ def _name(
             if value is not None and value != getattr(plain, name)
         ]
     return " ".join(["distil", *(limit for limit in limits if limit)])
-
-
-def _options(
-    grid: Grid,
-    method: str,
-    lines: Sequence[str],
-    tokenizer: Any,
-    steps: int | None,
-    max_minutes: float | None,
-    recipe: Recipe | None,
-) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "tokenizer_old": grid.model.tokenizer,
-        "tokenizer": tokenizer,
-        "cache": grid.work,
-    }
-    if named(method).needs == "text":
-        options["text"] = lines
-    if method == "distil":
-        options |= {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
-        options["recipe"] = recipe
-    return options

@@ -34,6 +34,7 @@ from tokengraft.deriving.distil.passages import Lots, batches, choose
 from tokengraft.deriving.distil.recipe import Check, Outcome, Progress, Recipe
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -276,3 +277,32 @@ def _stale(out: Outcome) -> int:
     """Checks since the best one."""
     scores = [check.score.kl for check in out.curve]
     return len(scores) - 1 - int(np.argmin(scores))
+
+
+def distil(task: Task) -> Rows:
+    """Rows trained from the task's start on its text; scores and curve are left in the task."""
+    start, recipe = task.start(task), task.options.recipe
+    reader, lots = task.passages()
+    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work)
+
+    def report(out: Outcome) -> None:
+        if task.progress is not None:
+            score = out.curve[-1].score if out.curve else out.start
+            task.progress(f"distil: held-out KL {score.kl:.3f}", out.steps, recipe.steps)
+
+    out = run.run(teaching=task.tell("teacher"), stepping=report)
+    if out.stopped != "steps":
+        task.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
+    if out.unseen:
+        task.notes.append(
+            f"{out.unseen} tokens are in no passage that was trained on: only the shared map "
+            "moved their rows"
+        )
+    named = task.options.start
+    task.params = {
+        **asdict(recipe), "start": named if isinstance(named, str) else "given rows",
+        "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
+    }  # fmt: skip
+    task.scores = {"held_out": out.score, "start": out.start}
+    task.curve = tuple(out.curve)
+    return out.rows

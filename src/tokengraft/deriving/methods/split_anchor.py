@@ -26,6 +26,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
 from tokengraft.deriving.states import part_states
+from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel
 
 
@@ -164,6 +165,23 @@ def fit(
     best = min(ridges, key=lambda ridge: _mean_error(tried[ridge]))
     fitted = Linear(ridge=best).fit(seen, rows)
     return SplitFit(fitted, pieces, depth, best, scales, tried[best])
+
+
+def derive(task: Task) -> Rows:
+    """Rows of the task's new tokens, the error on scripts left out among its parameters."""
+    pieces = task.old.vocabulary.pieces[: len(task.model.weight)]
+    fitted = fit(task.model, pieces, tell=task.tell("split anchors"))
+    worst = max(fitted.errors.items(), key=lambda item: item[1][0], default=None)
+    task.params = {
+        "ridge": fitted.ridge,
+        "layer": fitted.layer,
+        "left_out_script_error": {name: error for name, (error, _) in fitted.errors.items()},
+    }
+    if worst is not None:
+        task.notes.append(
+            f"unexplained variance of a script left out: worst {worst[1][0]:.2f} ({worst[0]})"
+        )
+    return fitted.derive(task.model, task.parts)
 
 
 def _mean_error(errors: Mapping[str, tuple[float, int]]) -> float:

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.deriving.states import Layer, layer_states
+from tokengraft.deriving.states import Layer, layer_states, part_states
+from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -61,8 +62,23 @@ def context_states(
     return Averages(ids, counts, means)
 
 
-def torch_rows(reader: Reader, ids: Ints) -> Rows:
-    """True input rows of old ids, float32."""
-    taken = reader.model.weight[torch.from_numpy(ids).to(reader.model.device)]
-    found: Rows = taken.float().cpu().numpy()
-    return found
+def derive(task: Task) -> Rows:
+    """Rows by ridge regression on the averages; the mean of its parts for a token not in the text.
+
+    The layer is the middle one unless another is asked for.
+    """
+    reader, lots = task.passages()
+    model, first_new = task.model, task.first_new
+    layer: Layer = task.options.layer or max(1, model.layers // 2)
+    averages = context_states(reader, lots.train, [layer])
+    states, is_new = averages.states[layer], averages.ids >= first_new
+    anchors = averages.ids[~is_new]
+    true = model.weight[anchors.tolist()].float().cpu().numpy()
+    fitted = Linear(ridge=0.1).fit(states[~is_new], true)
+    rows = part_states(model, task.parts, [0])[0]
+    seen = averages.ids[is_new] - first_new
+    rows[seen] = fitted.derive(states[is_new])
+    if len(seen) < len(rows):
+        task.notes.append(f"{len(rows) - len(seen)} tokens not in the text: the mean of their rows")
+    task.params = {"layer": layer, "anchors": len(anchors)}
+    return rows

@@ -1,0 +1,95 @@
+"""What a method is given: a frozen model, the parts of new tokens, text, and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.deriving.distil.passages import Lots, read_lots
+from tokengraft.deriving.distil.recipe import Recipe
+from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.states import Layer
+from tokengraft.model.frozen import FrozenModel, Reading
+from tokengraft.model.reading import Reader
+from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.align import Aligner
+
+if TYPE_CHECKING:
+    from tokengraft.deriving.distil.judging import HeldOut
+
+TRAINING_FREE = "mean-late"  # lower KL than the mean in all 12 languages: see `registry`
+_MOST_TOKENS = 512  # of a passage
+
+
+@dataclass(frozen=True)
+class Deriving:
+    """How rows are derived.
+
+    `layer` and `k` (neighbours) are for methods that read states; `recipe`, `start` (a method that
+    needs no text, or rows) and `characters` (the longest passage) for those that train. `cache`
+    keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
+    a distillation, which a second call with the same arguments goes on from.
+    """
+
+    reading: Reading = field(default_factory=Reading)
+    recipe: Recipe = field(default_factory=Recipe)
+    layer: Layer = 0
+    k: int = 5
+    start: str | Rows = TRAINING_FREE
+    characters: int = 160
+    cache: Path | str | None = None
+    work: Path | str | None = None
+
+
+@dataclass
+class Task:
+    """What a method works on, and what it says about its work besides the rows.
+
+    `old` and `new` are the tokenizers before and after; `text` and `new` are None where there is
+    no text. `start` gives the rows that training starts from.
+    """
+
+    model: FrozenModel
+    parts: Sequence[Sequence[int]]
+    new: Tokenizer | None
+    text: Sequence[str] | None
+    options: Deriving
+    start: Callable[[Task], Rows]
+    progress: Callable[[str, float, float], None] | None = None
+    notes: list[str] = field(default_factory=list)
+    params: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, HeldOut] = field(default_factory=dict)  # on held-out text, by what was judged
+    curve: tuple[Any, ...] = ()
+
+    @property
+    def old(self) -> Tokenizer:
+        """The tokenizer before the graft."""
+        return self.model.tokenizer
+
+    @property
+    def first_new(self) -> int:
+        """The id of the first new token."""
+        return len(self.old.vocabulary)
+
+    def tell(self, stage: str) -> Callable[[int, int], None]:
+        """Progress within a stage."""
+
+        def report(done: int, total: int) -> None:
+            if self.progress is not None:
+                self.progress(stage, done, total)
+
+        return report
+
+    def passages(self) -> tuple[Reader, Lots]:
+        """The text in passages under both tokenizers, and what reads them."""
+        assert self.new is not None and self.text is not None
+        aligner = Aligner(self.old, self.new)
+        prefix = self.model.prefix
+        tokens = min(_MOST_TOKENS, self.model.window - len(prefix))
+        rows = len(self.model.weight)
+        lots = read_lots(
+            self.text, aligner, self.first_new, self.options.characters, tokens, rows=rows
+        )
+        return Reader(self.model, self.first_new, prefix), lots
