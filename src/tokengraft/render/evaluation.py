@@ -61,7 +61,7 @@ def write_up(
                 f"{_form(row['value'])} | "
                 f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
             )
-        lines += ["", f"Exactly: {found[metric][0]['definition']}."]
+        lines += ["", f"Exactly: {in_markdown(found[metric][0]['definition'])}."]
     if notes:
         lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in notes)]
     return "\n".join([*lines, ""])
