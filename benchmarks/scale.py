@@ -105,7 +105,7 @@ def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue:
 
 def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
     """A whole run of ours, from finding the files to the table."""
-    from tokengraft.auditing.survey import survey
+    from tokengraft.api.verbs import survey
     from tokengraft.corpus.rows import Layout
 
     with tempfile.TemporaryDirectory() as state:

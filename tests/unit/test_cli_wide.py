@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from tokengraft.api.verbs import audit
 from tokengraft.cli.app import app
 from tokengraft.cli.console import stdout
-from tokengraft.cli.terminal import Column, code_column, print_table, text_column
 from tokengraft.languages.codes import known
+from tokengraft.render.terminal import Column, code_column, print_table, text_column
 
 
 def shown(width: int, keys: list[Column], values: list[Column]) -> str:

@@ -157,6 +157,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
         if row["language"] == "amh_Ethi"
     }
     assert values["knn k=1 layer 3", "pooled_cosine"] < 1
+    from tokengraft.render.fidelity_table import save_fidelity
     from tokengraft.reproduce import fidelity
 
     whole = fidelity.run(
@@ -168,7 +169,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
         work=tmp_path,
     )
     assert whole.verdict is None and not whole.missing
-    names = {path.name for path in whole.save(tmp_path / "out")}
+    names = {path.name for path in save_fidelity(whole, tmp_path / "out")}
     assert {"grid.csv", "pooled_cosine.tex", "paper-kl.csv", "fidelity.json"} <= names
     assert whole.table("kl").height == 40
     assert whole.best()["language"].to_list() == ["amh_Ethi", "eng_Latn"]
@@ -256,10 +257,10 @@ def test_text_of_single_bytes_has_no_ceiling(folders):
     assert [note for note in found.notes if "no ceiling for tam_Taml:" in note]
     assert found.to_json()["notes"] == list(found.notes)
     assert len(repr(found)) < 200
-    from tokengraft.cli.evaluate import _cell
+    from tokengraft.render.terminal import score_cell
 
     row = found.scores.filter(language="tam_Taml", metric="kl").row(0, named=True)
-    assert _cell(row).endswith("→ n/a][/dim]")
+    assert score_cell(row).endswith("→ n/a][/dim]")
 
 
 def test_a_copy_is_read_as_the_embedded_model_is(tmp_path):

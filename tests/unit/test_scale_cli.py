@@ -51,6 +51,7 @@ def test_counts_by_language_column(web: Path, tmp_path: Path) -> None:
     assert "60 lines in 2 shards" in printed
     written = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
     assert written == [
+        "README.md",
         "manifest.json",
         *(
             f"tables/{name}.{kind}"

@@ -7,18 +7,20 @@ torch is imported when it is used, so that `audit` and `plan` never load it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.api.results import Audit, Evaluation, Grafted, Place, Planned, Verified
 from tokengraft.auditing.audit import audit as audit_corpus
 from tokengraft.auditing.survey import survey as survey_files
-from tokengraft.core.progress import OnProgress, Progress
+from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.engine.registry import make_engine
+from tokengraft.engine.registry import Counting, make_engine
+from tokengraft.languages.codes import listed
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
@@ -57,10 +59,7 @@ def audit(
     `sample_lines`, `resamples`, `store`, `skip_missing`. Everything that can be wrong with the
     inputs is checked before anything is encoded.
     """
-    if progress is not None:
-        options["on_count"] = lambda tokenizer, language, done, total: progress(
-            Progress(f"{tokenizer} · {language}" if tokenizer else "done", done, total, "lines")
-        )
+    options.setdefault("on_count", by_lines(progress))
     counting = make_engine(engine) if isinstance(engine, str) else engine
     found = audit_corpus(
         open_corpus(corpus, split), _names(tokenizers), languages, engine=counting, **options
@@ -78,8 +77,12 @@ def survey(
     """Audit a corpus of any size, streamed in shards; see `auditing.survey.survey` for `options`.
 
     Text that is not parallel (the default) gives `counts`, with `parallel=True` it gives premiums.
+    How it is counted (`Counting`) may also be said word by word: `workers=4`, `skip_bad=True`.
     """
     on_meter = options.pop("on_meter", None) or metered(progress)
+    alone = {one.name: options.pop(one.name) for one in fields(Counting) if one.name in options}
+    if alone:
+        options["counting"] = replace(options.get("counting", Counting()), **alone)
     return Audit.of(survey_files(sources, _names(tokenizers), on_meter=on_meter, **options))
 
 
@@ -90,6 +93,7 @@ def plan(
     *,
     test: Corpus = "udhr",
     split: str | None = None,
+    progress: OnProgress | None = None,
     **options: Any,
 ) -> Planned:
     """Choose new tokens for `languages`, and say what premium they buy; no model is touched.
@@ -98,8 +102,11 @@ def plan(
     `test`, so use text that is not in it. Other options go to `planning.plan_files.plan`: `budget`
     (2000), `mode`, `boundaries`, `objective`, `pivot`, `search`, `chosen_on`.
     """
-    corpus = open_corpus(test, split)
-    return Planned.of(plan_tokens(_name(tokenizer), languages, text, test=corpus, **options))
+    corpus, codes = open_corpus(test, split), listed(languages)
+    if progress is not None:
+        goal = options.get("objective", "total")
+        progress(Progress(f"Choosing tokens for {', '.join(codes)} ({goal})", 0))
+    return Planned.of(plan_tokens(_name(tokenizer), codes, text, test=corpus, **options))
 
 
 def derive(
@@ -210,15 +217,16 @@ def evaluate(
     """
     from tokengraft.evaluating.evaluate import evaluate as measure
 
-    told = None
-    if progress is not None:
-        told = lambda language, what, done, total: progress(  # noqa: E731
-            Progress(f"{language} · {what}", done, total, "lines")
-        )
     if not isinstance(corpus, str | Path | ParallelCorpus):
         corpus = open_corpus(corpus)
     found = measure(
-        _subject(base), _subject(graft), corpus, languages, lines, progress=told, **options
+        _subject(base),
+        _subject(graft),
+        corpus,
+        languages,
+        lines,
+        progress=by_lines(progress),
+        **options,
     )
     return Evaluation.of(found)
 
@@ -257,7 +265,7 @@ def _deriving(
     """What `derive_rows` is told."""
     told: dict[str, Any] = {"device": device, "max_minutes": minutes, "steps": steps, **options}
     if progress is not None:
-        told["progress"] = lambda what, done, total: progress(Progress(what, done, total))
+        told["progress"] = by_stages(progress)
     return told
 
 

@@ -22,10 +22,10 @@ from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.corpus.find_files import File, Format, find_files
 from tokengraft.corpus.parallel import choose
 from tokengraft.corpus.rows import UNKNOWN, Layout
-from tokengraft.corpus.shards import SHARD_BYTES, Shard, cut, cut_aligned, parquet_module
+from tokengraft.corpus.shards import Shard, cut, cut_aligned, parquet_module
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine.count_all import OnMeter, Total, count_all
-from tokengraft.engine.registry import make_engine
+from tokengraft.engine.registry import Counting
 from tokengraft.languages.codes import (
     canonical,
     known,
@@ -46,12 +46,7 @@ def survey(
     pivot: str = PIVOT,
     format_: Format | None = None,
     search: Sequence[Path | str] = (),
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    shard_bytes: int = SHARD_BYTES,
-    skip_bad: bool = False,
-    state: Path | str | None = None,
+    counting: Counting = Counting(),  # noqa: B008 - frozen
     on_meter: OnMeter | None = None,
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
@@ -63,7 +58,7 @@ def survey(
     named as everywhere (`shn`, `Shan`); what `layout.only` names may also be any label of the data,
     but an error where no row has it and it is no language.
     """
-    chosen = make_engine(engine, workers, address)
+    chosen, shard_bytes = counting.open(), counting.shard_bytes
     layout = layout or Layout()
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
     names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
@@ -84,11 +79,13 @@ def survey(
     found, skipped = find_all(names, [Path(place) for place in search])
     packed = tuple(Packed.of(one) for one in found)
     work = TokenWork(layout, packed, pivot if parallel else None)
-    total = count_all(work, shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter)
+    total = count_all(
+        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter
+    )
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
     return AuditTables(
-        _facts(sources, layout, pivot, packed, skipped, total, engine, prices.as_of),
+        _facts(sources, layout, pivot, packed, skipped, total, counting.engine, prices.as_of),
         _frames(packed, total, pivot, prices, parallel),
         total,
     )

@@ -7,21 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
-if TYPE_CHECKING:
-    from tokengraft.auditing.count_corpus import OnCount
+from tokengraft.core.progress import OnProgress, Progress
 
 # Piped output is for files and CI logs: wide enough that no table is cut.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -48,11 +40,6 @@ def warn(message: str) -> None:
     stderr.print(message, markup=False)
 
 
-def progress_bar(*columns: ProgressColumn) -> Progress:
-    """A bar on stderr that is gone when it ends; none at all where stderr is no terminal."""
-    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
-
-
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Say what is being done while it is; nothing where stderr is no terminal."""
@@ -61,21 +48,35 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def counting() -> Iterator[OnCount]:
-    """A progress bar over the lines being counted; it appears only when something is."""
-    progress = progress_bar(
-        TextColumn("Counting [bold]{task.description}"),
+def drawing() -> Iterator[OnProgress]:
+    """A bar on stderr over whatever is being done, gone when it ends.
+
+    It appears when something is, and not at all where stderr is no terminal.
+    """
+    bar = Bar(
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("lines"),
+        TextColumn("{task.fields[figures]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
     )
-    task = progress.add_task("", total=None, visible=False)
+    task = bar.add_task("", total=None, visible=False, figures="")
 
-    def on_count(tokenizer: str, language: str, done: int, total: int) -> None:
-        what = f"{tokenizer} · {language}" if tokenizer else "done"
-        progress.update(task, description=what, completed=done, total=total, visible=True)
+    def on_progress(now: Progress) -> None:
+        seconds = bar.tasks[0].elapsed or 0.0
+        figures = now.detail
+        if now.unit == "bytes" and seconds:
+            figures += f"  {now.done / 1e6 / seconds:.1f} MB/s"
+        elif now.unit:
+            figures = f"{now.done:,.0f}" + (f" of {now.total:,.0f}" if now.total else "")
+            figures += f" {now.unit}"
+        elif now.total:
+            figures = f"{now.done / now.total:.0%}"
+        bar.update(task, description=now.what, completed=now.done, total=now.total,
+                   visible=True, figures=figures)  # fmt: skip
 
-    with progress:
-        yield on_count
+    with bar:
+        yield on_progress

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tokengraft.cli.console import print_json, progress_bar, stdout, warn
+from tokengraft.cli import options
+from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
-from tokengraft.cli.terminal import Column, code_column, print_table
-from tokengraft.cli.terminal import text_column as words_column
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.progress import by_stages
 from tokengraft.corpus.lines_of import lines_of
-
-if TYPE_CHECKING:
-    from tokengraft.api.results import Evaluation
-    from tokengraft.core.progress import OnProgress, Progress
-    from tokengraft.reproduce.grid import OnCell
-
-_SHOWN = {
-    "kl": "KL", "top1": "top-1", "top10": "top-10", "aligned_cosine": "aligned cos",
-    "continuation_excess": "bits +", "shared_bpb": "shared bpb",
-    "aligned_mutual_rank": "rank", "pooled_cosine": "paper's cos",
-}  # fmt: skip
+from tokengraft.render.terminal import plain, show_evaluation
 
 
 def evaluate(
@@ -47,9 +34,7 @@ def evaluate(
     lines: Annotated[
         int | None, typer.Option(min=1, help="At most so many lines a language.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
-    ] = None,
+    split: options.SplitOption = None,
     text: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,12 +66,9 @@ def evaluate(
     ] = MOST_POSITIONS,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = RESAMPLES,
     window: Annotated[int | None, typer.Option(min=8, help="Most tokens read of a line.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    device: options.DeviceOption = "auto",
     seed: Annotated[int, typer.Option(help="For every random choice.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
-    ] = None,
+    out: options.ResultsOption = None,
     force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -104,7 +86,7 @@ def evaluate(
     check_out(out, holds_file("evaluation.json"), force)
     from tokengraft.api.verbs import evaluate as run_evaluate
 
-    with measuring() as progress:
+    with drawing() as progress:
         result = run_evaluate(
             base, graft, corpus, language or None, lines,
             split=split, text=read_text(text, text_column, format_), device=device,
@@ -118,7 +100,7 @@ def evaluate(
     if json:
         print_json(result.to_json())
         return
-    show(result)
+    show_evaluation(stdout, result)
     if out:
         stdout.print(f"{len(written)} files written to {out}")
 
@@ -152,7 +134,7 @@ def fidelity(
     minutes: Annotated[
         float | None, typer.Option(help="Begin no cell after so many minutes.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    device: options.DeviceOption = "auto",
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help=f"Tables go here; finished cells to its .work. {RULE}"),
@@ -174,13 +156,13 @@ def fidelity(
     from tokengraft.reproduce import fidelity as reproducing
 
     check_out(out, _holds_grid, force)
-    with celling() as on_cell:
+    with drawing() as progress:
         found = reproducing.run(
             model, load(corpus), languages=languages or None, lines=lines,
             judged=load(corpus, split=split), text=None if text is None else read_texts(text),
             methods=method or None, budget=budget, steps=steps, positions=positions,
             seconds=None if minutes is None else 60 * minutes, device=device,
-            work=out / ".work", on_cell=on_cell,
+            work=out / ".work", on_cell=by_stages(progress, "cells"),
         )  # fmt: skip
     written = save_fidelity(found, out)
     if json:
@@ -190,7 +172,7 @@ def fidelity(
             best = found.table(metric)
             table = Table(*best.columns, title=f"{found.model}, paper mode: {metric}")
             for row in best.rows():
-                table.add_row(*(_plain(value) for value in row))
+                table.add_row(*(plain(value) for value in row))
             stdout.print(table)
         stdout.print(f"{len(written)} files written to {out}")
         if found.missing:
@@ -201,85 +183,10 @@ def fidelity(
         raise typer.Exit(1)
 
 
-def show(result: Evaluation) -> None:
-    """Print one row a language, with the floor under each value."""
-    found = {(r["language"], r["metric"]): r for r in result.scores.to_dicts()}
-    measured = {metric for _, metric in found}
-    columns = [metric for metric in _SHOWN if metric in measured]
-    sizes = result.sizes.to_dicts()
-    codes = [row["language"] for row in sizes]
-    tokens = [f"{row['tokens_before']:,} → {row['tokens_after']:,}" for row in sizes]
-    print_table(
-        stdout,
-        [code_column("language", codes)],
-        [
-            Column("tokens", tokens),
-            *(Column(_SHOWN[m], [_cell(found.get((code, m))) for code in codes]) for m in columns),
-        ],
-        title=f"{result.graft} against {result.base}, {result.corpus}",
-        caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
-        "token reaches",
-    )
-    for name in ("generation", "tasks"):
-        frame = result.tables().get(name)
-        if frame is not None:
-            # What a row is about (a language and a model, a task and a metric) comes first.
-            plain = [(c, [_plain(value) for value in frame[c]]) for c in frame.columns]
-            keys = [code_column(*column) for column in plain[:2]]
-            values = [words_column(*column) for column in plain[2:]]
-            print_table(stdout, keys, values, title=name)
-
-
 def read_texts(folder: Path) -> dict[str, list[str]]:
     """Lines of every xxx_Ssss.txt in a folder."""
     return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
 
 
-@contextmanager
-def celling() -> Iterator[OnCell]:
-    """A progress line over the cells of a grid."""
-    bar = progress_bar(
-        TextColumn("{task.completed} cells, now [bold]{task.description}"), TimeElapsedColumn()
-    )
-    task = bar.add_task("", total=None)
-
-    def report(what: str, done: int, total: int) -> None:
-        bar.update(task, description=what, completed=done, total=total or None)
-
-    with bar:
-        yield report
-
-
-@contextmanager
-def measuring() -> Iterator[OnProgress]:
-    """A progress bar over the lines being read."""
-    bar = progress_bar(
-        TextColumn("Reading [bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("lines"), TimeElapsedColumn(),
-    )  # fmt: skip
-    task = bar.add_task("", total=None, visible=False)
-
-    def report(now: Progress) -> None:
-        bar.update(task, description=now.what, completed=now.done, total=now.total, visible=True)
-
-    with bar:
-        yield report
-
-
 def _holds_grid(folder: Path) -> bool:
     return (folder / ".work").is_dir() or (folder / "fidelity.json").is_file()
-
-
-def _cell(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return ""
-    if row["floor"] is None:
-        return f"{row['value']:.3f}"
-    top = "n/a" if row["ceiling"] is None else f"{row['ceiling']:.3g}"
-    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g} → {top}][/dim]"
-
-
-def _plain(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tokengraft.cli.console import print_json, progress_bar, stdout, warn, working
+from tokengraft.cli.console import drawing, print_json, stdout, warn, working
 from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
+from tokengraft.cli.options import ModelArgument, PlanArgument
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
-from tokengraft.core.progress import OnProgress, Progress
-
-ModelArgument = Annotated[
-    str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
-]
 
 
 class Policy(str, enum.Enum):
@@ -45,28 +39,9 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
             raise UsageError(f"--{name} does nothing with {method}: it is for {known}")
 
 
-@contextmanager
-def _deriving() -> Iterator[OnProgress]:
-    progress = progress_bar(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
-    task = progress.add_task("", total=None, visible=False)
-
-    def on_progress(now: Progress) -> None:
-        progress.update(
-            task, description=now.what, completed=now.done, total=now.total, visible=True
-        )
-
-    with progress:
-        yield on_progress
-
-
 def graft(
     model: ModelArgument,
-    plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
+    plan: PlanArgument,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help=f"Folder for the model. {WHOLE_RULE}"),
@@ -134,7 +109,7 @@ def graft(
     options: dict[str, Any] = {
         name: given[name] for name in ("layer", "k", "work") if name in given
     }
-    with _deriving() as on_progress:
+    with drawing() as progress:
         result = run_graft(
             model,
             plan,
@@ -145,7 +120,7 @@ def graft(
             steps=steps,
             device=device,
             derive_options=options,
-            progress=on_progress,
+            progress=progress,
             policy=policy.value,
             bias=bias,
             seed=seed,

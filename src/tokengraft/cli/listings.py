@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 
 from tokengraft.cli.console import print_json, stdout
-from tokengraft.cli.terminal import Column, code_column, print_table, text_column
 from tokengraft.core.wording import counted
 from tokengraft.corpus import available, load
 from tokengraft.languages.codes import known
+from tokengraft.render.terminal import Column, code_column, print_table, text_column
 from tokengraft.tokenizer.catalog import status
 from tokengraft.tokenizer.entries import LISTED
 

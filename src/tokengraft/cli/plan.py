@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from tokengraft.cli import survey as large
-from tokengraft.cli.audit import open_corpus
-from tokengraft.cli.console import print_json, stdout, warn, working
+from tokengraft.cli import options
+from tokengraft.cli.audit import tell_left_out
+from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import (
     RULE,
     WHOLE_RULE,
@@ -25,13 +24,6 @@ from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
     from tokengraft.planning.count_words import Words
-
-SearchOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--tokenizers", help="A folder or archive in which named tokenizers are looked up."
-    ),
-]
 
 
 class Mode(str, enum.Enum):
@@ -109,11 +101,9 @@ def plan(
     test: Annotated[
         str, typer.Option(help="Parallel corpus on which premiums are measured.")
     ] = "udhr",
-    split: Annotated[str | None, typer.Option(help="Split of the test corpus (FLORES).")] = None,
-    pivot: Annotated[
-        str, typer.Option(help="The language that premiums are relative to.")
-    ] = "eng_Latn",
-    tokenizers: SearchOption = None,
+    split: options.SplitOption = None,
+    pivot: options.PivotOption = "eng_Latn",
+    tokenizers: options.TokenizersOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help=f"Write plan.json, tables and the curve here. {RULE}"),
@@ -121,13 +111,13 @@ def plan(
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
-    engine: large.EngineOption = large.EngineName.local,
-    address: large.AddressOption = None,
-    workers: large.WorkersOption = None,
-    text_column: large.TextColumnOption = None,
-    format_: large.FormatOption = None,
-    skip_bad: large.SkipBadOption = False,
-    state: large.StateOption = None,
+    engine: options.EngineOption = options.EngineName.local,
+    address: options.AddressOption = None,
+    workers: options.WorkersOption = None,
+    text_column: options.TextColumnOption = None,
+    format_: options.FormatOption = None,
+    skip_bad: options.SkipBadOption = False,
+    state: options.StateOption = None,
 ) -> None:
     r"""Choose new tokens for languages and say what premium they buy; no model is touched.
 
@@ -147,19 +137,20 @@ def plan(
       tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' \
         --engine ray -o plan/
     """
+    from tokengraft.api.verbs import metered, open_corpus
     from tokengraft.api.verbs import plan as run_plan
     from tokengraft.planning.count_words import count_words
-    from tokengraft.planning.unknown import CAPTION, spoilt
+    from tokengraft.render.terminal import show_plans
 
     check_out(out, holds_file("plan.json"), force)
-    corpus = open_corpus([test], split)
+    corpus = open_corpus(test, split)
     codes = [resolve(code) for code in language]
     sources = by_language(text, codes) if text else None
     texts: Words | dict[str, list[str]] | None = None
     if sources and mode is Mode.paper:
         texts = lines_by_language(sources, text_column or "text", format_)
     elif sources:
-        with large.metering() as on_meter:
+        with drawing() as progress:
             texts = counted = count_words(
                 sources,
                 text_column=text_column or "text",
@@ -169,13 +160,13 @@ def plan(
                 address=address,
                 skip_bad=skip_bad,
                 state=state,
-                on_meter=on_meter,
+                on_meter=metered(progress),
             )
-        large.tell_left_out(counted.total)
+        tell_left_out(counted.total)
     wanted = list(Objective) if compare else [objective]
     plans = {}
     for goal in wanted:
-        with working(f"Choosing tokens for {', '.join(codes)} ({goal.value})"):
+        with drawing() as progress:
             plans[goal.value] = run_plan(
                 tokenizer,
                 codes,
@@ -188,6 +179,7 @@ def plan(
                 test=corpus,
                 pivot=pivot,
                 search=tokenizers or (),
+                progress=progress,
             )
     chosen = plans[objective.value]
     for note in chosen.plan.notes:
@@ -197,35 +189,7 @@ def plan(
     if json:
         print_json(chosen.plan.to_json())
         return
-    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {chosen.plan.label}")
-    shares = [
-        share
-        for planned in plans.values()
-        for outcome in planned.plan.languages.values()
-        for share in (outcome.unk_share_before, outcome.unk_share_after)
-    ]
-    lost = any(shares)
-    titles = ["language", "objective", "premium before", "after", "floor before", "after"]
-    for title in [*titles, "lost to UNK before", "after"] if lost else titles:
-        table.add_column(title, justify="left" if title in ("language", "objective") else "right")
-    for name, planned in plans.items():
-        for code, outcome in planned.plan.languages.items():
-            both = (outcome.unk_share_before, outcome.unk_share_after)
-            numbers = (
-                (outcome.premium_before, spoilt(both[0])),
-                (outcome.premium_after, spoilt(both[1])),
-                (outcome.floor_before, False),
-                (outcome.floor_after, False),
-            )
-            cells = ["" if n is None else f"{n:.2f}{'†' if bad else ''}" for n, bad in numbers]
-            cells += ["" if s is None else f"{s:.1%}" for s in both] if lost else []
-            table.add_row(code, name, *cells)
-    stdout.print(table)
-    if any(map(spoilt, shares)):
-        stdout.print(CAPTION)
-    stdout.print(
-        f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}. {chosen.plan.checked}"
-    )
+    show_plans(stdout, plans, chosen)
     if out:
         stdout.print(f"{len(written)} files written to {out}")
 
@@ -238,12 +202,12 @@ def _names(sources: dict[str, list[str]]) -> str:
 
 def insert(
     tokenizer: Annotated[str, typer.Argument(help="The tokenizer the plan was made for.")],
-    plan: Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")],
+    plan: options.PlanArgument,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help=f"The folder for the tokenizer. {WHOLE_RULE}"),
     ],
-    tokenizers: SearchOption = None,
+    tokenizers: options.TokenizersOption = None,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tokengraft.cli.console import counting, print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, stdout, warn
+from tokengraft.core.progress import by_lines
 
 if TYPE_CHECKING:
     from tokengraft.reproduce.claim import Cell, Verdict
@@ -42,8 +43,8 @@ def premiums(
     from tokengraft.corpus import load
     from tokengraft.reproduce import tokenizer_tables as tables
 
-    with counting() as on_count:
-        verdict, remarks = tables.premiums(load(corpus), tokenizers or (), on_count)
+    with drawing() as progress:
+        verdict, remarks = tables.premiums(load(corpus), tokenizers or (), by_lines(progress))
     _finish(verdict, remarks, json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli.survey import FormatName
+from tokengraft.cli.options import FormatName
 from tokengraft.core.errors import UsageError
 from tokengraft.languages.codes import resolve
 

@@ -23,3 +23,21 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+def by_lines(progress: OnProgress | None) -> Callable[[str, str, int, int], None] | None:
+    """For what counts lines of one thing in another: a tokenizer and a language, say."""
+    if progress is None:
+        return None
+    return lambda one, other, done, total: progress(
+        Progress(f"{one} · {other}" if one else "done", done, total, "lines")
+    )
+
+
+def by_stages(
+    progress: OnProgress | None, unit: str = ""
+) -> Callable[[str, float, float], None] | None:
+    """For what goes stage by stage."""
+    if progress is None:
+        return None
+    return lambda what, done, total: progress(Progress(what, done, total or None, unit))

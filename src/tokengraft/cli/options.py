@@ -1,0 +1,113 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tokengraft.cli.destination import RULE
+
+_PANEL = "Large corpora (docs/scale.md)"
+
+
+class EngineName(str, enum.Enum):
+    """Who counts."""
+
+    local = "local"
+    ray = "ray"
+
+
+class FormatName(str, enum.Enum):
+    """How files are written."""
+
+    jsonl = "jsonl"
+    text = "text"
+    parquet = "parquet"
+
+
+TokenizersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--tokenizers", help="A folder or archive in which named tokenizers are looked up first."
+    ),
+]
+ModelArgument = Annotated[
+    str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
+]
+PlanArgument = Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")]
+PivotOption = Annotated[str, typer.Option(help="The language that premiums are relative to.")]
+SplitOption = Annotated[
+    str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
+ResultsOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
+]
+
+
+def _option(*names: str, **about: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=_PANEL, **about)
+
+
+EngineOption = Annotated[
+    EngineName,
+    _option("--engine", help="local: all cores of this machine; ray: a Ray cluster."),
+]
+AddressOption = Annotated[
+    str | None,
+    _option("--address", help="A running Ray cluster: `auto` or host:port."),
+]
+WorkersOption = Annotated[
+    int | None, _option("--workers", min=1, help="Processes that count. Default: one a core.")
+]
+StreamOption = Annotated[
+    bool,
+    _option(
+        "--stream",
+        help="Do not load the parallel corpus but stream it in shards, whatever its size: JSONL or "
+        "Parquet with a column a language, or CODE=FILE pairs of text files.",
+    ),
+]
+MonolingualOption = Annotated[
+    bool,
+    _option(
+        "--monolingual",
+        help="The corpus is not parallel: count each language's text. Implied by the four options "
+        "below.",
+    ),
+]
+TextColumnOption = Annotated[
+    str | None, _option("--text-column", help="Column that holds the text (default: text).")
+]
+LanguageColumnOption = Annotated[
+    str | None, _option("--language-column", help="Column that holds the language.")
+]
+LanguageFromPathOption = Annotated[
+    str | None,
+    _option("--language-from-path", help="Regular expression whose group is the language."),
+]
+DetectorOption = Annotated[
+    str | None,
+    _option("--detector", help="package.module:function that gives the language of a text."),
+]
+FormatOption = Annotated[
+    FormatName | None, _option("--format", help="Format of the files. Default: by suffix.")
+]
+SkipBadOption = Annotated[
+    bool,
+    _option("--skip-bad", help="Leave out and list bad rows and broken files instead of stopping."),
+]
+MaxRowOption = Annotated[
+    int | None, _option("--max-row-bytes", min=1, help="A longer row is bad (default 2 MiB).")
+]
+ShardOption = Annotated[
+    int | None, _option("--shard-bytes", min=1, help="Size of a shard (default 16 MiB).")
+]
+StateOption = Annotated[
+    Path | None,
+    _option("--state", help="Folder that keeps finished shards. Default: the cache."),
+]

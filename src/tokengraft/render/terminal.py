@@ -1,0 +1,292 @@
+"""Results in the terminal: tables in which text folds and columns move on, nothing is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from tokengraft.core.wording import counted
+
+if TYPE_CHECKING:
+    from tokengraft.auditing.results import AuditTables
+    from tokengraft.evaluating.score import Measurements
+    from tokengraft.planning.plan_files import TestedPlan
+
+SHOWN = 24  # languages of an audit
+_EDGES = 3  # a cell's two spaces and the line behind it
+_NARROW = 12  # text may be folded to this width, numbers and codes never
+
+
+@dataclass(frozen=True)
+class Column:
+    """A title and its cells, in rich's markup; `text` may be folded over several lines."""
+
+    title: str
+    cells: Sequence[str]
+    text: bool = False
+    right: bool = True
+
+    @cached_property
+    def widest(self) -> int:
+        """Width at which nothing is folded."""
+        return max([len(self.title), *self._widths])
+
+    @cached_property
+    def narrowest(self) -> int:
+        """Width below which a number, a code or a word of the title would be broken."""
+        title = max(map(len, self.title.split()), default=0)
+        cells = max(self._widths, default=0)
+        return max(title, min(cells, _NARROW) if self.text else cells)
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        return [Text.from_markup(cell).cell_len for cell in self.cells]
+
+
+def code_column(title: str, cells: Sequence[str]) -> Column:
+    """Names, codes, ids: flush left and never broken."""
+    return Column(title, [escape(cell) for cell in cells], right=False)
+
+
+def text_column(title: str, cells: Sequence[str]) -> Column:
+    """Words: flush left, folded where room is scarce."""
+    return Column(title, [escape(cell) for cell in cells], text=True, right=False)
+
+
+def print_table(
+    console: Console,
+    keys: Sequence[Column],
+    values: Sequence[Column],
+    title: str | None = None,
+    caption: str | None = None,
+) -> None:
+    """Print the columns as one table, or as several that each begin with the keys.
+
+    Numbers and codes are never broken or cut as long as the widest of them and the first key fit
+    the console. The other keys are left out where they leave no room for any value.
+    """
+    room = console.width - 1
+    first, *others = keys
+    tightest = first.narrowest + max((v.narrowest for v in values), default=0) + 2 * _EDGES
+    kept = [first]
+    for key in others:
+        tightest += key.narrowest + _EDGES
+        if tightest <= room:
+            kept.append(key)
+    parts = list(_parts(kept, values, room))
+    for number, part in enumerate(parts, 1):
+        last = number == len(parts)
+        table = Table(title=title if number == 1 else None, caption=caption if last else None)
+        columns = [*kept, *part]
+        for column, width in zip(columns, _widths(columns, room), strict=True):
+            justify: Literal["left", "right"] = "right" if column.right else "left"
+            table.add_column(escape(column.title), justify=justify, width=width, overflow="fold")
+        for row in zip(*(column.cells for column in columns), strict=True):
+            table.add_row(*row)
+        console.print(table)
+
+
+def _parts(keys: Sequence[Column], values: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    left = room - sum(key.narrowest + _EDGES for key in keys)
+    part: list[Column] = []
+    used = 0
+    for value in values:
+        if part and used + value.narrowest + _EDGES > left:
+            yield part
+            part, used = [], 0
+        part.append(value)
+        used += value.narrowest + _EDGES
+    yield part
+
+
+def _widths(columns: Sequence[Column], room: int) -> list[int]:
+    """As wide as need be, the room that is left shared out from the narrowest up."""
+    widths = [column.narrowest for column in columns]
+    spare = room - sum(widths) - _EDGES * len(columns)
+    while spare > 0:
+        short = [n for n, column in enumerate(columns) if widths[n] < column.widest]
+        if not short:
+            break
+        widths[min(short, key=widths.__getitem__)] += 1
+        spare -= 1
+    return widths
+
+
+def show_audit(console: Console, audit: AuditTables) -> None:
+    """Print the languages that pay most, and what each tokenizer is like."""
+    import polars as pl
+
+    from tokengraft.render.selection import labels
+
+    figure, form = "premium", "{:.2f}" if audit.total is None else "{:.3f}"
+    table = audit.premiums if audit.parallel else audit.counts
+    title = f"Premium over {audit.pivot} (mean of ratios)"
+    if not audit.parallel:
+        figure, title = "tokens_per_byte", "Tokens per byte of text (not parallel, so no premium)"
+    elif audit.total is None:
+        title += f", {audit.corpus.name}"
+    order = (
+        table.filter(~pl.col("meaningless"))
+        .group_by("language", "name")
+        .agg(pl.col(figure).median().alias("median"), pl.col("^rows$").first())
+        .sort("median", "language", descending=[True, False], nulls_last=True)
+    )
+    if audit.total is None:
+        order = order.drop_nulls("median")
+    cells = {(row["language"], row["tokenizer"]): row for row in table.to_dicts()}
+    top = order.head(SHOWN)
+    codes, every = top["language"].to_list(), labels(audit)
+    names = [name if name != code else "" for code, name in top.select("language", "name").rows()]
+    columns = [
+        Column(every[known.name], [_cost(cells[code, known.name], figure, form) for code in codes])
+        for known in audit.tokenizers
+    ]
+    spoilt = any("†" in cell for column in columns for cell in column.cells)
+    if "rows" in top.columns:
+        columns.insert(0, Column("rows", [f"{rows:,}" for rows in top["rows"]]))
+    print_table(
+        console,
+        [code_column("language", codes), text_column("name", names)],
+        columns,
+        title=title,
+        caption=f"† over 1 % UNK: the {'premium' if audit.total is None else 'figure'} says too "
+        "little"
+        if spoilt
+        else None,
+    )
+    if order.height > SHOWN:
+        more = counted(order.height - SHOWN, "more language")
+        console.print(f"… and {more} (--out or --json gives all).")
+    if audit.total is None:
+        _show_summary(console, audit, every)
+    else:
+        total = audit.total
+        resumed = f", {total.resumed} of them from an earlier run" if total.resumed else ""
+        lines, shards = counted(total.lines, "line"), counted(len(total.shards), "shard")
+        console.print(f"{lines} in {shards}{resumed}")
+
+
+def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
+    from tokengraft.render.selection import comparable_note
+
+    if missing := comparable_note(audit):
+        console.print(missing, markup=False)
+    for row in audit.summary.to_dicts():
+        lost = row["meaningless_cells"]
+        unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
+        name = f"[bold]{escape(names[row['tokenizer']])}[/bold]"
+        if not row["compared"]:
+            console.print(f"{name}: no language but {audit.pivot} to compare{unk}")
+            continue
+        console.print(
+            f"{name}: worst {row['worst_language']} {row['worst_premium']:.2f}, "
+            f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
+            f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×{unk}"
+        )
+
+
+def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
+    if row[figure] is None:
+        return ""
+    text = form.format(row[figure])
+    if row["meaningless"]:
+        return f"[dim]{text}†[/dim]"
+    return f"[red]{text}[/red]" if figure == "premium" and row[figure] >= 4 else text
+
+
+def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
+    """Print what plans buy, by objective; the rest is said of the chosen one."""
+    from tokengraft.planning.unknown import CAPTION, spoilt
+
+    table = Table(
+        title=f"{len(chosen.plan.tokens)} new tokens for {escape(chosen.plan.label or '?')}"
+    )
+    every = [
+        (code, name, outcome)
+        for name, planned in plans.items()
+        for code, outcome in planned.plan.languages.items()
+    ]
+    shares = [share for *_, o in every for share in (o.unk_share_before, o.unk_share_after)]
+    lost = any(shares)
+    titles = ["language", "objective", "premium before", "after", "floor before", "after"]
+    for title in [*titles, "lost to UNK before", "after"] if lost else titles:
+        table.add_column(title, justify="left" if title in ("language", "objective") else "right")
+    for code, name, outcome in every:
+        both = (outcome.unk_share_before, outcome.unk_share_after)
+        numbers = (
+            (outcome.premium_before, spoilt(both[0])),
+            (outcome.premium_after, spoilt(both[1])),
+            (outcome.floor_before, False),
+            (outcome.floor_after, False),
+        )
+        cells = ["" if n is None else f"{n:.2f}{'†' if bad else ''}" for n, bad in numbers]
+        cells += ["" if s is None else f"{s:.1%}" for s in both] if lost else []
+        table.add_row(code, name, *cells)
+    console.print(table)
+    if any(map(spoilt, shares)):
+        console.print(CAPTION)
+    texts = f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}."
+    console.print(f"{texts} {chosen.plan.checked}", markup=False)
+
+
+_SCORES = {
+    "kl": "KL", "top1": "top-1", "top10": "top-10", "aligned_cosine": "aligned cos",
+    "continuation_excess": "bits +", "shared_bpb": "shared bpb",
+    "aligned_mutual_rank": "rank", "pooled_cosine": "paper's cos",
+}  # fmt: skip
+
+
+def show_evaluation(console: Console, found: Measurements) -> None:
+    """Print one row a language, with the floor under each value."""
+    rows = {(r["language"], r["metric"]): r for r in found.scores.to_dicts()}
+    measured = {metric for _, metric in rows}
+    columns = [metric for metric in _SCORES if metric in measured]
+    sizes = found.sizes.to_dicts()
+    codes = [row["language"] for row in sizes]
+    tokens = [f"{row['tokens_before']:,} → {row['tokens_after']:,}" for row in sizes]
+    print_table(
+        console,
+        [code_column("language", codes)],
+        [
+            Column("tokens", tokens),
+            *(
+                Column(_SCORES[m], [score_cell(rows.get((code, m))) for code in codes])
+                for m in columns
+            ),
+        ],
+        title=f"{found.graft} against {found.base}, {found.corpus}",
+        caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
+        "token reaches",
+    )
+    for name in ("generation", "tasks"):
+        frame = found.tables().get(name)
+        if frame is not None:
+            # What a row is about (a language and a model, a task and a metric) comes first.
+            plain = [(c, [plain(value) for value in frame[c]]) for c in frame.columns]
+            keys = [code_column(*column) for column in plain[:2]]
+            values = [text_column(*column) for column in plain[2:]]
+            print_table(console, keys, values, title=name)
+
+
+def score_cell(row: Mapping[str, Any] | None) -> str:
+    """A value with its floor and ceiling."""
+    if row is None:
+        return ""
+    if row["floor"] is None:
+        return f"{row['value']:.3f}"
+    top = "n/a" if row["ceiling"] is None else f"{row['ceiling']:.3g}"
+    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g} → {top}][/dim]"
+
+
+def plain(value: Any) -> str:
+    """A value as it stands, a number at four digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
