@@ -26,9 +26,8 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.plan import insert
 from tokengraft.planning.plan_files import plan
-from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.boundaries import SCRIPTS
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find
 
 TWELVE = (
     "amh_Ethi", "ben_Beng", "heb_Hebr", "hin_Deva", "hye_Armn", "shn_Mymr",

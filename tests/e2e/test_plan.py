@@ -18,8 +18,7 @@ from tokengraft.planning.count_words import count_words
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.planning.plan_files import insert_plan, read_plan
 from tokengraft.reproduce.shares import new_token_share
-from tokengraft.tokenizer.as_json import as_json
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find
 
 
 def tokengraft(*args):

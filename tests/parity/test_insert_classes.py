@@ -8,8 +8,7 @@ import pytest
 from tokengraft.core.files import write_json
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan_files import insert_plan
-from tokengraft.tokenizer.as_json import as_json
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find
 
 transformers = pytest.importorskip("transformers")
 

@@ -22,8 +22,12 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.plan import Plan, insert
-from tokengraft.tokenizer.insert_convert import from_merges, from_tiktoken, from_wordpiece
-from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
+from tokengraft.tokenizer.convert import (
+    from_merges,
+    from_sentencepiece,
+    from_tiktoken,
+    from_wordpiece,
+)
 from tokengraft.tokenizer.openai import PATTERNS
 from tokengraft.tokenizer.sources import bundled
 

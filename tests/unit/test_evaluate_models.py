@@ -26,8 +26,8 @@ from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
+from tokengraft.tokenizer.convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
-from tokengraft.tokenizer.insert_convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402
 
 LATIN = ["the cat sat on the mat", "a dog and a cat", "then the rat ran", "that is all"]

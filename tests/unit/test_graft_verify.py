@@ -23,9 +23,8 @@ from tokengraft.grafting.verify.tokens import around
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import insert
+from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.insert_convert import from_wordpiece
-from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
 from tokengraft.tokenizer.sources import bundled
 
 OLD = 320

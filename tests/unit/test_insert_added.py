@@ -14,9 +14,8 @@ from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import insert
 from tokengraft.planning.words import Cutter, Encoder, load
-from tokengraft.tokenizer.as_json import as_json
 from tokengraft.tokenizer.boundaries import splitter_of
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id, settle
 from tokengraft.tokenizer.insert import insert as put
 from tokengraft.tokenizer.placeholders import placeholders

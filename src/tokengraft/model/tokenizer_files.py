@@ -10,7 +10,7 @@ from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
 from tokengraft.tokenizer.classes import completed, with_start
-from tokengraft.tokenizer.insert_sentencepiece import from_sentencepiece
+from tokengraft.tokenizer.convert import from_sentencepiece
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

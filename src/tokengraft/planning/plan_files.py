@@ -18,8 +18,7 @@ from tokengraft.languages.codes import language, listed, resolve
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
-from tokengraft.tokenizer.as_json import as_json, side_files
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known

@@ -19,8 +19,7 @@ from tokengraft.corpus.lines import decode, split
 from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.words import lengths, load
 from tokengraft.reproduce.claim import Key, Verdict, judge, read_claim
-from tokengraft.tokenizer.as_json import as_json
-from tokengraft.tokenizer.catalog import find
+from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id, insert
 
 _SPLITS = ("dev", "devtest")

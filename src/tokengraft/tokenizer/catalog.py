@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
+from typing import Any
 
 from tokengraft.core.errors import TokenizerError, Unavailable, did_you_mean
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.entries import BY_NAME, ROOTSTOCK, Entry
+from tokengraft.tokenizer.registry import (
+    CONFIG,
+    choose_file,
+    open_files,
+    parse,
+    used_files,
+    well_known,
+)
 from tokengraft.tokenizer.sources import Source
 
 PLAN = "plan.json"
+BESIDE = ("vocab.json", "merges.txt", CONFIG)  # what an adapter may need besides, from the hub
+#: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
+SIDE_FILES = (
+    CONFIG,
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
 ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PATH
 
 
@@ -76,7 +93,7 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
             f"id (owner/model).{did_you_mean(name, BY_NAME)} See `tokengraft tokenizers`."
         )
     hub_id = entry.hub_id if entry is not None and entry.hub_id else name
-    return _found(name, label, sources.hub(hub_id), kind)
+    return _found(name, label, sources.hub(hub_id, [*well_known(), *BESIDE]), kind)
 
 
 def rootstock() -> Path:
@@ -101,7 +118,7 @@ def status(entry: Entry, search: Sequence[Path] = ()) -> str:
             return str(place)
     if entry.bundled or entry is ROOTSTOCK:
         return "bundled"
-    if entry.hub_id is not None and sources.hub_cached(entry.hub_id):
+    if entry.hub_id is not None and sources.hub_cached(entry.hub_id, well_known()):
         return "cached"
     return "hub"
 
@@ -133,12 +150,12 @@ def _tiktoken(name: str) -> Found | None:
 
 def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     """Choose the file to build from, and hash what defines the tokenizer."""
-    kind = kind if kind in source.files and kind != PLAN else _preferred(source)
+    kind = kind if kind in source.files and kind != PLAN else choose_file(source)
     if kind is None:
         plan = " This is a plan; `tokengraft insert TOKENIZER PLAN -o OUT` makes a tokenizer of it."
         raise TokenizerError(
             f"{source.where}: no tokenizer file here. Expected one of "
-            f"{', '.join(sources.KNOWN_FILES[:5])} or a .tiktoken file."
+            f"{', '.join(well_known())} or a .tiktoken file."
             f"{plan if PLAN in source.files else ''}"
         )
     chosen = kind
@@ -155,73 +172,27 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     )
 
 
-def _preferred(source: Source) -> str | None:
-    """The file to build from; a `.json` of another name only if its contents are a tokenizer's."""
-    order = [n for n in sources.KNOWN_FILES[:5] if n in source.files]
-    order += [n for n in source.files if n.endswith((".tiktoken", ".model")) or n == "vocab.json"]
-    others = (n for n in source.files if n.endswith(".json") and _is_tokenizer(source.read(n)))
-    return next(iter(order), None) or next(others, None)
+def as_json(found: Found) -> dict[str, Any]:
+    """The tokenizer as `tokenizer.json`: read as it is, or converted so that it gives the same ids.
 
-
-def _is_tokenizer(data: bytes) -> bool:
-    try:
-        spec = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(spec, dict) and isinstance(spec.get("model"), dict)
-
-
-def used_files(source: Source, kind: str) -> list[str]:
-    """The files of `source` that say what the tokenizer in its file `kind` is: `kind` first."""
-    companions = {
-        "tokenizer.json": [],
-        "vocab.json": ["merges.txt"],
-        "sentencepiece.bpe.model": ["vocab.json", "tokenizer_config.json"],
-    }.get(kind, ["tokenizer_config.json"])
-    if kind == "vocab.json" and _ids_are_ranks(source):
-        companions = []  # the merges say nothing that the ids do not
-    return [kind, *(name for name in companions if name in source.files)]
-
-
-def open_files(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
-    """The tokenizer in the file `kind`; no file but `used_files` is read."""
-    data = source.read(kind)
-    if kind.endswith(".model"):
-        from tokengraft.tokenizer.sentence_piece import SentencePiece
-
-        settings = "tokenizer_config.json"
-        config = source.read(settings) if settings in source.files else None
-        has_table = kind == "sentencepiece.bpe.model" and "vocab.json" in source.files
-        table = source.read("vocab.json") if has_table else None
-        return SentencePiece.from_files(name, fingerprint, data, config, table)
-    if kind.endswith(".tiktoken"):
+    Unigram: but for rare letters with several marks (`from_sentencepiece`). Raises TokenizerError
+    where there is no conversion (SentencePiece BPE without byte fallback).
+    """
+    if found.source is None or found.kind is None:
         from tokengraft.tokenizer.openai import TikToken
 
-        return TikToken.from_ranks(name, fingerprint, data, Path(kind).stem)
-    if kind == "vocab.json" and _ids_are_ranks(source):
-        from tokengraft.tokenizer.openai import TikToken
-
-        return TikToken.from_gpt2(name, fingerprint, data)
-    from tokengraft.tokenizer.huggingface import HuggingFace
-
-    if kind == "vocab.json" or kind.endswith(".txt"):
-        from tokengraft.tokenizer.parse import parse
-
-        try:
-            data = json.dumps(parse(source, kind)).encode("utf-8")
-        except TokenizerError as error:
-            raise TokenizerError(f"{name}: {error}") from error
-    return HuggingFace.from_json(name, fingerprint, data)
-
-
-def _ids_are_ranks(source: Source) -> bool:
-    """Of a `vocab.json`; without merges beside it there is nothing else to take for ranks."""
-    if "merges.txt" not in source.files:
-        return True
-    from tokengraft.tokenizer.insert_convert import ids_are_ranks
-
+        tokenizer = found.open()
+        if not isinstance(tokenizer, TikToken):
+            raise TokenizerError(f"{found.name}: no tokenizer.json and no way to make one")
+        return tokenizer.as_json()
     try:
-        merges = source.read("merges.txt").decode("utf-8").split("\n")
-        return ids_are_ranks(json.loads(source.read("vocab.json")), merges)
-    except (AttributeError, ValueError):
-        return False  # broken files: whoever opens them says so
+        return parse(found.source, found.kind)
+    except TokenizerError as error:
+        raise TokenizerError(f"{found.name}: {error}") from error
+
+
+def side_files(found: Found) -> dict[str, bytes]:
+    """What stands beside the tokenizer and travels with it, by file name."""
+    if found.source is None:
+        return {}
+    return {n: found.source.read(n) for n in SIDE_FILES if n in found.source.files}

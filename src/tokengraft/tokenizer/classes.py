@@ -13,8 +13,8 @@ from typing import Any
 
 from tokengraft.core.errors import ModelError
 from tokengraft.tokenizer.boundaries import steps_of
+from tokengraft.tokenizer.convert import FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
-from tokengraft.tokenizer.insert_convert import FLAGS
 
 #: The class that takes `tokenizer.json` as it is.
 PLAIN = "PreTrainedTokenizerFast"

@@ -22,6 +22,7 @@ from tokengraft.tokenizer.adapters import (
     for_oniguruma,
     pretoken_counter,
 )
+from tokengraft.tokenizer.convert import from_tiktoken
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
 
 # tiktoken keeps these inside functions that download the ranks; a test compares them with its own.
@@ -87,6 +88,8 @@ class TikToken(Tokenizer):
                 ranks[base64.b64decode(token, validate=True)] = int(rank)
             except (ValueError, binascii.Error) as error:
                 raise TokenizerError(f"{name}: line {number} is no tiktoken rank") from error
+        if not ranks:
+            raise TokenizerError(f"{name}: the file of ranks is empty")
         return cls._build(name, fingerprint, ranks, encoding)
 
     @classmethod
@@ -106,6 +109,10 @@ class TikToken(Tokenizer):
         )
         return cls(name, fingerprint, encoding, SPECIALS[pattern])
 
+    def as_json(self) -> dict[str, Any]:
+        """A parsed `tokenizer.json` that gives the same ids."""
+        return from_tiktoken(self.encoding._mergeable_ranks, self.encoding._pat_str, self.specials)
+
     @property
     def family(self) -> str:
         return "byte-level BPE"
@@ -124,6 +131,9 @@ class TikToken(Tokenizer):
         size = -(-len(texts) // workers) or 1
         shares = [texts[n : n + size] for n in range(0, len(texts), size)]
         return [ids for share in self._threads.map(self._encode_share, shares) for ids in share]
+
+    def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._encode_share(texts)
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encoding.encode_ordinary(text) for text in texts]

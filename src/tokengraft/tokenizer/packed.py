@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.tokenizer import Found, Tokenizer
-from tokengraft.tokenizer.catalog import open_files, used_files
 from tokengraft.tokenizer.openai import TikToken
-from tokengraft.tokenizer.sentence_piece import SentencePiece
+from tokengraft.tokenizer.registry import open_files, used_files
 from tokengraft.tokenizer.sources import Source
 
 THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
@@ -70,12 +69,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], threads: int) -> tuple[Ints, 
     With one thread nothing is handed to a thread pool, whose workers would compete with the other
     processes for the same cores.
     """
-    if threads == 1 and isinstance(tokenizer, TikToken):
-        rows = [tokenizer.encoding.encode_ordinary(text) for text in texts]
-    elif threads == 1 and isinstance(tokenizer, SentencePiece):
-        rows = tokenizer.processor.encode(texts, num_threads=1)
-    else:
-        rows = tokenizer.encode(texts)
+    rows = tokenizer.encode_alone(texts) if threads == 1 else tokenizer.encode(texts)
     flat = array("I")
     for row in rows:
         flat.fromlist(row)  # three times as fast as numpy's fromiter

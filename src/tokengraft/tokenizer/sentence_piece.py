@@ -35,6 +35,8 @@ class SentencePiece(Tokenizer):
         table: dict[str, int] | None = None,
     ) -> None:
         super().__init__(name, fingerprint)
+        if not model:  # SentencePiece would say so when it is first used
+            raise TokenizerError(f"{name}: the SentencePiece model is an empty file")
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
@@ -67,6 +69,10 @@ class SentencePiece(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = self.processor.encode(list(texts), num_threads=self._threads)
+        return ids
+
+    def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self.processor.encode(list(texts), num_threads=1)
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

@@ -6,7 +6,7 @@ import functools
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
@@ -14,18 +14,6 @@ from pathlib import Path, PurePosixPath
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.core.files import sha256, sha256_file
 from tokengraft.core.hub import download
-
-# What an adapter can be built from, and what describes it further.
-KNOWN_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer_config.json",
-    "merges.txt",
-)
 
 
 @dataclass(frozen=True)
@@ -111,13 +99,13 @@ def archive(path: Path) -> dict[str, Source]:
     }
 
 
-def hub_cached(hub_id: str) -> bool:
-    """Whether files of `hub_id` lie in the local hub cache."""
+def hub_cached(hub_id: str, names: Iterable[str]) -> bool:
+    """Whether a file of `hub_id` with one of these names lies in the local hub cache."""
     from huggingface_hub import try_to_load_from_cache
 
-    return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in KNOWN_FILES[:5])
+    return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in names)
 
 
-def hub(hub_id: str) -> Source:
-    """The tokenizer files of a model on the hub, from the local cache or downloaded."""
-    return folder(download(hub_id, KNOWN_FILES, Unavailable))
+def hub(hub_id: str, names: Sequence[str]) -> Source:
+    """The files of these names of a model on the hub, from the local cache or downloaded."""
+    return folder(download(hub_id, names, Unavailable))
