@@ -21,15 +21,14 @@ from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.evaluating.measures import PLAIN, told
 from tokengraft.planning.plan_files import read_plan
+from tokengraft.render.page.audits import downloads
 from tokengraft.render.page.build import LIMIT
 from tokengraft.render.page.colours import READABLE, STEPS, colour_css, contrast
-from tokengraft.render.page.downloads import downloads
 from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.fonts import font_css
 from tokengraft.render.page.headline import headline
 from tokengraft.render.page.plans import plan_data
-from tokengraft.render.page.samples import choose_units
-from tokengraft.render.page.segments import segment
+from tokengraft.render.page.samples import choose_units, segment
 from tokengraft.render.page.shown import safe_json, without_paths
 from tokengraft.tokenizer import load
 

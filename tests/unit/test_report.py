@@ -297,7 +297,7 @@ def test_labels_never_overlap() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from tokengraft.render.figures.labels import Label, place
+    from tokengraft.render.figures.speakers import Label, place
     from tokengraft.render.figures.style import styled
 
     with styled():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, evaluate, export, graft, plan, playground, report, reproduce
+from tokengraft.cli import audit, evaluate, export, graft, page, plan, reproduce
 from tokengraft.cli import listings as lists
 
 app = typer.Typer(
@@ -25,8 +25,8 @@ app.command("graft")(graft.graft)
 app.command("verify")(graft.verify)
 app.command("export")(export.export)
 app.command("evaluate")(evaluate.evaluate)
-app.command("report")(report.report)
-app.command("playground")(playground.playground)
+app.command("report")(page.report)
+app.command("playground")(page.playground)
 app.command("tokenizers")(lists.tokenizers)
 app.command("corpora")(lists.corpora)
 app.command("languages")(lists.languages)

@@ -28,27 +28,7 @@ PAPER_ORDER = (
     "o200k_base",
 )
 
-GROUPS = {
-    "Latin": ("Latn",),
-    "Cyrillic": ("Cyrl",),
-    "Arabic": ("Arab",),
-    "Devanagari": ("Deva",),
-    "Other Indic": (
-        *("Beng", "Gujr", "Guru", "Knda", "Mlym", "Orya", "Sinh", "Taml", "Telu"),
-        *("Olck", "Gran", "Cakm"),
-    ),
-    "Chinese, Japanese, Korean": ("Hans", "Hant", "Hani", "Jpan", "Hang", "Kore", "Hira", "Kana"),
-    "Ethiopic": ("Ethi",),
-    "Myanmar, Khmer, Thai, Lao": ("Mymr", "Khmr", "Thai", "Laoo", "Lana", "Tavt"),
-}
-OTHER = "Other scripts"
 FEW, ASKED = 12, 40  # languages that a figure shows all of: unasked, asked for one by one
-_GROUP_OF = {script: group for group, scripts in GROUPS.items() for script in scripts}
-
-
-def script_group(script: str) -> str:
-    """The group of scripts that a figure gives one colour."""
-    return _GROUP_OF.get(script, OTHER)
 
 
 def pivot_name(audit: AuditTables) -> str:

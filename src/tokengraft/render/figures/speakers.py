@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,21 +11,19 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from tokengraft.render.figures.labels import Label, boxes, name_curve, place
-from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, sheet, write
+from tokengraft.languages.scripts import NAMES, script_group
+from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
-    GROUPS,
-    OTHER,
     check_tokenizer,
     comparable_note,
     credit,
     labels,
     pivot_name,
-    script_group,
     units,
     without_unk,
 )
@@ -33,17 +32,11 @@ if TYPE_CHECKING:
     from tokengraft.auditing.results import AuditTables
 
 # Okabe and Ito's palette, safe in every common colour vision deficiency, and a shape besides.
-MARKS = {
-    "Latin": ("#8d99a3", "o"),
-    "Cyrillic": ("#0072b2", "s"),
-    "Arabic": ("#009e73", "^"),
-    "Devanagari": ("#d55e00", "D"),
-    "Other Indic": ("#e69f00", "d"),
-    "Chinese, Japanese, Korean": ("#56b4e9", "P"),
-    "Ethiopic": ("#cc79a7", "v"),
-    "Myanmar, Khmer, Thai, Lao": ("#7b3294", "X"),
-    OTHER: ("#1c2126", "h"),
-}
+_LOOKS = (
+    ("#8d99a3", "o"), ("#0072b2", "s"), ("#009e73", "^"), ("#d55e00", "D"), ("#e69f00", "d"),
+    ("#56b4e9", "P"), ("#cc79a7", "v"), ("#7b3294", "X"), ("#1c2126", "h"),
+)  # fmt: skip
+MARKS = dict(zip(NAMES, _LOOKS, strict=True))
 ENOUGH = 5  # languages on either side of a claim about the typical one
 LABELLED = 80  # label every language up to this many, the notable ones beyond
 _FRACTION = 0.6  # of the languages that each point of a trend line looks at
@@ -83,7 +76,7 @@ def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
     axes = page.axes(0.45, 0.45, 9.5, 5.65)
     xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
     _axes(axes, xs, ys, pivot)
-    for group in [*GROUPS, OTHER]:
+    for group in NAMES:
         here = points["group"].to_numpy() == group
         colour, marker = MARKS[group]
         size = 26 if group == "Latin" else 40
@@ -226,3 +219,94 @@ def _notable(points: pl.DataFrame) -> list[int]:
 def _darker(colour: str) -> str:
     parts = [int(colour[n : n + 2], 16) * 0.72 for n in (1, 3, 5)]
     return "#" + "".join(f"{int(part):02x}" for part in parts)
+
+
+# Labels beside dots never overlap: candidate places in a fixed order, the first free one wins.
+# Unlike an iterative relaxation this needs no time limit and no random numbers, so that the same
+# data always give the same figure; a label that finds no free place is left out.
+
+# Offsets in points from the dot to the near edge of its label, nearest first.
+_AROUND = [(5, 0), (-5, 0), (0, 8), (0, -8), (4, 7), (-4, 7), (4, -7), (-4, -7)]
+_AROUND += [(9, 0), (-9, 0), (0, 14), (0, -14), (8, 11), (-8, 11), (8, -11), (-8, -11)]
+_WIDTH, _HEIGHT = 0.62, 0.95  # of a character, in sizes of type
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text that belongs to a dot at `x`, `y` (data coordinates)."""
+
+    text: str
+    x: float
+    y: float
+    colour: str
+
+
+def boxes(axes: Axes, xs: Floats, ys: Floats, size: float = 6) -> list[Bbox]:
+    """The dots' squares of `size` points, in pixels."""
+    side = size * dots(axes) / 72
+    spots = axes.transData.transform(np.stack([xs, ys], axis=1))
+    return [Bbox.from_bounds(x - side / 2, y - side / 2, side, side) for x, y in spots]
+
+
+def place(axes: Axes, labels: Iterable[Label], taken: Sequence[Bbox], size: float = 7.5) -> int:
+    """Write as many labels as find a place, in the given order; returns how many."""
+    scale = dots(axes) / 72
+    frame = axes.get_window_extent()
+    full = list(taken)
+    written = 0
+    for label in labels:
+        at = axes.transData.transform((label.x, label.y))
+        width, height = _WIDTH * len(label.text) * size * scale, _HEIGHT * size * scale
+        for dx, dy in _AROUND:
+            left = dx * scale - (width if dx < 0 else width / 2 if dx == 0 else 0)
+            down = dy * scale - height / 2
+            box = Bbox.from_bounds(at[0] + left, at[1] + down, width, height)
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0
+            if not inside or box.y1 > frame.y1 or any(box.overlaps(other) for other in full):
+                continue
+            full.append(box)
+            _write(axes, label, (left / scale, down / scale), size)
+            written += 1
+            break
+    return written
+
+
+def name_curve(axes: Axes, xs: Floats, ys: Floats, name: Label, taken: list[Bbox]) -> None:
+    """Name a curve beside itself where it hides the fewest of `taken`, and take that place."""
+    scale = dots(axes) / 72
+    size = 9.5
+    width, height = 0.68 * len(name.text) * size * scale, 1.1 * size * scale
+    spots = axes.transData.transform(np.stack([xs, ys], axis=1))
+    best: tuple[int, float, float, Bbox] | None = None
+    for x, y in spots[: -len(spots) // 5]:
+        # Clear of the curve over the whole width of the name.
+        under = spots[(spots[:, 0] >= x) & (spots[:, 0] <= x + width), 1]
+        for bottom in (under.max() + 4 * scale, under.min() - 4 * scale - height):
+            box = Bbox.from_bounds(x, bottom, width, height)
+            hidden = sum(box.overlaps(other) for other in taken)
+            if best is None or hidden < best[0]:
+                best = (hidden, x, y, box)
+    if best is None:
+        return
+    _, x, y, box = best
+    where = axes.transData.inverted().transform((x, y))
+    label = Label(name.text, float(where[0]), float(where[1]), name.colour)
+    _write(axes, label, (0, (box.y0 - y) / scale), size, "bold")
+    taken.append(box)
+
+
+def _write(
+    axes: Axes, label: Label, offset: tuple[float, float], size: float, weight: str = "normal"
+) -> None:
+    write(
+        axes,
+        label.text,
+        (label.x, label.y),
+        offset,
+        fontsize=size,
+        color=label.colour,
+        weight=weight,
+        va="bottom",
+        zorder=5,
+        path_effects=[withStroke(linewidth=1.8, foreground="white")],
+    )

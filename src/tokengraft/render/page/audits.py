@@ -12,14 +12,16 @@ import polars as pl
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.languages.codes import language, well_formed
-from tokengraft.render.page.shown import digits, last_name, without_paths
-from tokengraft.render.selection import readers, script_group
+from tokengraft.languages.scripts import script_group
+from tokengraft.render.page.shown import digits, last_name, pack, without_paths
+from tokengraft.render.selection import readers
 from tokengraft.render.tables import read_data
 from tokengraft.tokenizer.entries import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
 # T5 puts a space marker before each, so that nothing but UNK is a share of one half.
 _MOST = 0.4
+FORMS = ("csv", "tex")  # of tables that the page hands out
 _MISSING = 60  # characters named where a vocabulary lacks more
 # page name → column; values are one number a language, a list a tokenizer
 _CELLS = {
@@ -227,3 +229,14 @@ def _cost(folder: Path, names: Sequence[str], pivot: str) -> dict[str, Any] | No
                 }
             )
     return {"asOf": str(frame["as_of"][0]), "models": models}
+
+
+def downloads(folder: Path) -> list[dict[str, Any]]:
+    """Name, form, size and packed content of every CSV and LaTeX table of a run."""
+    tables = folder / "tables"
+    paths = sorted(p for p in tables.iterdir() if p.suffix.removeprefix(".") in FORMS)
+    found = []
+    for path in paths:
+        data = path.read_bytes()
+        found.append({"file": path.name, "size": len(data), "data": pack(data)})
+    return found

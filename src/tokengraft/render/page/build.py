@@ -13,14 +13,14 @@ import yaml
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.render.page.audits import audit_data, read_manifest
+from tokengraft.languages.scripts import NAMES
+from tokengraft.render.page.audits import audit_data, downloads, read_manifest
 from tokengraft.render.page.document import document
-from tokengraft.render.page.downloads import downloads, pack
 from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.headline import headline
 from tokengraft.render.page.plans import graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
-from tokengraft.render.page.shown import safe_json, without_paths
+from tokengraft.render.page.shown import pack, safe_json, without_paths
 
 LIMIT = 8_000_000  # bytes
 Place = Path | str
@@ -71,6 +71,7 @@ def make_page(
         "plans": [plan_data(path) for path in runs.plans],
         "grafts": [graft_data(folder) for folder in runs.grafts],
         "evaluations": [evaluation_data(path) for path in runs.evaluations],
+        "groups": NAMES,
         "live": live,
     }
     title = audits[0]["headline"]["title"] if audits else "A graft, measured"

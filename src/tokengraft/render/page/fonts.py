@@ -11,21 +11,22 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from tokengraft.languages.scripts import SAME_LETTERS
+
 # The four share their Han characters, so text must ask for them by script.
 _HAN = ("Hans", "Hant", "Jpan", "Hang")
 _DOTTED_CIRCLE = 0x25CC
-_ALIASES = {"Hani": "Hans", "Kore": "Hang", "Hira": "Jpan", "Kana": "Jpan"}
 LATIN = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", sans-serif'
 
 
 def font_css(scripts: Iterable[str]) -> str:
     """`@font-face` rules, the page's `--sans` list, and a rule for each Han script."""
-    wanted = sorted({_ALIASES.get(script, script) for script in scripts} & set(_files()))
+    wanted = sorted({SAME_LETTERS.get(script, script) for script in scripts} & set(_files()))
     faces = [_face(script) for script in wanted]
     plain = "".join(f'"tg-{script}", ' for script in wanted if script not in _HAN)
     rules = [f":root {{ --sans: {plain}{LATIN}; }}"]
     rules += [":root { --script: var(--sans); }", "[data-script] { font-family: var(--script); }"]
-    names = _ALIASES | {script: script for script in wanted}
+    names = SAME_LETTERS | {script: script for script in wanted}
     rules += [
         f'[data-script="{name}"] {{ --script: "tg-{script}", var(--sans); }}'
         for name, script in names.items()

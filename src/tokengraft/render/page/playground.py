@@ -23,7 +23,7 @@ from typing import Any
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import udhr
 from tokengraft.render.page.build import Runs, make_page
-from tokengraft.render.page.segments import segment
+from tokengraft.render.page.samples import segment
 from tokengraft.tokenizer import Found, Tokenizer, find
 from tokengraft.tokenizer.entries import BUNDLED
 

@@ -10,10 +10,7 @@ function premiumClass(v) {
 const shareClass = (v) => `v${Math.round(Math.min(1, Math.max(0, v)) * (STEPS - 1))}`;
 
 // Groups of scripts in the order of the legend; each has a colour in charts.css.
-const GROUPS = [
-  "Latin", "Cyrillic", "Arabic", "Devanagari", "Other Indic", "Chinese, Japanese, Korean",
-  "Ethiopic", "Myanmar, Khmer, Thai, Lao", "Other scripts",
-];
+const GROUPS = page.groups;
 const groupClass = (group) => `g${Math.max(0, GROUPS.indexOf(group))}`;
 
 // value → position on a log axis

@@ -1,0 +1,79 @@
+"""`tokengraft report`, one page from one or more runs; `tokengraft playground`, with a live box."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokengraft.cli.console import stdout, warn
+from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_page
+from tokengraft.cli.options import TokenizersOption
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of audits and grafts, plan.json or evaluation.json files."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder to write. {RULE}")] = Path(
+        "page"
+    ),
+    force: ForceOption = False,
+    tokenizers: TokenizersOption = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Text for “See the tokens”: a name or path. Default: the run's own."),
+    ] = None,
+) -> None:
+    """Make one self-contained page: index.html, no network, ready for a static hub space.
+
+    [bold]Examples[/bold]
+
+      tokengraft report audit/ --out site/
+
+      tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
+    """
+    from tokengraft.api.report import page_of
+    from tokengraft.render.page.build import save_page
+
+    check_out(out, holds_page, force)
+    page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus)
+    path = save_page(page, out)
+    for note in page.notes:
+        warn(note)
+    stdout.print(page.title, style="bold", markup=False)
+    stdout.print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False)
+
+
+def playground(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Runs to show below the box, as for `report`.")
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option("--tokenizer", "-t", help="Your own: a graft folder, a file, a name."),
+    ] = None,
+    tokenizers: TokenizersOption = None,
+    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 8181,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Type text, see its tokens under every tokenizer; nothing leaves this machine.
+
+    [bold]Examples[/bold]
+
+      tokengraft playground
+
+      tokengraft playground audit/ --tokenizer grafted/
+    """
+    from tokengraft.api.report import playground as make_server
+    from tokengraft.render.page.playground import is_loopback, serve
+
+    server = make_server(
+        runs or (), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()
+    )
+    if not is_loopback(host):
+        warn(f"{host} can be reached from other machines, and whoever reaches it can use it.")
+    stdout.print(f"Playground: {server.address} (Ctrl-C ends it)", markup=False)
+    serve(server)
