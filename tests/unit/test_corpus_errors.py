@@ -9,7 +9,7 @@ import pytest
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus import load, load_pairs
-from tokengraft.corpus.lines import read_lines
+from tokengraft.corpus.layout import read_lines
 from tokengraft.corpus.lines_of import lines_of
 
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from tokengraft.cli.console import print_json, stdout
 from tokengraft.core.wording import counted
 from tokengraft.corpus import available, load
+from tokengraft.corpus.catalog import described
 from tokengraft.languages.codes import known
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
 from tokengraft.tokenizer.catalog import status
@@ -90,6 +91,7 @@ def corpora(
             text_column("where / how to get it", [info.where or info.how for info in infos]),
         ],
     )
+    stdout.print(described(), markup=False)
 
 
 def languages(json: JSON = False) -> None:

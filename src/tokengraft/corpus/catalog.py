@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,34 +13,32 @@ from tokengraft.corpus import ntrex_layout as ntrex
 from tokengraft.corpus import plain_layout as plain
 from tokengraft.corpus import table_layout as tables
 from tokengraft.corpus import udhr
-from tokengraft.corpus.archive import ARCHIVES, Bundle, open_bundle
+from tokengraft.corpus.archive import ARCHIVES, open_bundle
+from tokengraft.corpus.layout import choose_splits
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.corpus.splits import choose_splits
 
 #: Folders (separated as in PATH) in which a known corpus is found by its name alone.
 VARIABLE = "TOKENGRAFT_CORPORA"
 
-_Load = Callable[[Bundle, str | None, Iterable[str] | None], ParallelCorpus]
-
 #: The first that recognises the files reads them, so the most particular come first.
-_LAYOUTS: tuple[tuple[Callable[[Bundle], bool], _Load], ...] = (
-    (flores.recognise, flores.load),
-    (ntrex.recognise, ntrex.load),
-    (plain.recognise, plain.load),
-    (tables.recognise, tables.load),
-)
+LAYOUTS = (flores.LAYOUT, ntrex.LAYOUT, plain.LAYOUT, tables.LAYOUT)
 
-LAYOUTS = f"""\
-Layouts that can be read:
-  FLORES-200  a folder or archive with dev/xxx_Ssss.dev and devtest/xxx_Ssss.devtest
-  FLORES+     a folder or file, .parquet or .jsonl, with iso_639_3, iso_15924, id, text, split
-              or a folder with dev/dev.xxx_Ssss and devtest/devtest.xxx_Ssss
-  NTREX-128   a folder or archive with newstest2019-src.eng.txt and newstest2019-ref.xxx.txt
-  text files  a folder or archive of xxx_Ssss.txt, or code=path pairs; one unit per line
-  tables      .tsv, .csv, .jsonl or .parquet with a column per language code, or with the
-              columns language, id and text
-A language may also be named as `en`, `shn` or `Shan` where that means one only.
-Archives: {", ".join(ARCHIVES)}."""
+
+def described() -> str:
+    """The layouts that can be read, for a message."""
+    lines = [
+        f"  {layout.name if not number else '':<11} {line}"
+        for layout in LAYOUTS
+        for number, line in enumerate(layout.help.split("\n"))
+    ]
+    return "\n".join(
+        [
+            "Layouts that can be read:",
+            *lines,
+            "A language may also be named as `en`, `shn` or `Shan` where that means one only.",
+            f"Archives: {', '.join(ARCHIVES)}.",
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -154,18 +152,20 @@ def load(
     names = [udhr.NAME, *_KNOWN]
     raise CorpusError(
         f"No corpus {str(where)!r}: neither a known name ({', '.join(names)}) nor an existing "
-        f"path.{did_you_mean(str(where), names)}\n{LAYOUTS}"
+        f"path.{did_you_mean(str(where), names)}\n{described()}"
     )
 
 
 def _load_path(path: Path, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
     with open_bundle(path) as bundle:
-        for recognise, read in _LAYOUTS:
-            if recognise(bundle):
-                return read(bundle, split, languages)
+        for layout in LAYOUTS:
+            if layout.recognise(bundle):
+                return layout.load(bundle, split, languages)
     if path.suffix == ".txt":
-        raise CorpusError(f"{path} is one text file; give code=path pairs, two or more.\n{LAYOUTS}")
-    raise CorpusError(f"No parallel text recognised in {path}.\n{LAYOUTS}")
+        raise CorpusError(
+            f"{path} is one text file; give code=path pairs, two or more.\n{described()}"
+        )
+    raise CorpusError(f"No parallel text recognised in {path}.\n{described()}")
 
 
 def _name(where: str) -> str:

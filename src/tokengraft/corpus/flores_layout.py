@@ -14,9 +14,8 @@ from pathlib import PurePosixPath
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import PREFIXES, Bundle
-from tokengraft.corpus.lines import check_counts, read_lines
+from tokengraft.corpus.layout import CorpusLayout, check_counts, choose_splits, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
-from tokengraft.corpus.splits import choose_splits
 from tokengraft.languages.codes import check_code
 
 _GLOTTOCODE = re.compile(r"_(?=[a-z]{4}\d{4}$)")
@@ -78,3 +77,18 @@ def _parse(name: str) -> tuple[str, str] | None:
     if path.stem in PREFIXES and re.match(r"\.[a-z]{3}_", path.suffix):
         return path.stem, _GLOTTOCODE.sub("-", path.suffix[1:])
     return None
+
+
+LAYOUT = CorpusLayout(
+    "FLORES",
+    "a folder or archive with dev/xxx_Ssss.dev and devtest/xxx_Ssss.devtest (FLORES-200),\n"
+    "or with dev/dev.xxx_Ssss and devtest/devtest.xxx_Ssss (FLORES+)",
+    recognise,
+    load,
+    {
+        "dev/eng_Latn.dev": "One.\nTwo.\n",
+        "dev/fra_Latn.dev": "Un.\nDeux.\n",
+        "devtest/eng_Latn.devtest": "Three.\n",
+        "devtest/fra_Latn.devtest": "Trois.\n",
+    },
+)

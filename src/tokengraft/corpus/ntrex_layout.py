@@ -16,9 +16,8 @@ from pathlib import PurePosixPath
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.lines import align, read_lines
+from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
-from tokengraft.corpus.splits import choose_splits
 from tokengraft.languages import codes as table
 
 _NAME = re.compile(r"newstest2019-(?:src|ref)(?:-(?P<more>\d))?\.(?P<label>[^.]+)\.txt")
@@ -91,3 +90,15 @@ def _scripts() -> Mapping[str, str]:
     for code, language in table.known().items():
         scripts.setdefault(code[:3], set()).add(language.script)
     return {iso: found.pop() for iso, found in scripts.items() if len(found) == 1}
+
+
+LAYOUT = CorpusLayout(
+    "NTREX-128",
+    "a folder or archive with newstest2019-src.eng.txt and newstest2019-ref.xxx.txt",
+    recognise,
+    load,
+    {
+        "NTREX-128/newstest2019-src.eng.txt": "One.\nTwo.\n",
+        "NTREX-128/newstest2019-ref.fra.txt": "Un.\nDeux.\n",
+    },
+)

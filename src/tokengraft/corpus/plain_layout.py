@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import Bundle
 from tokengraft.corpus.compressed import read_file
-from tokengraft.corpus.lines import align, read_lines
+from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
-from tokengraft.corpus.splits import choose_splits
 from tokengraft.languages.codes import resolve, resolve_at
 
 #: Files that explain a folder rather than belong to its corpus.
@@ -72,3 +71,12 @@ def _files(bundle: Bundle) -> list[str]:
     return [
         str(path) for path in paths if path.suffix == ".txt" and path.stem.lower() not in _ABOUT
     ]
+
+
+LAYOUT = CorpusLayout(
+    "text files",
+    "a folder or archive of xxx_Ssss.txt, or code=path pairs; one unit per line",
+    recognise,
+    load,
+    {"eng_Latn.txt": "One.\nTwo.\n", "fra_Latn.txt": "Un.\nDeux.\n"},
+)

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tokengraft.core.errors import CorpusError
-from tokengraft.corpus.lines import decode, describe, split
+from tokengraft.corpus.layout import decode, describe, split
 
 #: Columns about a sentence that no layout needs (FLORES+ has them).
 IGNORED = {"url", "domain", "topic", "has_image", "has_hyperlink", "last_updated"}

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.corpus.archive import TABLES, Bundle
+from tokengraft.corpus.layout import CorpusLayout, choose_splits
 from tokengraft.corpus.parallel import ParallelCorpus, choose
-from tokengraft.corpus.splits import choose_splits
 from tokengraft.corpus.table_files import IGNORED, Table, read_table
 from tokengraft.languages.codes import resolve_at
 
@@ -190,3 +190,13 @@ def _wide(
     name = Path(bundle.title).stem
     named = None if languages is None else list(texts)
     return _build(texts, units, split, named, name=name, title="table", bundle=bundle)
+
+
+LAYOUT = CorpusLayout(
+    "tables",
+    ".tsv, .csv, .jsonl or .parquet with a column per language code, or with the columns\n"
+    "language, id and text (FLORES+: iso_639_3, iso_15924, id, text, split)",
+    recognise,
+    load,
+    {"table.tsv": "id\teng_Latn\tfra_Latn\n1\tOne.\tUn.\n2\tTwo.\tDeux.\n"},
+)

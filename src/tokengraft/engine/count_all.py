@@ -23,7 +23,7 @@ STATE = "shards.sqlite"
 
 
 @dataclass(frozen=True)
-class BadRow:
+class LeftOutRow:
     """A row that was left out: its line (or table row) in the file, and why."""
 
     file: str
@@ -39,7 +39,7 @@ class Total:
     lines: int
     blank: int
     bad: int
-    bad_rows: tuple[BadRow, ...]  # the first hundred of each shard
+    bad_rows: tuple[LeftOutRow, ...]  # the first hundred of each shard
     broken: dict[str, str]  # file → why none of its rows is counted
     shards: tuple[dict[str, str | int], ...]  # the manifest: what was counted, with hashes
     resumed: int  # shards whose outcome was already there
@@ -137,7 +137,7 @@ def _add_up(
 ) -> Total:
     payload: Payload = {}
     lines: dict[str, int] = {}
-    rows: list[BadRow] = []
+    rows: list[LeftOutRow] = []
     manifest: list[dict[str, str | int]] = []
     broken: dict[str, str] = {}
     blank = bad = 0
@@ -166,7 +166,7 @@ def _add_up(
         if url in broken:
             continue
         before = lines.get(url, 0)
-        rows += [BadRow(url, before + line, reason) for line, reason in outcome.listed]
+        rows += [LeftOutRow(url, before + line, reason) for line, reason in outcome.listed]
         lines[url] = before + outcome.lines
         blank += outcome.blank
         bad += outcome.bad

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import open_bundle
-from tokengraft.corpus.lines import decode, split
+from tokengraft.corpus.layout import decode, split
 from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.words import lengths, load
 from tokengraft.reproduce.claim import Key, Verdict, judge, read_claim

@@ -1,4 +1,6 @@
-r"""Bytes to validated lines, and lines to an aligned corpus.
+r"""What every layout of parallel text is made of: its row, splits, validated lines, alignment.
+
+A layout is a module with a `CorpusLayout`, listed in `catalog.LAYOUTS`.
 
 Lines end at `\n` only: `str.splitlines` would also cut at U+0085, U+2028 or `\x0b`, which
 occur inside sentences of real corpora and would shift every line after them.
@@ -7,12 +9,52 @@ occur inside sentences of real corpora and would shift every line after them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from tokengraft.core.errors import CorpusError
+from tokengraft.core.errors import CorpusError, did_you_mean
+from tokengraft.corpus.archive import Bundle
 from tokengraft.corpus.parallel import ParallelCorpus
 
 _BOM = b"\xef\xbb\xbf"
+#: Published numbers on FLORES use both splits in this order.
+_ORDER = {"dev": 0, "devtest": 1}
+
+
+@dataclass(frozen=True)
+class CorpusLayout:
+    """A way in which parallel text is laid out in files.
+
+    `load` takes the files, the splits and the languages asked for (None: all). `example` are the
+    files of a small corpus in this layout, by name: the contract suite is run on them.
+    """
+
+    name: str
+    help: str
+    recognise: Callable[[Bundle], bool]
+    load: Callable[[Bundle, str | None, Iterable[str] | None], ParallelCorpus]
+    example: Mapping[str, str]
+
+
+def choose_splits(split: str | None, have: Iterable[str], where: str) -> list[str]:
+    """The splits named by `split` ("dev", "dev+devtest"), in that order; all of them for None.
+
+    Without a choice, dev comes before devtest and both before others. A split that is not
+    there, and any choice where there are no splits, is a CorpusError.
+    """
+    known = sorted(dict.fromkeys(have), key=lambda name: _ORDER.get(name, len(_ORDER)))
+    if split is None:
+        return known
+    if not known:
+        raise CorpusError(f"{where} has no splits; leave out the split {split!r}.")
+    chosen = list(dict.fromkeys(split.split("+")))
+    for name in chosen:
+        if name not in known:
+            raise CorpusError(
+                f"{where} has no split {name!r}; it has {', '.join(known)}, and + joins several "
+                f"({'+'.join(known)}).{did_you_mean(name, known)}"
+            )
+    return chosen
 
 
 def decode(data: bytes, where: str, line: int = 1, start: int = 0) -> str:
