@@ -24,6 +24,7 @@ from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
+from tokengraft.render.fidelity_table import save_fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
 from tokengraft.tokenizer.convert import from_wordpiece  # noqa: E402
@@ -157,7 +158,6 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
         if row["language"] == "amh_Ethi"
     }
     assert values["knn k=1 layer 3", "pooled_cosine"] < 1
-    from tokengraft.render.fidelity_table import save_fidelity
     from tokengraft.reproduce import fidelity
 
     whole = fidelity.run(

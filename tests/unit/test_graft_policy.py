@@ -28,7 +28,8 @@ from test_graft_tiny import (
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.grafting.export import export
 from tokengraft.grafting.graft import Rows, graft, logits_processor
-from tokengraft.grafting.policy import check_policy, generation_config, removable
+from tokengraft.grafting.output_policies import named
+from tokengraft.grafting.policy import generation_config, removable
 from tokengraft.planning.plan import insert
 
 OLD = 320
@@ -153,7 +154,7 @@ def test_removed_pieces_are_barred_and_new_tokens_are_not(tied: Path, tmp_path: 
 
 def test_unknown_policies_and_stray_biases(tied: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean input-only"):
-        check_policy("inputonly")
+        named("inputonly")
     with pytest.raises(UsageError, match="belongs to winner-takes-all"):
         graft(tied, plan(), tmp_path / "out", rows=new_rows(), bias=1.0)
 

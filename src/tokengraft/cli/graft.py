@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from collections.abc import Collection
 from dataclasses import asdict
@@ -16,15 +15,7 @@ from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, hol
 from tokengraft.cli.options import ModelArgument, PlanArgument
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
-
-
-class Policy(str, enum.Enum):
-    """What the model may say with the new tokens."""
-
-    input_only = "input-only"
-    shared = "shared"
-    remove = "remove"
-    winner_takes_all = "winner-takes-all"
+from tokengraft.grafting.output_policies import DEFAULT, POLICIES
 
 
 def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
@@ -78,7 +69,13 @@ def graft(
         Path | None,
         typer.Option(help="Folder for checkpoints: a second run with it goes on from there."),
     ] = None,
-    policy: Annotated[Policy, typer.Option(help="Output policy.")] = Policy.input_only,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="What may be written with the new tokens. "
+            + " ".join(f"{one.name}: {one.help}." for one in POLICIES.values())
+        ),
+    ] = DEFAULT,
     bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
     device: Annotated[
         str,
@@ -121,7 +118,7 @@ def graft(
             device=device,
             derive_options=options,
             progress=progress,
-            policy=policy.value,
+            policy=policy,
             bias=bias,
             seed=seed,
             force=force,

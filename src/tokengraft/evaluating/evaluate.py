@@ -17,6 +17,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.lines import Case, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.model.frozen import FrozenModel, Reading
 
 #: language, what is being done, lines done of it, lines in all
@@ -85,7 +86,7 @@ def evaluate(
         if old.kind == "causal":
             if continuation:
                 scores |= job.continuation()
-            if shared if shared is not None else new.policy != "input-only":
+            if shared if shared is not None else POLICIES[new.policy].writes:
                 scores |= (both := job.shared())
                 unread += [] if both else [code]
             if prompts:

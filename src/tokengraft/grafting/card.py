@@ -13,29 +13,10 @@ import yaml
 from tokengraft.core.escaping import in_code, in_markdown
 from tokengraft.core.files import write_text
 from tokengraft.grafting.export import Written
-from tokengraft.grafting.policy import Policy
+from tokengraft.grafting.output_policies import OutputPolicy
 from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import CARD
 from tokengraft.planning.plan import Plan
-
-_POLICIES: dict[Policy, str] = {
-    "input-only": (
-        "`input-only`: the new tokens compress what goes in; `generate` writes with the old ones "
-        "(`suppress_tokens` in `generation_config.json`), so its output for text without new "
-        "tokens is the base model's."
-    ),
-    "shared": "`shared`: `generate` may emit the new tokens as well as the old ones.",
-    "remove": (
-        "`remove`: `generate` may emit the new tokens; old pieces inside characters that no text "
-        "of the check needs any more are barred (`suppress_tokens` in `generation_config.json`)."
-    ),
-    "winner-takes-all": (
-        "`winner-takes-all`: a new token and its first old part pool their probability and the "
-        "larger takes it. Switch it on with "
-        "`model.generate(..., logits_processor=tokengraft.grafting.logits_processor(folder))`; "
-        "without it the model behaves as under `shared`."
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +26,7 @@ class Facts:
     name: str
     base: str
     license: str | None
-    policy: Policy
+    policy: OutputPolicy
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -62,7 +43,7 @@ def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path
         _table(plan, facts),
         _fidelity(facts),
         _method(written, facts),
-        f"## Output\n\n{_POLICIES[facts.policy]}\n",
+        f"## Output\n\n{facts.policy.card}\n",
         _use(facts),
         _limits(plan, facts),
     ]
@@ -166,7 +147,7 @@ print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
 
 def _limits(plan: Plan, facts: Facts) -> str:
     lines = ["It knows no more of a language than its base does: it only reads it in fewer tokens."]
-    if facts.policy == "input-only":
+    if not facts.policy.writes:
         lines.append(
             "`suppress_tokens` is honoured by `generate` of transformers; other engines must be "
             "told to bar the new ids (`output.new` in `tokengraft.json`)."

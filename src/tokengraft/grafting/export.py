@@ -21,7 +21,7 @@ from tokengraft.core.errors import ModelError, TokengraftError
 from tokengraft.core.files import write_json, writing_folder
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting import side_files
-from tokengraft.grafting.policy import Policy
+from tokengraft.grafting.output_policies import DEFAULT, OutputPolicy, named
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import (
     INDEX,
@@ -76,7 +76,7 @@ def export(
     out: Path,
     *,
     parts: Sequence[Sequence[int]],
-    policy: Policy = "input-only",
+    policy: str = DEFAULT,
     head: NDArray[np.float32] | None = None,
     removed: Sequence[int] = (),
 ) -> Written:
@@ -102,7 +102,7 @@ def export_into(
     folder: Path,
     *,
     parts: Sequence[Sequence[int]],
-    policy: Policy = "input-only",
+    policy: str = DEFAULT,
     head: NDArray[np.float32] | None = None,
     removed: Sequence[int] = (),
 ) -> Written:
@@ -113,7 +113,7 @@ def export_into(
     base = tokenizer_files.base_tokenizer(model_dir)
     new = new_ids(base, tokenizer, layout)
     _check_rows(rows, parts, new, layout)
-    barred = policies.barred(policy, new, layout, removed)
+    barred = policies.barred(named(policy), new, layout, removed)
     after = max(layout.rows, new.stop)
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     free = shutil.disk_usage(folder).free
@@ -130,7 +130,7 @@ def export_into(
             if shard.path.name not in changed
         ]
         # The rest is worked out while whole files are being copied.
-        patches = _patches(checkpoint, layout, rows, parts, new, policy, head)
+        patches = _patches(checkpoint, layout, rows, parts, new, named(policy), head)
         jobs += [
             pool.submit(_write_shard, shard, patches, folder / shard.path.name)
             for shard in checkpoint.shards
@@ -196,7 +196,7 @@ def _patches(
     rows: NDArray[np.float32],
     parts: Sequence[Sequence[int]],
     new: range,
-    policy: Policy,
+    policy: OutputPolicy,
     head: NDArray[np.float32] | None,
 ) -> dict[str, _Patch]:
     """New bytes by table. Rows between the table's end and the first new id get the mean row."""
@@ -217,7 +217,7 @@ def _patches(
     elif layout.head is not None:
         filler = policies.mean_row(checkpoint, layout.head, used)
         values = head
-        if values is None or policy == "input-only":
+        if values is None or not policy.writes:
             values = policies.head_rows(policy, checkpoint, layout.head, parts, filler)
         elif values.shape != rows.shape:
             raise ModelError(f"output rows need shape {list(rows.shape)}; got {list(values.shape)}")

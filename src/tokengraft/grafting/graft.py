@@ -20,6 +20,7 @@ from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.export import Written, export_into
 from tokengraft.grafting.manifest import read_manifest, write_manifest
+from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 from tokengraft.grafting.verify.invariants import Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import Pair
 from tokengraft.model.folder import MANIFEST, resolve
@@ -67,7 +68,7 @@ def graft(
     method: str = "auto",
     text: Sources | None = None,
     derive_options: Mapping[str, Any] | None = None,
-    policy: str = "input-only",
+    policy: str = DEFAULT,
     bias: float = 0.0,
     check: Sources | None = None,
     fidelity: Mapping[str, Mapping[str, float]] | None = None,
@@ -86,9 +87,9 @@ def graft(
     `force`. Raises GraftError (exit code 3) where verification fails; then, as on any other
     failure, `out` is as it was.
     """
-    chosen = policies.check_policy(policy)
-    if bias and chosen != "winner-takes-all":
-        raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen}")
+    chosen = named(policy)
+    if bias and not chosen.pools:
+        raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen.name}")
     training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
@@ -106,7 +107,7 @@ def graft(
     others = check_lines(steps.languages) if check is None else lines_of(check)
     lines = [*_sample(training or ()), *others]
     removed: tuple[int, ...] = ()
-    if chosen == "remove":
+    if chosen.removes:
         removed = _removable(old, new, parts, lines)
     if fidelity is None and made.scores:
         fidelity = {"held-out text": made.scores}
@@ -119,13 +120,13 @@ def graft(
     with writing_folder(out) as folder:
         written = export_into(
             base.path, new, made.rows, folder,
-            parts=parts, policy=chosen, head=made.head, removed=removed,
+            parts=parts, policy=chosen.name, head=made.head, removed=removed,
         )  # fmt: skip
         write_card(folder, steps, written, stated)
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
             method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
-            policy=chosen, bias=bias, written=written, seed=seed, command=command,
+            policy=chosen.name, bias=bias, written=written, seed=seed, command=command,
         )  # fmt: skip
         if verified:
             report = verify(folder, base.path, lines)
@@ -152,7 +153,7 @@ def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is no grafted model")
     output = manifest["output"]
     processors = LogitsProcessorList()
-    if output["policy"] == "winner-takes-all":
+    if POLICIES[output["policy"]].pools:
         chosen = output["bias"] if bias is None else bias
         processors.append(WinnerTakesAll(range(*output["new"]), output["first_parts"], chosen))
     return processors

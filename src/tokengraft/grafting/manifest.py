@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
 from tokengraft.grafting.export import Written
-from tokengraft.grafting.policy import POLICIES
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan import Plan

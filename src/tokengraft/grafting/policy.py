@@ -20,23 +20,21 @@ one part exactly alike.)
 the check text no longer needs them: parts of new tokens that the new tokenizer emits nowhere in
 it. Single bytes stay, so every text can still be written.
 
-`winner-takes-all`: as shared; `processor.py` pools a new token with its first old part.
+`winner-takes-all`: as shared; the module of that name pools a new token with its first old part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.grafting.output_policies import OutputPolicy
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Layout, text_config
 
-Policy: TypeAlias = Literal["input-only", "shared", "remove", "winner-takes-all"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
 BARRED_BIAS = -10_000.0  # far below any score, still finite in float16
 _CHUNK = 1 << 22  # bytes of a table read at a time
 #: Keys that transformers takes from config.json where no generation_config.json is there.
@@ -47,16 +45,6 @@ _GENERATION = (
     "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
     "forced_eos_token_id",
 )  # fmt: skip
-
-
-def check_policy(name: str) -> Policy:
-    """`name` as a policy; UsageError with the known names otherwise."""
-    for policy in POLICIES:
-        if policy == name:
-            return policy
-    raise UsageError(
-        f"no output policy {name!r}; known: {', '.join(POLICIES)}.{did_you_mean(name, POLICIES)}"
-    )
 
 
 def mean_row(checkpoint: Checkpoint, table: Tensor, rows: int) -> NDArray[np.float32]:
@@ -70,14 +58,14 @@ def mean_row(checkpoint: Checkpoint, table: Tensor, rows: int) -> NDArray[np.flo
 
 
 def head_rows(
-    policy: Policy,
+    policy: OutputPolicy,
     checkpoint: Checkpoint,
     table: Tensor,
     parts: Sequence[Sequence[int]],
     filler: NDArray[np.float32],
 ) -> NDArray[np.float32]:
     """Rows of an untied head for new tokens with these old parts (see the module's text)."""
-    if policy == "input-only":
+    if not policy.writes:
         return np.broadcast_to(filler, (len(parts), *filler.shape)).astype(np.float32)
     needed = sorted({part for group in parts for part in group})
     known = {part: checkpoint.rows(table, part, part + 1)[0] for part in needed}
@@ -85,10 +73,10 @@ def head_rows(
 
 
 def new_bias(
-    policy: Policy, checkpoint: Checkpoint, table: Tensor, parts: Sequence[Sequence[int]]
+    policy: OutputPolicy, checkpoint: Checkpoint, table: Tensor, parts: Sequence[Sequence[int]]
 ) -> NDArray[np.float32]:
     """The head's bias for new tokens: out of reach, or the mean of the parts' own."""
-    if policy == "input-only":
+    if not policy.writes:
         return np.full(len(parts), BARRED_BIAS, np.float32)
     values = checkpoint.rows(table, 0, table.shape[0])
     return np.array([values[list(group)].mean() for group in parts], np.float32)
@@ -115,7 +103,7 @@ def _whole(piece: bytes) -> bool:
 
 
 def barred(
-    policy: Policy, new: range, layout: Layout, removed: Sequence[int] = ()
+    policy: OutputPolicy, new: range, layout: Layout, removed: Sequence[int] = ()
 ) -> tuple[int, ...]:
     """Ids that plain `generate` must never emit, sorted.
 
@@ -123,7 +111,7 @@ def barred(
     could not emit either (Gemma 3's image token): they are always barred.
     """
     gap = range(layout.rows, new.start)
-    ids = {*gap, *(new if policy == "input-only" else ()), *removed}
+    ids = {*gap, *(() if policy.writes else new), *removed}
     return tuple(sorted(ids))
 
 
