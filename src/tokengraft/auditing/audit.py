@@ -56,7 +56,7 @@ def audit(
     Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
     that is known but not on this machine is an error, or with `skip_missing` left out and listed
     in `skipped`. An `engine`
-    (`scaling.engines.make_engine`) counts on other processes or machines, to the same result.
+    (`engine.registry.make_engine`) counts on other processes or machines, to the same result.
     """
     price_list = read_prices(prices)
     text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)
