@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tokengraft.api.report import report as build_page
-from tokengraft.api.verbs import audit
+from tokengraft.api.verbs import audit, survey
 from tokengraft.api.verbs import plan as make_plan
 from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -379,6 +379,21 @@ def test_several_runs_on_one_page(
     assert page.locator(".heat thead th").count() == 5
     page.select_option("#run", "0")
     assert page.locator(ROWS).count() == first
+
+
+def test_a_streamed_corpus(open_page: Open, tmp_path: Path) -> None:
+    files = []
+    for code, text in {"eng_Latn": "one day\ntwo\n", "shn_Mymr": "ၵူၼ်း\nၵူႊ\n"}.items():
+        (tmp_path / f"{code}.txt").write_text(text, encoding="utf-8")
+        files.append(f"{code}={tmp_path / code}.txt")
+    options = {"state": tmp_path / "state", "parallel": True}
+    found = survey(files, ["gpt2", "o200k_base"], **options)
+    page = open_page(build_page(found, tmp_path / "parallel").as_uri())
+    expect(page.locator("#premiums")).to_contain_text("Shan")
+    counts = survey([tmp_path / "shn_Mymr.txt"], ["gpt2"], state=tmp_path / "state")
+    page = open_page(build_page(counts, tmp_path / "own").as_uri())
+    expect(page.locator("#counted")).to_contain_text("there is no premium")
+    expect(page.locator("#counted tbody tr")).to_have_count(1)
 
 
 def test_nothing_overflows_a_phone(open_page: Open, address: str) -> None:

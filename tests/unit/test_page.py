@@ -19,6 +19,7 @@ from tokengraft.api.verbs import audit, plan, survey
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
+from tokengraft.corpus.rows import Layout
 from tokengraft.evaluating.measures import PLAIN, told
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.render.page.audits import downloads
@@ -337,6 +338,23 @@ def test_a_streamed_corpus_has_a_page(tmp_path: Path) -> None:
     assert [entry["code"] for entry in shown["languages"]] == ["deu_Latn", "eng_Latn"]
     assert shown["cells"]["premium"] == [[1, found.premium("gpt2", "en").value]]
     assert page_of(found).data["audits"][0]["cells"] == shown["cells"]
+
+
+def test_text_that_is_not_parallel_has_a_page_without_premiums(tmp_path: Path) -> None:
+    text = '{"text": "one two", "lang": "eng_Latn"}\n{"text": "<b>", "lang": "<img src=x>"}\n{"te'
+    (tmp_path / "web.jsonl").write_text(text)
+    layout = Layout(language_column="lang")
+    options = {"layout": layout, "state": tmp_path / "state", "skip_bad": True}
+    found = survey(tmp_path / "web.jsonl", ["gpt2", "t5"], **options)
+    page = page_of(found)
+    assert page.title == "Tokens per byte: web.jsonl" and page.data["audits"] == []
+    shown = page.data["counted"][0]
+    assert shown["left"] == "Left out: 1 bad row."
+    rows = {row["code"]: row for row in shown["rows"]}
+    assert set(rows) == {"eng_Latn", "<img src=x>"}
+    cells = found.counts.filter(pl.col("language") == "eng_Latn")["tokens_per_byte"].to_list()
+    assert rows["eng_Latn"]["values"] == [float(f"{value:.4g}") for value in cells]
+    assert "<img src=x>" not in page.html
 
 
 def test_the_headline_counts_what_the_summary_counts(run: Path) -> None:

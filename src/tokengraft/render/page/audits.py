@@ -11,6 +11,7 @@ import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
+from tokengraft.core.wording import counted as wording
 from tokengraft.languages.codes import language, well_formed
 from tokengraft.languages.scripts import script_group
 from tokengraft.render.page.shown import digits, last_name, pack, without_paths
@@ -83,6 +84,40 @@ def audit_data(folder: Path) -> dict[str, Any]:
         "containment": _square(folder, "containment"),
         "cost": _cost(folder, names, manifest["pivot"]),
         "manifest": without_paths(_private(manifest)),
+    }
+
+
+def counted_data(folder: Path) -> dict[str, Any]:
+    """What the page shows of text that is not parallel: tokens per byte, dearest language first."""
+    manifest, counts = read_manifest(folder), read_table(folder, "counts")
+    if counts is None or counts.is_empty():
+        raise TokengraftError(f"{folder}: the audit has no counts")
+    labels = counts.select("tokenizer", "label").unique(maintain_order=True).rows()
+    codes = counts["language"].unique(maintain_order=True).to_list()
+    grid = _Grid(counts, [name for name, _ in labels], codes)
+    values, bad = grid.numbers("tokens_per_byte"), grid.flags("meaningless")
+    first = {row["language"]: row for row in reversed(counts.to_dicts())}
+    rows = [
+        {
+            **about(code),
+            "name": str(first[code]["name"]),
+            "n": first[code]["rows"],
+            "values": [row[place] for row in values],
+            "bad": "".join(row[place] for row in bad),
+        }
+        for place, code in enumerate(codes)
+    ]
+    left = [
+        wording(manifest[key] if isinstance(manifest[key], int) else len(manifest[key]), what)
+        for key, what in (("bad_rows", "bad row"), ("broken_files", "broken file"))
+        if manifest.get(key)
+    ]
+    return {
+        "title": without_paths(str(manifest["corpus"]["name"])),
+        "tokenizers": [without_paths(str(label)) for _, label in labels],
+        "rows": sorted(rows, key=lambda row: -max((v for v in row["values"] if v), default=0)),
+        "left": f"Left out: {' and '.join(left)}." if left else "",
+        "downloads": downloads(folder),
     }
 
 

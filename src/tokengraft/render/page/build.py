@@ -14,7 +14,13 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.scripts import NAMES
-from tokengraft.render.page.audits import audit_data, downloads, read_manifest
+from tokengraft.render.page.audits import (
+    audit_data,
+    counted_data,
+    downloads,
+    read_manifest,
+    read_table,
+)
 from tokengraft.render.page.document import document
 from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.headline import headline
@@ -64,17 +70,21 @@ def make_page(
     """The page as text; `live` switches on the playground's box, which may stand alone."""
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
-    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in runs.audits]
+    parallel = [folder for folder in runs.audits if read_table(folder, "counts") is None]
+    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in parallel]
+    counted = [counted_data(folder) for folder in runs.audits if folder not in parallel]
     data: dict[str, Any] = {
         "version": version("tokengraft"),
         "audits": audits,
+        "counted": counted,
         "plans": [plan_data(path) for path in runs.plans],
         "grafts": [graft_data(folder) for folder in runs.grafts],
         "evaluations": [evaluation_data(path) for path in runs.evaluations],
         "groups": NAMES,
         "live": live,
     }
-    title = audits[0]["headline"]["title"] if audits else "A graft, measured"
+    title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"
+    title = audits[0]["headline"]["title"] if audits else title
     html = document(title, data, _scripts(data), live=live is not None)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
@@ -158,6 +168,7 @@ def _grafted(folder: Path, notes: list[str]) -> list[Shelf]:
 
 def _scripts(data: dict[str, Any]) -> set[str]:
     entries = [entry for audit in data["audits"] for entry in audit["languages"]]
+    entries += [entry for run in data["counted"] for entry in run["rows"]]
     entries += [entry for plan in data["plans"] for entry in plan["languages"]]
     entries += [entry for graft in data["grafts"] for entry in graft["languages"]]
     return {entry["script"] for entry in entries}

@@ -30,6 +30,7 @@ _SCRIPTS = (
     "tokens.js",
     "vocabularies.js",
     "cost.js",
+    "counted.js",
     "plan.js",
     "graft.js",
     "provenance.js",
