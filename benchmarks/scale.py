@@ -308,7 +308,7 @@ def show(result: dict[str, Any]) -> None:
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
     """What the driver alone does for a shard: keep its outcome, read it back, add it up."""
     from tokengraft.core.cache import Store
-    from tokengraft.engine.sums import Outcome, Payload, add
+    from tokengraft.engine.shard import Outcome, Payload, add
 
     codes = [f"l{n:03}" for n in range(languages)]
     text = {code: [12345, 12345678, 4567890] for code in codes}

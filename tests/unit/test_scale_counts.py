@@ -25,7 +25,7 @@ from tokengraft.engine.count_all import Meter
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnProgress, Sealed, unseal
 from tokengraft.engine.registry import make_engine
-from tokengraft.engine.sums import Outcome, Payload, add
+from tokengraft.engine.shard import Outcome, Payload, add
 from tokengraft.planning.count_words import count_words
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer

@@ -16,7 +16,7 @@ import numpy as np
 from tokengraft.core.files import sha256
 from tokengraft.corpus.batches import Batch, Seen
 from tokengraft.corpus.rows import Layout
-from tokengraft.engine.sums import Payload
+from tokengraft.engine.shard import Payload
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Ints, Packed, encode
 

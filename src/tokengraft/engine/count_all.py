@@ -16,8 +16,7 @@ from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import sha256
 from tokengraft.corpus.shards import Shard, Span, parquet_module
 from tokengraft.engine.protocol import Engine
-from tokengraft.engine.shard import ShardTask, Work
-from tokengraft.engine.sums import Outcome, Payload, add
+from tokengraft.engine.shard import Outcome, Payload, ShardTask, Work, add
 
 STATE = "shards.sqlite"
 

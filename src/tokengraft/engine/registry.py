@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,19 +32,44 @@ class Counting:
         return make_engine(self.engine, self.workers, self.address)
 
 
+@dataclass(frozen=True)
+class EngineRow:
+    """An engine by name; `module` is what it needs that the base install lacks."""
+
+    name: str
+    help: str
+    make: Callable[[int | None, str | None], Engine]  # workers, address
+    module: str | None = None
+
+
 def make_engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
-    """`local` or `ray`; `workers` processes, by default one a core."""
+    """The engine of this name; `workers` processes, by default one a core."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed.")
-    if name == "local":
-        from tokengraft.engine.local import Local
+    if name not in ENGINES:
+        known = " or ".join(ENGINES)
+        raise UsageError(f"No engine {name!r}: write {known}.{did_you_mean(name, ENGINES)}")
+    return ENGINES[name].make(workers, address)
 
-        if address is not None:
-            raise UsageError("--address is for --engine ray; add it or drop the address.")
-        return Local(workers or cores())
-    if name == "ray":
-        from tokengraft.engine.on_ray import Cluster
 
-        return Cluster(workers, address)
-    known = ("local", "ray")
-    raise UsageError(f"No engine {name!r}: write local or ray.{did_you_mean(name, known)}")
+def _local(workers: int | None, address: str | None) -> Engine:
+    from tokengraft.engine.local import Local
+
+    if address is not None:
+        raise UsageError("--address is for --engine ray; add it or drop the address.")
+    return Local(workers or cores())
+
+
+def _ray(workers: int | None, address: str | None) -> Engine:
+    from tokengraft.engine.on_ray import Cluster
+
+    return Cluster(workers, address)
+
+
+ENGINES = {
+    row.name: row
+    for row in (
+        EngineRow("local", "all cores of this machine", _local),
+        EngineRow("ray", "a Ray cluster", _ray, "ray"),
+    )
+}

@@ -23,7 +23,7 @@ from tokengraft.corpus.shards import SHARD_BYTES, cut
 from tokengraft.corpus.word_counts import Text, count_chunks, read
 from tokengraft.engine.count_all import OnMeter, Total, count_all
 from tokengraft.engine.registry import make_engine
-from tokengraft.engine.sums import Payload
+from tokengraft.engine.shard import Payload
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes

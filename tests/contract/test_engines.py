@@ -1,0 +1,77 @@
+"""One suite over every engine, made from the registry; one whose library is missing is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.engine.protocol import Engine, Report
+from tokengraft.engine.registry import ENGINES, make_engine
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """A task: twice the size of an item; one named `bad` is an error of ours."""
+
+    def open(self, threads: int) -> Callable[[Item, Report], bytes]:
+        assert threads >= 1
+
+        def count(item: Item, report: Report) -> bytes:
+            if item.name == "bad":
+                raise CorpusError(f"{item.name} cannot be counted")
+            report(1, item.size, 0, 1.0)
+            return str(2 * item.size).encode()
+
+        return count
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    row = ENGINES[request.param]
+    if row.module is not None:
+        library = pytest.importorskip(row.module)
+        library.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield make_engine(row.name, 2)
+        library.shutdown()
+        return
+    yield make_engine(row.name, 2)
+
+
+def test_every_item_comes_back_once(engine: Engine) -> None:
+    items = [Item(f"item {n}", n) for n in (3, 1, 4, 1, 5)]
+    results = list(engine.map(Doubling(), items, lambda *figures: None))
+    assert sorted(results) == [(n, str(2 * item.size).encode()) for n, item in enumerate(items)]
+
+
+def test_nothing_gives_nothing(engine: Engine) -> None:
+    assert list(engine.map(Doubling(), [], lambda *figures: None)) == []
+
+
+@pytest.mark.parametrize("name", [name for name, row in ENGINES.items() if row.module is None])
+def test_an_error_of_ours_comes_back_as_itself(name: str) -> None:
+    """On Ray `tests/e2e/test_scale_ray.py` sees to it: a second job there takes many seconds."""
+    engine = make_engine(name, 2)
+    items = [Item("good", 1), Item("bad", 2)]
+    with pytest.raises(CorpusError, match="bad cannot be counted"):
+        list(engine.map(Doubling(), items, lambda *figures: None))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_row_says_what_it_is_and_refuses_no_workers(name: str) -> None:
+    assert ENGINES[name].name == name and ENGINES[name].help
+    with pytest.raises(UsageError, match="at least one"):
+        make_engine(name, 0)
+
+
+def test_an_unknown_engine_is_told_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"write local or ray\. Did you mean local"):
+        make_engine("locall")
