@@ -88,7 +88,6 @@ def measure(
         "language": code,
         "tokens": len(planned.plan.tokens),
         "relaxed": list(planned.plan.cut.scripts),
-        "repairs": planned.plan.check.repairs,
         "premium_before": outcome.premium_before,
         "premium_after": outcome.premium_after,
         "floor_before": outcome.floor_before,

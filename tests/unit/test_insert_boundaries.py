@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
-from tokengraft.tokenizer.boundaries import GPT2, SCRIPTS, relax, relax_pattern, script_names
+from tokengraft.tokenizer.boundaries import (
+    GPT2,
+    SCRIPTS,
+    relax_pattern,
+    relaxed_pattern,
+    script_names,
+    with_pattern,
+)
+from tokengraft.tokenizer.kept_cuts import KeptCuts
 
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -25,7 +33,16 @@ def cuts(pre_tokenizer: pre_tokenizers.PreTokenizer, text: str) -> set[int]:
     return {end for _, (_, end) in pre_tokenizer.pre_tokenize_str(text)}
 
 
-PAIRS = [(cutter(old), cutter(relax_pattern(old, NAMES))) for old in (GPT2, CL100K)]
+KEPT = KeptCuts(
+    {"क": frozenset("ि\u0301"), "ক": frozenset("া")},
+    {"ं": frozenset("कख"), "\u0301": frozenset("ব")},
+    (" कख", "िक", "ခ"),
+)
+PAIRS = [
+    (cutter(old), cutter(relax_pattern(old, NAMES, kept)))
+    for old in (GPT2, CL100K)
+    for kept in (None, KEPT)
+]
 ANY = st.characters(codec="utf-8")
 texts = st.one_of(
     st.text(alphabet=ANY, max_size=40), st.text(alphabet=st.one_of(st.sampled_from(HARD), ANY))
@@ -67,7 +84,7 @@ def test_gpt2_pattern_is_the_built_in_one(text: str) -> None:
     ],
 )
 def test_examples(text: str, pieces: list[str]) -> None:
-    _, new = PAIRS[1]
+    _, new = PAIRS[2]
     assert [piece for piece, _ in new.pre_tokenize_str(text)] == pieces
 
 
@@ -82,4 +99,6 @@ def test_refusals() -> None:
     with pytest.raises(UsageError, match="Latn"):
         script_names(["Latn"])
     with pytest.raises(TokenizerError, match="keep"):
-        relax({"pre_tokenizer": None, "model": {"vocab": {}}}, NAMES)
+        relaxed_pattern({"pre_tokenizer": None, "model": {"vocab": {}}}, NAMES)
+    with pytest.raises(TokenizerError, match="keep"):
+        with_pattern({"pre_tokenizer": None, "model": {"vocab": {}}}, GPT2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from tokengraft.planning.plan import Boundaries, Cut
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     floor,
-    relax,
-    relax_pattern,
+    relaxed_pattern,
     script_names,
     split_pattern,
+    with_pattern,
 )
 
 HIGH_FLOOR = 1.2  # a premium no vocabulary can beat, above which `auto` relaxes
@@ -48,6 +49,11 @@ def floors_of(
     Without the pivot's tokens the relaxed pattern's pre-tokens take their place, so that `before`
     is how many pieces a word falls into on average and `after` is 1.
     """
+
+    @functools.cache
+    def relaxed(script: str) -> dict[str, Any]:
+        return with_pattern(tokenizer, relaxed_pattern(tokenizer, script_names([script])))
+
     found = {}
     for code, lines in samples.items():
         before = np.array(floor(tokenizer, lines), float)
@@ -55,8 +61,7 @@ def floors_of(
             continue  # the vocabulary sees whole lines
         after = before
         if script_of(code) in SCRIPTS and split_pattern(tokenizer) is not None:
-            names = script_names([script_of(code)])
-            after = np.array(floor(relax(tokenizer, names), lines), float)
+            after = np.array(floor(relaxed(script_of(code)), lines), float)
         unit = np.maximum(1, after if pivot_tokens is None else np.array(pivot_tokens, float))
         found[code] = Floors(float((before / unit).mean()), float((after / unit).mean()))
     return found
@@ -92,7 +97,7 @@ def decide(
             raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")
         return Cut(old_pattern=pattern), notes
     names = script_names(codes)
-    return Cut(names, pattern, relax_pattern(pattern, names)), notes
+    return Cut(names, pattern, relaxed_pattern(tokenizer, names)), notes
 
 
 def relaxes(cut: Cut, code: str) -> bool:

@@ -1,8 +1,8 @@
 """Choose tokens for languages: `plan_tokens`.
 
 The steps: decide the boundaries, count words once, learn merges on the old tokenization
-(`learn`), mend what relaxed boundaries may have lengthened, read the what-if curve off the
-learner's own lengths, and prove the result with the real encoder.
+(`learn`), read the what-if curve off the learner's own lengths, and check the result with the
+real encoder.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def plan_tokens(
     Lines are taken one by one and not kept, so a text may be longer than memory; a `Text` is one
     that was counted before. Mode paper keeps them all.
 
-    Guarantees, proved with the real encoder before it returns: no word of `texts`, `check` or
-    `test` takes more tokens than before; every new token is emitted on `texts` (a token that
-    mends relaxed boundaries may be emitted on `check` only). With boundaries kept, no text at all
-    can get longer. Raises TokengraftError where a plan cannot keep this within its budget, and
-    where no token at all can be planned; a language that gets none of several is noted.
+    Guarantees: no text at all gets longer, and every new token is emitted on `texts`. The first
+    follows from how merges are appended and pieces joined (`insert`, `kept_cuts`); the real encoder
+    checks it besides on every word of `texts`, and on every line of `check` and of the planned
+    scripts in `test`. Raises TokengraftError where a check fails, and where no token at all can be
+    planned; a language that gets none of several is noted.
 
     `test` is a parallel corpus with the `pivot`; without it no premium can be stated and the
     objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
@@ -152,10 +152,12 @@ def _plan_merges(request: Request) -> Plan:
         boundaries = "keep"
     cut, notes = decide(base, boundaries, floors)
     job = Job(request, cut, pipeline)
-    learner, curve, repairs = job.run()
+    learner, curve = job.run()
     additions = additions_of(learner, cut)
     extended = load(insert(base, additions))
-    proof = prove(pipeline, extended, learner, job.words, job.pool.origins, cut, job.chunks)
+    # With the pattern kept, a line is its words; joined pieces are tried in whole lines too.
+    lines = request.same_script if cut.scripts else []
+    proof = prove(pipeline, extended, learner, job.words, job.pool.origins, job.old, lines)
     outcomes = {}
     for column, code in enumerate(request.languages):
         found = floors.get(code) if request.tested else None
@@ -175,5 +177,5 @@ def _plan_merges(request: Request) -> Plan:
         objective=request.objective, budget=request.budget, cut=cut,
         tokens=tokens_of(learner, proof), merges=additions.merges, languages=outcomes,
         pivot=request.pivot if request.test else None,
-        check=Check(proof.pieces, 0, repairs), notes=tuple(notes),
+        check=Check(proof.pieces), notes=tuple(notes),
     )  # fmt: skip

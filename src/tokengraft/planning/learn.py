@@ -117,10 +117,6 @@ class Learner:
             self._replay(known)
         return step
 
-    def waits(self, left: int, right: int) -> bool:
-        """Whether the pair may not be merged now."""
-        return self._waits(key_of(left, right))
-
     def spell(self, word: int) -> list[int]:
         """The symbols of word `word` now."""
         return self._chain.spell(word)
@@ -128,10 +124,6 @@ class Learner:
     def frequency(self, symbol: int) -> int:
         """How often the planning text emits `symbol` now."""
         return self._frequency.get(symbol, 0)
-
-    def occurs(self, symbol: int) -> bool:
-        """Whether any word, of the planning text or not, holds `symbol` now."""
-        return len(self._chain.at(symbol)) > 0
 
     def _offer_characters(self) -> None:
         for symbol, extra in self.symbols.wholes.items():
@@ -262,11 +254,6 @@ class Learner:
             step = self.steps[rank]
             found.append(((1 << _SHIFT) + rank, step.left, step.right, step.result))
         return found
-
-
-def key_of(left: int, right: int) -> int:
-    """The key under which a pair is counted."""
-    return (left + 1) << _SHIFT | (right + 1)
 
 
 def _pair(key: int) -> tuple[int, int]:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus.word_counts import Text
+from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import territory
 from tokengraft.planning.plan import Boundaries, Cut, Mode, Objective
-from tokengraft.planning.repair import mend
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
-from tokengraft.tokenizer.boundaries import any_of, relax
+from tokengraft.tokenizer.boundaries import any_of, with_pattern
 from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
-_CHUNKS = 5_000  # pieces of planning text encoded whole, beside all its words
 _ATTEMPTS = 4
 LEAST = 2  # a piece that occurs less often is not worth a token
 
@@ -55,6 +55,14 @@ class Request:
         """The planned languages that the test corpus holds."""
         return {code: self.test[code] for code in self.texts if code in self.test}
 
+    @property
+    def same_script(self) -> list[str]:
+        """Every distinct line given to check, or to test on in a script that is planned for."""
+        scripts = set(map(script_of, self.texts))
+        tested = (self.test[code] for code in self.test if script_of(code) in scripts)
+        samples = (text.sample for text in self.texts.values())
+        return list(dict.fromkeys(chain(self.check, *tested, *samples)))
+
 
 class Job:
     """Words counted once, and learners made afresh from them."""
@@ -62,21 +70,14 @@ class Job:
     def __init__(self, request: Request, cut: Cut, pipeline: Tokenizer) -> None:
         self.request, self.cut = request, cut
         base = request.tokenizer
-        used = relax(base, cut.scripts) if cut.scripts else base
+        used = base if cut.new_pattern is None else with_pattern(base, cut.new_pattern)
         self.pool = Pool(Cutter(used), request.languages)
-        chunks: dict[str, None] = {}
         for code, text in request.texts.items():
             self.pool.add_text(code, text)
-            chunks.update(dict.fromkeys(text.chunks))
         sentences = {code: self.pool.add_sentences(lines) for code, lines in request.tested.items()}
         if sentences:
             pivot = request.test[request.pivot]
             sentences.setdefault(request.pivot, self.pool.add_sentences(pivot))
-        self.pool.add_check(request.check)
-        # Every word is proved by itself; whole lines prove that a line is the sum of its words.
-        tested = (line for lines in request.tested.values() for line in lines)
-        every = max(1, len(chunks) // _CHUNKS)
-        self.chunks = [*list(chunks)[::every], *request.check, *tested] if cut.scripts else []
         self.words = list(self.pool.index)
         self.counts = self.pool.counts()
         self.settled = settle(base)
@@ -138,34 +139,22 @@ class Job:
         penalty = request.border_penalty
         return Learner(words, self.counts, weights, symbols, penalty, self._least)
 
-    def run(self) -> tuple[Learner, Curve, int]:
-        """Learn within the budget, with room for the merges that mend relaxed boundaries."""
+    def run(self) -> tuple[Learner, Curve]:
+        """Learn within the budget; what turns out unused in the end is banned, and learned anew."""
         request = self.request
-        reserve = max(2, request.budget // 50) if self.cut.scripts else 0
         banned: frozenset[str] = frozenset()
         for _ in range(_ATTEMPTS):
             learner = self._learner(banned)
             curve = Curve(request.budget, self.matrices, request.pivot, self.old, self.old_totals)
             choose = chooser(request.objective, request.languages, self.premiums, self._least)
-            curve.follow(learner, choose, request.budget - reserve)
-            before = learner.spent
-            if mend(learner, self.old, request.budget):
-                if learner.spent < request.budget or reserve >= request.budget:
-                    break
-                reserve = min(4 * reserve, request.budget)
-                continue
-            repairs = learner.spent - before
             curve.follow(learner, choose, request.budget)
             dead = {s.result for s in learner.steps if s.spends} - _alive(learner)
-            if repairs:  # a token that mends may be emitted on the check text alone
-                dead = {symbol for symbol in dead if not learner.occurs(symbol)}
-            if dead:
-                banned |= {learner.symbols.names[symbol] for symbol in dead}
-                continue
-            return learner, curve, repairs
+            if not dead:
+                return learner, curve
+            banned |= {learner.symbols.names[symbol] for symbol in dead}
         raise TokengraftError(
-            "no plan within this budget keeps every given line from getting longer: "
-            "raise the budget, or use boundaries keep"
+            f"no plan was found in {_ATTEMPTS} attempts of which every token is used in the text: "
+            "choose another budget, or give more text"
         )
 
 

@@ -12,6 +12,7 @@ from tokengraft.core.files import write_json
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.planning.sound import check_values
 from tokengraft.tokenizer import insert as inserting
+from tokengraft.tokenizer.boundaries import relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ class Check:
 
     pieces: int = 0
     longer: int = 0
-    repairs: int = 0  # new tokens spent to keep every piece from getting longer
+    repairs: int = 0  # always 0 now; plans that joined at every mark spent tokens on mending
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +122,7 @@ class Plan:
             merges=self.merges,
             scores=tuple(token.score or 0.0 for token in self.tokens) if unigram else (),
             literal=self.mode == "paper",
-            scripts=self.cut.scripts,
+            pattern=self.cut.new_pattern,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -189,6 +190,13 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
             f"{_named(label, got)}: plan again"
         )
     check_tokens(tokenizer, plan.tokens, plan.merges, plan.mode == "paper")
+    cut = plan.cut
+    expected = relaxed_pattern(tokenizer, cut.scripts) if cut.scripts else None
+    if cut.new_pattern != expected:
+        raise TokenizerError(
+            "this plan's split pattern is not the one that is proved to make no text longer: it "
+            "was edited, or made by an earlier version. Plan again."
+        )
     return inserting.insert(tokenizer, plan.additions)
 
 

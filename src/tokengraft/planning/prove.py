@@ -1,4 +1,4 @@
-"""The proof over given text: the real encoder against what the learner expected."""
+"""What is proved of any text, tried on the given text: the real encoder against the learner."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
+from tokengraft.planning.chain import Ints
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.plan import Cut
 from tokengraft.planning.words import Encoded, Encoder, emitted_ids, lengths
 from tokengraft.tokenizer.boundaries import Word
 
@@ -32,15 +32,14 @@ def prove(
     learner: Learner,
     words: Sequence[Word],
     origins: Sequence[str],
-    cut: Cut,
-    chunks: Sequence[str],
+    old: Ints,
+    lines: Sequence[str],
 ) -> Proof:
     """Raise TokengraftError unless the extended tokenizer does what the learner says.
 
-    Every word must have the length the learner expects (and the learner has mended all that were
-    longer than before); every new token must be emitted on a text (`origins`) that holds its word;
-    where boundaries are relaxed, the chunks and lines given must be no longer than the base
-    tokenizer makes them.
+    Every word must have the length the learner expects, at most that of `old`; every line given
+    must be no longer than the base tokenizer makes it; every new token must be emitted on a text
+    (`origins`) that holds its word.
     """
     encoded = Encoder(extended).ids(words)
     found = encoded.sizes
@@ -51,14 +50,14 @@ def prove(
             f"the encoder does not follow the plan: {word!r} has {found[wrong[0]]} tokens, "
             f"expected {learner.lengths[wrong[0]]}; please report this tokenizer"
         )
-    if cut.scripts:
-        old, new = lengths(base, chunks), lengths(extended, chunks)
-        longer = np.flatnonzero(new > old)
-        if len(longer):
-            raise TokengraftError(
-                f"refused: {len(longer)} of {len(chunks)} pieces of text would get longer, first "
-                f"{chunks[int(longer[0])]!r}. Raise the budget or use boundaries keep."
-            )
+    longer = [words[place] for place in np.flatnonzero(found > old).tolist()]
+    grown = np.flatnonzero(lengths(extended, lines) > lengths(base, lines))
+    longer += [lines[place] for place in grown.tolist()]
+    if longer:
+        raise TokengraftError(
+            f"refused: {len(longer)} of {len(words) + len(lines)} pieces of text would get longer, "
+            f"first {longer[0]!r}; please report this tokenizer, and use boundaries keep"
+        )
     first = learner.symbols.first_new
     prove_emitted(extended, range(first, first + learner.spent), encoded, origins)
     is_new = encoded.ids >= first
@@ -66,7 +65,7 @@ def prove(
     np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, found)[is_new])
     emitted = Counter({first + int(place): int(times[place]) for place in np.flatnonzero(times)})
     examples = _examples(extended, learner, words, encoded)
-    return Proof(emitted, examples, len(words) + len(chunks))
+    return Proof(emitted, examples, len(words) + len(lines))
 
 
 def prove_emitted(

@@ -14,7 +14,7 @@ def additions_of(learner: Learner, cut: Cut) -> Additions:
     names = learner.symbols.names
     tokens = tuple((s.result, names[s.result]) for s in learner.steps if s.spends)
     merges = tuple((names[s.left], names[s.right]) for s in learner.steps if s.right >= 0)
-    return Additions(tokens=tokens, merges=merges, scripts=cut.scripts)
+    return Additions(tokens=tokens, merges=merges, pattern=cut.new_pattern)
 
 
 def tokens_of(learner: Learner, proof: Proof) -> tuple[NewToken, ...]:

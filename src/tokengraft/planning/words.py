@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 from tokenizers import Encoding, Tokenizer
 
-from tokengraft.corpus.word_counts import Text, count_chunks
+from tokengraft.corpus.word_counts import Text
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.insert import family
@@ -107,13 +107,6 @@ class Pool:
             origin = self.cutter.in_text(chunk)
             for word in words:
                 counts[self._number(word, origin)] += times
-
-    def add_check(self, lines: Iterable[str]) -> None:
-        """Take the words of lines that are only to be checked."""
-        chunks = count_chunks(lines)
-        for words, chunk in zip(self.cutter.words_of_chunks(chunks), chunks, strict=True):
-            for word in words:
-                self._number(word, self.cutter.in_text(chunk))
 
     def add_sentences(self, lines: Sequence[str]) -> list[Counter[int]]:
         """Each line as counts of its words; lines are cut whole, so lengths are exact."""

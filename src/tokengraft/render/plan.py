@@ -135,13 +135,12 @@ def write_up(planned: TestedPlan) -> str:
             f"Word boundaries are relaxed for {', '.join(plan.cut.scripts)}: marks stay with their "
             "letters. Other scripts are cut as before.",
         ]
-    mended = f" {plan.check.repairs} tokens were spent to keep it so." if plan.check.pieces else ""
     said = plan.checked
     if plan.mode != "paper":
         said = f"Checked with the real encoder: {said[0].lower()}{said[1:]}"
     lines += [
         "",
-        f"{said}{mended}",
+        said,
         *(f"\n{in_markdown(note)}" for note in plan.notes),
         "",
     ]

@@ -4,14 +4,17 @@ Most patterns take a word to be `\p{L}+`. Vowel signs, viramas and tone marks ar
 Indic, Myanmar and Khmer words fall apart at each of them, and no vocabulary can mend that. The
 rewrite puts one alternative in front of the old pattern, for chosen scripts only:
 
-    LEAD? S [\p{L}\p{M}]* ( (?<=\p{M}) REST )?      S = a letter of the chosen scripts
+    LEAD? S \p{L}* ( \p{M}+ \p{L}* )* ( (?<=\p{M}) REST )?      S = a letter of the chosen scripts
 
 LEAD is what the old pattern lets stand before a word, REST what its punctuation alternative goes
-on to take after a mark. Two things follow:
+on to take after a mark. It joins two old pieces only between S and a mark of its script (or of
+none in particular), or such a mark and S, and stops before a cut that has to stay (`kept_cuts`).
+Three things follow:
 - text without a letter of the chosen scripts is cut exactly as before, since S must match;
 - every cut of the new pattern is a cut of the old one: the pieces are only joined. Without REST
   the old tokens `<mark><punctuation>` would be torn (Llama 3 has 62 of them), which lengthened
-  918 of 1,012 Hindi lines; with it, 4, before any new merge.
+  918 of 1,012 Hindi lines;
+- a joined piece begins with the tokens of its parts, so that no text gets longer.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts
 
 # ISO 15924 codes, as in `hin_Deva`, to Unicode script names, as regular expressions know them.
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -62,55 +66,123 @@ def script_names(codes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def relax_pattern(pattern: str, scripts: Collection[str]) -> str:
+def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None = None) -> str:
     r"""`pattern` with marks kept with the letters of `scripts` (Unicode script names).
 
-    Raises TokenizerError for a pattern whose word and punctuation alternatives are not the
-    `\p{L}+` and `[^\s\p{L}\p{N}]+` of GPT-2's family: a guess could cut other text differently.
+    The cuts of `kept` stay, and those beside letters or marks of other scripts. Raises
+    TokenizerError for a pattern whose word and punctuation alternatives are not the `\p{L}+` and
+    `[^\s\p{L}\p{N}]+` of GPT-2's family: a guess could cut other text differently.
     """
     word, rest = _WORD.search(pattern), _REST.search(pattern)
     if word is None or rest is None:
         raise TokenizerError(
             f"the split pattern {pattern!r} has no `\\p{{L}}+` word to relax: use boundaries keep"
         )
-    letters = "".join(rf"\p{{{name}}}" for name in sorted(scripts))
-    tail = rf"(?:(?<=\p{{M}}){rest['rest']}*{rest['after'] or ''})?"
-    return rf"{word['lead']}[\p{{L}}&&[{letters}]][\p{{L}}\p{{M}}]*{tail}|{pattern}"
+    kept = kept or KeptCuts()
+    letter, mark = word_classes(scripts)
+    lead, after = word["lead"], rest["after"] or ""
+    start = _unless(map(_literal, kept.pieces))
+    before_mark = [*_pairs(kept.letter_mark)]
+    before_mark += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], mark)]
+    before_letter = [f"(?<!{mark})", f"(?!{letter})", *_pairs(kept.mark_letter)]
+    before_letter += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], letter)]
+    # Where a word may begin with a mark, one mark before a letter was never cut off from it.
+    cut = "" if lead == " ?" else r"(?<=\p{M}\p{M})"
+    stop = f"(?!{cut}(?:{'|'.join(before_letter)}))"
+    joined = rf"(?<={letter})(?={mark}){_unless(before_mark)}\p{{M}}+(?:{stop}\p{{L}}+)?"
+    tail = rf"(?:(?<=\p{{M}}){rest['rest']}*{after})?"
+    return rf"{start}{lead}{letter}\p{{L}}*(?:{joined})*{tail}|{pattern}"
+
+
+def word_classes(scripts: Iterable[str]) -> tuple[str, str]:
+    """The classes of the letters of `scripts`, and of the marks that go with them."""
+    names = "".join(rf"\p{{{name}}}" for name in sorted(scripts))
+    return rf"[\p{{L}}&&[{names}]]", rf"[\p{{M}}&&[{names}\p{{Inherited}}\p{{Common}}]]"
+
+
+def _pairs(stops: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Expressions that match between the characters of each pair."""
+    lefts: dict[frozenset[str], str] = {}
+    for left, rights in stops.items():
+        lefts[rights] = lefts.get(rights, "") + left
+    for rights, left in lefts.items():
+        yield f"(?<={_class(left)}){_class(rights)}"
+
+
+def _class(characters: Iterable[str]) -> str:
+    """A class of exactly these characters, runs of code points written as ranges."""
+    points = sorted(map(ord, characters))
+    runs: list[list[int]] = []
+    for point in points:
+        if runs and point == runs[-1][1] + 1:
+            runs[-1][1] = point
+        else:
+            runs.append([point, point])
+    return "[" + "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in runs) + "]"
+
+
+def _point(point: int) -> str:
+    return rf"\x{{{point:04X}}}"
+
+
+def _literal(piece: str) -> str:
+    """A whole piece: what ends with a letter is not followed by one."""
+    spelled = "".join(map(_point, map(ord, piece)))
+    return spelled + (r"(?!\p{L})" if in_class(piece[-1:], r"\p{L}") else "")
+
+
+def _unless(expressions: Iterable[str]) -> str:
+    joined = "|".join(expressions)
+    return f"(?!{joined})" if joined else ""
 
 
 def split_pattern(tokenizer: dict[str, Any]) -> str | None:
-    """The pattern that cuts words at letters, or None where the tokenizer has no such pattern."""
-    for step in steps_of(tokenizer.get("pre_tokenizer")):
-        found = pattern_of(step)
-        if found is not None and _WORD.search(found) and _REST.search(found):
-            return found
+    """The pattern that cuts words at letters, or None where the tokenizer has no such pattern.
+
+    It must be the last step that cuts: another one behind it would see joined pieces.
+    """
+    steps = steps_of(tokenizer.get("pre_tokenizer"))
+    place = _place(steps)
+    return None if place is None else pattern_of(steps[place])
+
+
+def _place(steps: Sequence[dict[str, Any]]) -> int | None:
+    """Which step is the split pattern."""
+    for place, step in enumerate(steps):
+        pattern = pattern_of(step)
+        if pattern is not None and _WORD.search(pattern) and _REST.search(pattern):
+            behind = [s["type"] == "ByteLevel" and not s.get("use_regex", True) for s in steps]
+            last = all(behind[place + 1 :])
+            return place if last and any(s["type"] == "ByteLevel" for s in steps) else None
     return None
 
 
-def relax(tokenizer: dict[str, Any], scripts: Collection[str]) -> dict[str, Any]:
-    """A copy of a parsed `tokenizer.json` with its split pattern relaxed for `scripts`.
+def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
+    """The split pattern of a parsed `tokenizer.json` relaxed for `scripts`: no text gets longer."""
+    pattern = split_pattern(tokenizer)
+    if pattern is None:
+        raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
+    return relax_pattern(pattern, scripts, kept_cuts(tokenizer, *word_classes(scripts)))
+
+
+def with_pattern(tokenizer: dict[str, Any], new_pattern: str) -> dict[str, Any]:
+    """A copy of a parsed `tokenizer.json` with `new_pattern` in place of `split_pattern`.
 
     GPT-2's pattern is built into its ByteLevel step; that step becomes a Split with the rewritten
     pattern, then ByteLevel without one. Everything else is shared with the original.
     """
-    steps: list[dict[str, Any]] = []
-    done = False
-    for step in copy.deepcopy(steps_of(tokenizer.get("pre_tokenizer"))):
-        pattern = None if done else pattern_of(step)
-        if pattern is None or not (_WORD.search(pattern) and _REST.search(pattern)):
-            steps.append(step)
-            continue
-        done = True
-        new = {"Regex": relax_pattern(pattern, scripts)}
-        if step["type"] == "ByteLevel":
-            split = {"type": "Split", "pattern": new, "behavior": "Isolated", "invert": False}
-            if step.get("add_prefix_space"):
-                raise TokenizerError("a tokenizer that prefixes spaces cannot be relaxed: use keep")
-            steps += [split, {**step, "use_regex": False}]
-        else:
-            steps.append({**step, "pattern": new})
-    if not done:
+    steps = copy.deepcopy(steps_of(tokenizer.get("pre_tokenizer")))
+    place = _place(steps)
+    if place is None:
         raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
+    step, new = steps[place], {"Regex": new_pattern}
+    if step["type"] == "ByteLevel":
+        split = {"type": "Split", "pattern": new, "behavior": "Isolated", "invert": False}
+        if step.get("add_prefix_space"):
+            raise TokenizerError("a tokenizer that prefixes spaces cannot be relaxed: use keep")
+        steps[place : place + 1] = [split, {**step, "use_regex": False}]
+    else:
+        steps[place] = {**step, "pattern": new}
     return {**tokenizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 

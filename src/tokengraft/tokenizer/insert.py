@@ -8,7 +8,7 @@ pieces; there the promise is "never more characters UNK", since one UNK may have
 clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
-are; the split pattern too, unless `scripts` asks for it to be relaxed (`boundaries`). A Unigram
+are; the split pattern too, unless a relaxed one is given (`boundaries`). A Unigram
 with added tokens behind its vocabulary gets one more cut that keeps text from becoming one of them
 (`placeholders`).
 """
@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
-from tokengraft.tokenizer.boundaries import relax, steps_of
+from tokengraft.tokenizer.boundaries import steps_of, with_pattern
 from tokengraft.tokenizer.placeholders import placeholders
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
@@ -35,14 +35,14 @@ class Additions:
     `tokens` are (id, string) with ids that follow each other from `first_free_id`; `merges` may
     hold more pairs than there are tokens, since two pairs can make the same string. `literal`
     tokens go to the added tokens, which are cut out of the text before anything else (the paper's
-    way); `scores` belong to Unigram pieces; `scripts` are Unicode script names to relax.
+    way); `scores` belong to Unigram pieces; `pattern` takes the place of the split pattern.
     """
 
     tokens: tuple[tuple[int, str], ...] = ()
     merges: tuple[tuple[str, str], ...] = ()
     scores: tuple[float, ...] = ()
     literal: bool = False
-    scripts: tuple[str, ...] = ()
+    pattern: str | None = None
 
 
 def fingerprint(tokenizer: dict[str, Any]) -> str:
@@ -131,7 +131,9 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
     """
     kind = family(tokenizer)
     _check_ids(tokenizer, additions)
-    result = relax(tokenizer, additions.scripts) if additions.scripts else dict(tokenizer)
+    result = dict(tokenizer)
+    if additions.pattern is not None:
+        result = with_pattern(tokenizer, additions.pattern)
     if additions.literal:
         entries = [_added_token(number, content) for number, content in additions.tokens]
         result["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), *entries]

@@ -1,0 +1,163 @@
+r"""The old cuts that a relaxed pattern has to keep, read off the vocabulary.
+
+Two pieces may be joined where no old merge can act across the cut between them. Each side is then
+merged as it was alone, the joined piece begins with exactly the tokens its parts had, and appended
+merges only make it shorter: no text at all gets longer. A merge can act across a cut only where a
+token holds the end of the left piece together with the beginning of the right one, that is, some
+last bytes of one character and some first bytes of the next. So a cut stays
+
+- between a letter and a mark, and between a mark and a letter, where a token holds an end of the
+  one and a beginning of the other (Llama 3 has alef with the first byte of tanwin, since many
+  letters begin with it too; joined, ` جدا` + `ً،` became ` جد` + `ا?` + `?` + `،`);
+- around a piece that the encoder knows only as a whole (`ignore_merges`): inside a longer piece
+  its merges give more tokens (Llama 3 has 25 such in Arabic script, ` ایران` is one).
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import Regex, pre_tokenizers
+
+from tokengraft.tokenizer.vocabulary import byte_level_piece
+
+
+@dataclass(frozen=True)
+class KeptCuts:
+    """Where joining stops: a letter to marks, a mark to letters, and whole pieces."""
+
+    letter_mark: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    mark_letter: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    pieces: tuple[str, ...] = ()
+
+
+def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
+    """What must stay cut of a byte-level BPE, for letters and marks of these two classes.
+
+    A class is written as in a regular expression, and the engine's own tables say what it holds.
+    """
+    texts = {token: byte_level_piece(token) for token in tokenizer["model"]["vocab"]}
+    before, after = _beside_marks(texts.values(), in_class(_candidates("M"), marks))
+    # The engine is asked about few letters only: all of Unicode takes it seconds.
+    beside = [
+        letter
+        for letter, spelled in zip(_candidates("L"), _spelled("L"), strict=True)
+        if not (
+            before.keys().isdisjoint(_ends(spelled)) and after.keys().isdisjoint(_starts(spelled))
+        )
+    ]
+    letter_mark: dict[str, set[str]] = defaultdict(set)
+    mark_letter: dict[str, set[str]] = defaultdict(set)
+    for letter in in_class("".join(beside), letters):
+        for end in _ends(letter.encode("utf-8")) & before.keys():
+            letter_mark[letter] |= before[end]
+        for start in _starts(letter.encode("utf-8")) & after.keys():
+            for mark in after[start]:
+                mark_letter[mark].add(letter)
+    return KeptCuts(
+        {letter: frozenset(letter_mark[letter]) for letter in sorted(letter_mark)},
+        {mark: frozenset(mark_letter[mark]) for mark in sorted(mark_letter)},
+        _only_whole(tokenizer["model"], texts, letters),
+    )
+
+
+def _beside_marks(
+    pieces: Iterable[bytes], marks: str
+) -> tuple[dict[bytes, set[str]], dict[bytes, set[str]]]:
+    """The marks that stand behind last bytes of a character, and before first bytes, in a token."""
+    ends, starts = defaultdict(set), defaultdict(set)
+    for mark in marks:
+        for end in _ends(mark.encode("utf-8")):
+            ends[end].add(mark)
+        for start in _starts(mark.encode("utf-8")):
+            starts[start].add(mark)
+    before: dict[bytes, set[str]] = defaultdict(set)
+    after: dict[bytes, set[str]] = defaultdict(set)
+    for left, right in {pair for piece in pieces if not piece.isascii() for pair in _shared(piece)}:
+        if right in starts:
+            before[left] |= starts[right]
+        if left in ends:
+            after[right] |= ends[left]
+    return before, after
+
+
+def _ends(spelled: bytes) -> set[bytes]:
+    return {spelled[-1:], spelled[-2:], spelled[-3:], spelled}
+
+
+def _starts(spelled: bytes) -> set[bytes]:
+    return {spelled[:1], spelled[:2], spelled[:3], spelled}
+
+
+def _shared(piece: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What bytes hold of two neighbouring characters: an end of one, a beginning of the next."""
+    heads = [0, *(at for at in range(1, len(piece)) if piece[at] & 0xC0 != 0x80), len(piece)]
+    for start, head, end in zip(heads, heads[1:], heads[2:], strict=False):
+        yield piece[start:head], piece[head:end]
+
+
+@functools.cache
+def _candidates(category: str) -> str:
+    """Characters that Python's tables put into a category, or do not know yet."""
+    points = (*range(0xD800), *range(0xE000, 0x32000), *range(0xE0100, 0xE01F0))
+    kinds = ((chr(point), unicodedata.category(chr(point))) for point in points)
+    return "".join(char for char, kind in kinds if kind[0] == category or kind == "Cn")
+
+
+@functools.cache
+def _spelled(category: str) -> tuple[bytes, ...]:
+    return tuple(character.encode("utf-8") for character in _candidates(category))
+
+
+def in_class(text: str, name: str) -> str:
+    """The characters of `text` that a regular expression's class `name` holds."""
+    others = pre_tokenizers.Split(Regex(rf"[^{name}]+"), "removed")
+    return "".join(piece for piece, _ in others.pre_tokenize_str(text))
+
+
+def _only_whole(
+    model: Mapping[str, Any], texts: Mapping[str, bytes], letters: str
+) -> tuple[str, ...]:
+    """Tokens that may be pieces of a word, and that their own merges do not lead to."""
+    if not model.get("ignore_merges"):
+        return ()
+    read = {}
+    for token, piece in texts.items():
+        if not piece.isascii():
+            try:
+                read[token] = piece.decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+    concerned = set(in_class("".join(set().union(*read.values())), rf"{letters}\p{{M}}"))
+    ranks = {_pair(merge): rank for rank, merge in enumerate(model["merges"])}
+    return tuple(
+        sorted(
+            text
+            for token, text in read.items()
+            if not concerned.isdisjoint(text) and merged(token, ranks) != [token]
+        )
+    )
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left, right
+
+
+def merged(token: Iterable[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Byte-pair encoding by merges alone: the lowest rank first, from the left."""
+    symbols = list(token)
+    while len(symbols) > 1:
+        rank, at = min(
+            (ranks.get((symbols[i], symbols[i + 1]), len(ranks)), i)
+            for i in range(len(symbols) - 1)
+        )
+        if rank == len(ranks):
+            break
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+    return symbols
