@@ -15,6 +15,7 @@ from tokengraft.planning.plan import Boundaries, Cut
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     floor,
+    relax_pattern,
     relaxed_pattern,
     script_names,
     split_pattern,
@@ -27,10 +28,23 @@ _WORTH_IT = 0.95  # Vietnamese has a floor of 1.26, but no marks: relaxing would
 
 @dataclass(frozen=True)
 class Floors:
-    """The mean of per-sentence ratios of pre-tokens to the pivot's tokens, before and after."""
+    """The mean of per-sentence ratios of pre-tokens to the pivot's tokens, before and after.
+
+    `open` is what it would be without the cuts that have to stay (`kept_cuts`).
+    """
 
     before: float
     after: float
+    open: float
+
+    def cost(self, code: str) -> list[str]:
+        """A note where the cuts that stay cost more than one piece in a hundred."""
+        if self.after <= 1.01 * self.open:
+            return []
+        return [
+            f"{code}: cuts at marks stay where an old token reaches across, so that no text gets "
+            f"longer; the floor is {self.after:.2f} instead of {self.open:.2f}"
+        ]
 
 
 def script_of(code: str) -> str:
@@ -49,21 +63,25 @@ def floors_of(
     Without the pivot's tokens the relaxed pattern's pre-tokens take their place, so that `before`
     is how many pieces a word falls into on average and `after` is 1.
     """
+    pattern = split_pattern(tokenizer)
 
     @functools.cache
-    def relaxed(script: str) -> dict[str, Any]:
-        return with_pattern(tokenizer, relaxed_pattern(tokenizer, script_names([script])))
+    def relaxed(script: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As it may be relaxed, and as it would be if no cut had to stay."""
+        names = script_names([script])
+        patterns = relaxed_pattern(tokenizer, names), relax_pattern(pattern or "", names)
+        return with_pattern(tokenizer, patterns[0]), with_pattern(tokenizer, patterns[1])
 
     found = {}
     for code, lines in samples.items():
         before = np.array(floor(tokenizer, lines), float)
         if before.max(initial=0) <= 1:
             continue  # the vocabulary sees whole lines
-        after = before
-        if script_of(code) in SCRIPTS and split_pattern(tokenizer) is not None:
-            after = np.array(floor(relaxed(script_of(code)), lines), float)
+        after = opened = before
+        if script_of(code) in SCRIPTS and pattern is not None:
+            after, opened = (np.array(floor(t, lines), float) for t in relaxed(script_of(code)))
         unit = np.maximum(1, after if pivot_tokens is None else np.array(pivot_tokens, float))
-        found[code] = Floors(float((before / unit).mean()), float((after / unit).mean()))
+        found[code] = Floors(*(float((pieces / unit).mean()) for pieces in (before, after, opened)))
     return found
 
 
@@ -92,6 +110,9 @@ def decide(
             found.before > HIGH_FLOOR and found.after < _WORTH_IT * found.before
         ):
             codes.add(script)
+            notes += found.cost(code)
+        elif found.before > HIGH_FLOOR and found.open < _WORTH_IT * found.before:
+            notes += found.cost(code)
     if not codes:
         if boundaries == "relax":
             raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")

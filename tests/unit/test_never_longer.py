@@ -1,0 +1,129 @@
+"""Texts that relaxed boundaries once made longer, and the vocabulary's reasons to keep a cut.
+
+The counterexamples were found by `benchmarks/search_longer.py` and by users; all of them are longer
+with a pattern that joins at every mark.
+"""
+
+import functools
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from tokengraft.core.errors import TokenizerError
+from tokengraft.corpus import load as load_corpus
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Plan, insert
+from tokengraft.tokenizer.boundaries import (
+    relaxed_pattern,
+    script_names,
+    with_pattern,
+    word_classes,
+)
+from tokengraft.tokenizer.catalog import as_json, find
+from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
+
+COUNTEREXAMPLES = {
+    "Arab": [
+        "كانَ جديدةٍ جداً، أحياناً، مجاناً، مثلاً، قريباً،",
+        " ایرانَ",  # a token that Llama 3 finds only as a whole piece
+        " بیرونِ ملک",
+        "معمولاٌ والدین",
+    ],
+    "Mymr": ["ကأحياناً،"],  # the word begins in a planned script and goes on in another
+}  # fmt: skip
+LETTERS_AND_MARKS = {
+    "Arab": "ابتجدرسعكلمنهويةى\u064b\u064c\u064d\u064e\u064f\u0650\u0651\u0652\u0670",
+    "Hebr": "אבגדהוילמנשת\u05b0\u05b4\u05b5\u05b7\u05b8\u05b9\u05bc\u05c1\u05c2",
+    "Deva": "कगचजतदनपबमयरलवसह\u0902\u093c\u093e\u093f\u0940\u0941\u0947\u094b\u094d",
+    "Thai": "กคงจดตนบปมยรลวสอะาเแโไ\u0e31\u0e34\u0e35\u0e37\u0e38\u0e48\u0e49\u0e4c",
+    "Khmr": "កខគងចតថធនបពមយរលសអ\u17b6\u17b7\u17bb\u17c1\u17c6\u17c9\u17d2",
+    "Tibt": "ཀཁགངཅདནབམཡརལསཧ\u0f72\u0f74\u0f7a\u0f7c\u0f90\u0fb1\u0fb2",
+    "Syrc": "ܐܒܓܕܗܘܝܟܠܡܢܪܫܬ\u0730\u0732\u0733\u0736\u073a\u073c",
+}
+SHARED = " .,!؟،।\u200c\u200d\u0301\n1٣a"
+
+
+@functools.cache
+def base(name: str) -> dict:
+    return as_json(find(name))
+
+
+@functools.cache
+def pair(name: str, *scripts: str) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizer, and the same with relaxed boundaries and no new token: the worst case."""
+    relaxed = with_pattern(base(name), relaxed_pattern(base(name), script_names(scripts)))
+    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (base(name), relaxed))
+    return old, new
+
+
+def growth(text: str, name: str, *scripts: str) -> int:
+    old, new = (len(t.encode(text, add_special_tokens=False).ids) for t in pair(name, *scripts))
+    return new - old
+
+
+@pytest.mark.parametrize(
+    ("script", "text"), [(s, text) for s, texts in COUNTEREXAMPLES.items() for text in texts]
+)
+def test_no_counterexample_is_longer(script: str, text: str) -> None:
+    assert growth(text, "llama-3", script) == 0
+
+
+words = st.sampled_from(sorted(LETTERS_AND_MARKS.values())).flatmap(
+    lambda own: st.text(st.sampled_from(own * 3 + SHARED), min_size=2, max_size=30)
+)
+
+
+@pytest.mark.parametrize("name", ["llama-3", "gpt2"])
+@given(text=words)
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+def test_joined_pieces_begin_with_the_tokens_of_their_parts(name: str, text: str) -> None:
+    assert growth(text, name, *LETTERS_AND_MARKS) <= 0
+
+
+def test_a_plan_for_arabic_script_leaves_the_counterexamples() -> None:
+    """The issue: plan for Kanuri, and a line of adverbs went from 19 tokens to 24."""
+    lines = load_corpus("udhr").lines("arb_Arab")
+    marked = [line.replace("ا", "اً").replace("ن", "نَ") for line in lines]
+    plan = plan_tokens(base("llama-3"), {"knc_Arab": marked}, budget=300, boundaries="relax")
+    assert plan.cut.scripts == ("Arabic",) and plan.check.longer == 0
+    old, new = (Tokenizer.from_str(json.dumps(t)) for t in (base("llama-3"), extended(plan)))
+    for text in COUNTEREXAMPLES["Arab"]:
+        before, after = (len(t.encode(text, add_special_tokens=False).ids) for t in (old, new))
+        assert after <= before, text
+
+
+def extended(plan: Plan) -> dict:
+    return insert(base("llama-3"), plan)
+
+
+def test_kept_cuts_of_llama_3_in_arabic_script() -> None:
+    kept = kept_cuts(base("llama-3"), *word_classes(["Arabic"]))
+    assert "\u064b" in kept.letter_mark["ا"]  # the token alef and the first byte of tanwin
+    assert "ب" not in kept.letter_mark
+    assert "م" in kept.mark_letter["\u064e"]  # the token fatha and meem
+    assert " ایران" in kept.pieces and len(kept.pieces) == 25
+
+
+def test_nothing_is_kept_where_no_token_spans_a_cut() -> None:
+    assert kept_cuts(base("llama-3"), *word_classes(["Myanmar"])) == kept_cuts(
+        {"model": {"vocab": {}, "merges": []}}, *word_classes(["Myanmar"])
+    )
+
+
+def test_merged_takes_the_lowest_rank_first_from_the_left() -> None:
+    ranks = {("b", "c"): 0, ("a", "b"): 1, ("a", "bc"): 2}
+    assert merged("abc", ranks) == ["abc"]
+    assert merged("abab", ranks) == ["ab", "ab"]
+    assert merged("aaa", {("a", "a"): 0}) == ["aa", "a"]
+
+
+def test_a_plan_with_another_pattern_is_refused() -> None:
+    lines = load_corpus("udhr").lines("shn_Mymr")
+    plan = plan_tokens(base("gpt2"), {"shn_Mymr": lines}, budget=20, boundaries="relax")
+    edited = replace(plan, cut=replace(plan.cut, new_pattern=plan.cut.new_pattern + "|x"))
+    with pytest.raises(TokenizerError, match="Plan again"):
+        insert(base("gpt2"), edited)
