@@ -28,7 +28,7 @@ LANGUAGES = (
     "amh_Ethi", "ben_Beng", "heb_Hebr", "hin_Deva", "hye_Armn", "shn_Mymr",
     "tam_Taml", "tel_Telu", "urd_Arab", "vie_Latn", "ydd_Hebr", "zho_Hant",
 )  # fmt: skip
-# Changes to the recipe; `characters` and `sampled` are the driver's own.
+# Changes to the recipe; `characters` and `pool` are the driver's own.
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
     "noshare": {"share": 0.0},
@@ -39,8 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lrhalf": {"learning_rate": 0.022},
     "long": {"characters": 320},
     "small": {"passages": 48},
-    "mean": {"start": "mean"},
-    "sampled": {"sampled": 6000},
+    "mean": {"pool": "mean"},
 }
 _ROWS_PER_FILE = 14 << 20
 
@@ -240,21 +239,14 @@ class Job:
     def distil(self, say: Any) -> tuple[dict[str, Any], Any]:
         """Train, then judge by FLORES."""
         from tokengraft.deriving.distil.distiller import Distiller
-        from tokengraft.deriving.distil.passages import Lots, read_lots
+        from tokengraft.deriving.distil.passages import read_lots
         from tokengraft.deriving.distil.recipe import Recipe
-        from tokengraft.deriving.distil.sample import sample_text
         from tokengraft.deriving.states import part_states
 
         changes = dict(self.changes)
         characters = changes.pop("characters", 160)
-        sampled = changes.pop("sampled", 0)
         start = part_states(self.model, self.parts, [0], changes.pop("pool", "late"))[0]
         lots = read_lots(self.lines, self.aligner, self.first_new, characters)
-        if sampled:
-            made = sample_text(self.model, self.old, self.lines, sampled)
-            extra = read_lots(made, self.aligner, self.first_new, characters)
-            say(f"{len(made)} sampled lines, {len(extra.train)} passages")
-            lots = Lots((*lots.train, *extra.train), lots.held_out)
         settings = {
             "steps": self.options.steps,
             "passages": self.options.passages,
@@ -282,7 +274,7 @@ class Job:
             "flores": flores, "held_out": dataclasses.asdict(out.score), "steps": out.steps,
             "start": dataclasses.asdict(out.start), "seconds": out.seconds, "stopped": out.stopped,
             "teacher_seconds": taught, "unseen": out.unseen, "passages": len(lots.train),
-            "recipe": dataclasses.asdict(recipe), "characters": characters, "sampled": sampled,
+            "recipe": dataclasses.asdict(recipe), "characters": characters,
             "curve": [[c.step, c.seconds, c.score.kl, c.score.agreement] for c in out.curve],
         }  # fmt: skip
         return result, out.rows

@@ -25,7 +25,7 @@ LOCAL_K = (2, 3, 5, 10)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Strategy:
     """One strategy of the grid; k is None for linear regression."""
 
     layer: Layer
@@ -50,7 +50,7 @@ def grid(
     key: str = "",
     device: str = "cpu",
     progress: Progress | None = None,
-) -> Iterator[tuple[Cell, Rows]]:
+) -> Iterator[tuple[Strategy, Rows]]:
     """Rows of every strategy, one at a time; `anchors` limits the old ids used (all by default)."""
     chosen: Sequence[Layer] = paper_layers(model.layers) if layers is None else layers
     wanted: list[Layer] = list(dict.fromkeys((0, *chosen)))
@@ -58,21 +58,21 @@ def grid(
     hidden = part_states(model, parts, chosen)
     for layer in chosen:
         for cell, rows in grid_arrays(hidden[layer], known[layer], known[0], device):
-            yield Cell(layer, cell.method, cell.k), rows
+            yield Strategy(layer, cell.method, cell.k), rows
 
 
 def grid_arrays(
     hidden: Floats, anchors_hidden: Floats, anchors_rows: Floats, device: str = "cpu"
-) -> Iterator[tuple[Cell, Rows]]:
+) -> Iterator[tuple[Strategy, Rows]]:
     """The ten strategies of one layer, from arrays; cells carry layer 0."""
     most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
     distances, index = nearest(hidden, anchors_hidden, most, device=device)
     for k in KNN_K:
         if k <= most:
-            yield Cell(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
+            yield Strategy(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
     fitted = Linear(device=device).fit(anchors_hidden, anchors_rows)
-    yield Cell(0, "linear", None), fitted.derive(hidden)
+    yield Strategy(0, "linear", None), fitted.derive(hidden)
     for k in LOCAL_K:
         if k <= most:
             near = distances[:, :k], anchors_hidden, anchors_rows, index[:, :k]
-            yield Cell(0, "local-linear", k), regress(hidden, *near)
+            yield Strategy(0, "local-linear", k), regress(hidden, *near)
