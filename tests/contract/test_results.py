@@ -109,7 +109,7 @@ def test_tables_are_frames_by_name(result: Result) -> None:
 
 
 def test_a_repr_is_short_and_says_what_it_is(result: Result) -> None:
-    assert repr(result).startswith(f"{type(result).__name__}(")
+    assert repr(result) == f"{type(result).__name__}({result._in_short()})"
     assert "\n" not in repr(result) and len(repr(result)) < 250
 
 

@@ -184,6 +184,7 @@ class Verified(Report, Result):
 
     called = "verification"
     mark = "verification.json"
+    __repr__ = Result.__repr__
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """One row a check: its name, whether it passed, what was seen."""
