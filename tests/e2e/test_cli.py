@@ -143,7 +143,7 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
         (["--minutes", "1"], "--minutes does nothing with auto: it is for distil"),
         (["--steps", "5", "--method", "knn"], "--steps does nothing with knn: it is for distil"),
         (["--layer", "3"], "--layer does nothing with auto"),
-        (["--k", "3", "--method", "linear"], "it is for knn and local-linear"),
+        (["--k", "3", "--method", "linear"], "it is for knn, local-linear"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(options, message, tmp_path):

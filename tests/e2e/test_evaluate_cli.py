@@ -136,9 +136,9 @@ def test_fidelity_explains_itself_and_refuses_what_is_not_there():
 
 def test_a_sample_never_ends_inside_a_character():
     from tokengraft.evaluating.generation import write_samples
-    from tokengraft.model.frozen import FrozenModel
+    from tokengraft.model.frozen import FrozenModel, Reading
 
-    model = FrozenModel.load("rootstock", device="cpu")
+    model = FrozenModel.load("rootstock", Reading("cpu"))
     written = [write_samples(model, model, "amh_Ethi", ["የሰው፡ልጅ፡ሁሉ፡"], tokens=n) for n in (1, 3)]
     assert not [s for cut in written for s in cut if s["base"].endswith("\ufffd")]
     assert written[0][0]["base"] == "" and written[1][0]["base"] == "፡"  # three byte tokens
