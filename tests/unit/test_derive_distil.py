@@ -29,9 +29,18 @@ from tokengraft.deriving.distil import checkpoint  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil.adam import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
-from tokengraft.deriving.distil.passages import choose, cut, is_held_out, read_lots  # noqa: E402
+from tokengraft.deriving.distil.passages import (  # noqa: E402
+    Lots,
+    choose,
+    cut,
+    following,
+    is_held_out,
+    mix,
+    read_lots,
+)
 from tokengraft.deriving.distil.recipe import Recipe  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
+from tokengraft.deriving.distil.writer import Writer  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
 from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.model.divergence import (  # noqa: E402
@@ -232,11 +241,11 @@ def test_an_interrupt_at_any_moment_is_gone_on_from(setting, tmp_path, monkeypat
     real = getattr(distil, where)
     calls = []
 
-    def interrupted(*given):
+    def interrupted(*given, **named):
         calls.append(1)
         if len(calls) == call:
             signal.raise_signal(signal.SIGINT)
-        return real(*given)
+        return real(*given, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(distil, where, interrupted)
@@ -585,3 +594,80 @@ def test_rootstock_gets_closer_within_a_minute():
                          characters=60),
     )  # fmt: skip
     assert made.held_out.kl < 0.8 * made.start.kl
+
+
+def writer_of(reader, parts, shared=False):
+    quiet = [np.arange(n, n + 20) % 200 + 3 for n in range(30)]
+    return Writer(reader, parts, quiet, shared)
+
+
+def test_mixtures_are_two_spellings_of_one_text(setting):
+    _, lots, _, _ = setting
+    pieces = tokenizer_pieces()
+    mixtures = mix(lots.train, 256, 1.0, 0, writes=True, most=20, places=5)
+    assert len(mixtures) > 0.9 * len(lots.train)
+    assert {one.anew for one in mixtures} == {True, False}
+    for one in mixtures:
+        old, new = (b"".join(pieces[i] for i in ids) for ids in (one.old, one.new))
+        assert old == new
+        assert (one.new >= 256).any()
+        ends = [np.cumsum([len(pieces[i]) for i in ids]) for ids in (one.old, one.new)]
+        assert np.array_equal(ends[0][one.old_at], ends[1][one.new_at])
+        after = following(one)
+        assert len(after) == len(one)
+        if not one.anew:
+            assert (after == -1).all()
+            assert len(one) <= 5
+            assert (one.new[one.new_at[0] + 1 :] < 256).all()
+        else:
+            assert (one.new[: one.new_at[0] + 1] < 256).all()
+            assert after[0] == one.new[one.new_at[0] + 1]
+            assert after[-1] == -1
+
+
+def tokenizer_pieces():
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
+    return new.vocabulary.pieces
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_writing_is_learned_and_english_kept(setting, shared):
+    reader, lots, start, parts = setting
+    lots = Lots((*lots.train, *mix(lots.train, 256, 0.5, 0, writes=True)), lots.held_out,
+                tuple(mix(lots.held_out, 256, 1.0, 0)))  # fmt: skip
+    recipe = replace(RECIPE, steps=80, strays=200)
+    out = Distiller(
+        reader, lots, start, recipe, parts, writer=writer_of(reader, parts, shared)
+    ).run()
+    assert out.score.loss < 0.8 * out.start.loss
+    assert out.score.writing < 0.9 * out.start.writing
+    assert out.score.stray < out.start.stray
+    assert out.score.kl < 0.8 * out.start.kl
+    assert out.score.mixed < out.start.mixed
+    assert (out.head is out.rows or np.array_equal(out.head, out.rows)) == shared
+
+
+def test_a_resumed_writer_gives_the_same_rows(setting, tmp_path):
+    reader, lots, start, parts = setting
+    recipe = replace(RECIPE, head_share=0.3, strays=64)
+    whole = Distiller(reader, lots, start, recipe, parts, writer=writer_of(reader, parts)).run()
+
+    def stop(check):
+        if check.step == 16:
+            raise KeyboardInterrupt
+
+    def begin():
+        return Distiller(reader, lots, start, recipe, parts, tmp_path, writer_of(reader, parts))
+
+    with pytest.raises(KeyboardInterrupt):
+        begin().run(stop)
+    again = begin().run()
+    assert np.allclose(again.rows, whole.rows, atol=1e-6)
+    assert np.allclose(again.head, whole.head, atol=1e-6)
+    assert [c.score for c in again.curve][-1].stray == pytest.approx(whole.curve[-1].score.stray)
+    other = Distiller(
+        reader, lots, start, recipe, parts, tmp_path, writer_of(reader, parts, shared=True)
+    )
+    assert other.key != begin().key

@@ -19,8 +19,7 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.distil.judging import HeldOut
-    from tokengraft.deriving.distil.recipe import Check
+    from tokengraft.deriving.distil.recipe import Check, HeldOut
 
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
 
@@ -29,6 +28,7 @@ AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed
 class Derived:
     """Rows for new tokens and how they came about.
 
+    `head` are output rows, where they were trained too (`Deriving.writing`).
     `held_out` and `start` are scores on held-out text of these rows and of the rows that training
     started from; None for methods that read no text.
     """
@@ -41,6 +41,7 @@ class Derived:
     held_out: HeldOut | None = None
     start: HeldOut | None = None
     curve: tuple[Check, ...] = ()
+    head: Rows | None = None
 
     def __repr__(self) -> str:
         judged = "" if self.held_out is None else f", held-out KL {self.held_out.kl:.3f}"
@@ -82,6 +83,11 @@ def derive_rows(
             f"method {chosen.name} learns from text: give some with --text FILE (in Python: `text` "
             "and the extended `tokenizer`), or take --method auto"
         )
+    if options.writing is not None and chosen.name != "distil":
+        raise UsageError(
+            f"method {chosen.name} makes no rows to write with, only distil does: give text "
+            "(--text FILE), or take another output policy"
+        )
     loaded = FrozenModel.load(model, options.reading, kind="causal")
     _check(parts, loaded)
     task = Task(
@@ -99,7 +105,14 @@ def derive_rows(
         raise UsageError(f"method {chosen.name} gave rows that are not finite: take another one")
     seconds = time.monotonic() - begun
     return Derived(
-        rows, chosen.name, task.params, seconds, tuple(notes), **task.scores, curve=task.curve
+        rows,
+        chosen.name,
+        task.params,
+        seconds,
+        tuple(notes),
+        **task.scores,
+        curve=task.curve,
+        head=task.head,
     )
 
 

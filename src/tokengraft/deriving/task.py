@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.deriving.distil.passages import Lots, read_lots
-from tokengraft.deriving.distil.recipe import Recipe
+from tokengraft.deriving.distil.recipe import Recipe, Writing
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import Layer
 from tokengraft.model.frozen import FrozenModel, Reading
@@ -17,7 +17,7 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.distil.judging import HeldOut
+    from tokengraft.deriving.distil.recipe import HeldOut
 
 TRAINING_FREE = "mean-late"  # lower KL than the mean in all 12 languages: see `registry`
 _MOST_TOKENS = 512  # of a passage
@@ -28,13 +28,15 @@ class Deriving:
     """How rows are derived.
 
     `layer` and `k` (neighbours) are for methods that read states; `recipe`, `start` (a method that
-    needs no text, or rows) and `characters` (the longest passage) for those that train. `cache`
+    needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
+    trains output rows too, which only distil can. `cache`
     keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
     a distillation, which a second call with the same arguments goes on from.
     """
 
     reading: Reading = field(default_factory=Reading)
     recipe: Recipe = field(default_factory=Recipe)
+    writing: Writing | None = None
     layer: Layer = 0
     k: int = 5
     start: str | Rows = TRAINING_FREE
@@ -62,6 +64,7 @@ class Task:
     params: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, HeldOut] = field(default_factory=dict)  # on held-out text, by what was judged
     curve: tuple[Any, ...] = ()
+    head: Rows | None = None  # output rows, where they were trained
 
     @property
     def old(self) -> Tokenizer:

@@ -49,7 +49,7 @@ class Distributions:
         self.states, self.head = states, head
         self._kept: Any = None
         if 0 < 4 * len(states) * len(head.weight) <= most_bytes:
-            blocks = list(_blocks(head, len(states), MEASURING))
+            blocks = list(vocabulary_blocks(head, len(states), MEASURING))
             cat = require_torch().cat
             self._kept = cat([head.log_probabilities(states[block]) for block in blocks])
             self._best = cat([_top(self._kept[block], TOP) for block in blocks])
@@ -73,7 +73,7 @@ def compare(
     torch = require_torch()
     kl, first, among = ([new.new_zeros(0, dtype=torch.float32)] for _ in range(3))
     with torch.inference_mode():
-        for block in _blocks(head, len(new), sizes):
+        for block in vocabulary_blocks(head, len(new), sizes):
             p, theirs = old(block, top)
             q = head.log_probabilities(new[block])
             ours = _top(q, top)
@@ -89,7 +89,7 @@ def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
     parts = [states.new_zeros(0, dtype=torch.float32)]
     with torch.inference_mode():
         wanted = torch.from_numpy(np.asarray(targets, np.int64)).to(states.device)
-        for block in _blocks(head, len(states), MEASURING):
+        for block in vocabulary_blocks(head, len(states), MEASURING):
             logs = head.log_probabilities(states[block])
             parts.append(logs.gather(1, wanted[block][:, None])[:, 0])
     values: Floats = torch.cat(parts).double().cpu().numpy()
@@ -101,7 +101,7 @@ def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tens
     torch = require_torch()
     kl, slope = [new.new_zeros(0)], [new.new_zeros(0, new.shape[1])]
     with torch.no_grad():
-        for block in _blocks(head, len(new), TRAINING):
+        for block in vocabulary_blocks(head, len(new), TRAINING):
             logits = head.logits(new[block])
             bend = head.slope(logits)
             q = logits.log_softmax(-1)
@@ -122,9 +122,9 @@ def divergence(new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor
     return kl + ((new - new.detach()) * slope).sum(-1)
 
 
-def _blocks(head: Head, count: int, sizes: Mapping[str, int]) -> Iterator[slice]:
+def vocabulary_blocks(head: Head, count: int, sizes: Mapping[str, int]) -> Iterator[slice]:
     """Positions in blocks whose log p fit into a bounded amount of memory."""
-    step = max(_LEAST, sizes.get(head.weight.device.type, sizes["cpu"]) // len(head.weight))
+    step = max(_LEAST, sizes.get(head.weight.device.type, sizes["cpu"]) // max(1, len(head.weight)))
     for start in range(0, count, step):
         yield slice(start, min(count, start + step))
 

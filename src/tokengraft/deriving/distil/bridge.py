@@ -25,10 +25,17 @@ from tokengraft.deriving.states import part_states
 from tokengraft.model.frozen import FrozenModel
 
 
-def features(model: FrozenModel, parts: Sequence[Sequence[int]]) -> Rows:
-    """φ: (new tokens, 4 · dimensions), each quarter of root mean square 1."""
+def features(model: FrozenModel, parts: Sequence[Sequence[int]], table: Rows | None = None) -> Rows:
+    """φ: (new tokens, 4 · dimensions), each quarter of root mean square 1.
+
+    Of the input rows, or of another `table` over the old vocabulary (the head).
+    """
     middle = max(1, model.layers // 2)
-    blocks = [part_states(model, parts, [0], pool)[0] for pool in ("mean", "first", "last")]
+    if table is None:
+        blocks = [part_states(model, parts, [0], pool)[0] for pool in ("mean", "first", "last")]
+    else:
+        blocks = [np.stack([table[list(one)].mean(0) for one in parts])]
+        blocks += [table[[one[end] for one in parts]] for end in (0, -1)]
     blocks.append(part_states(model, parts, [middle], "last")[middle])
     scaled = [block / np.sqrt(np.mean(np.square(block, dtype=np.float64))) for block in blocks]
     found: Rows = np.concatenate(scaled, axis=1).astype(np.float32)
@@ -38,10 +45,13 @@ def features(model: FrozenModel, parts: Sequence[Sequence[int]]) -> Rows:
 class Composed:
     """Rows as start + φΘ + δ with their optimiser; without features, start + δ."""
 
-    def __init__(self, start: torch.Tensor, phi: torch.Tensor | None, share: float) -> None:
+    def __init__(
+        self, start: torch.Tensor, phi: torch.Tensor | None, share: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+    ) -> None:  # fmt: skip
         self.start, self.phi, self.share = start, phi, share
         self.own = torch.zeros_like(start)
-        self.own_adam = RowAdam(self.own)
+        self.own_adam = RowAdam(self.own, betas)
         width = 0 if phi is None else phi.shape[1]
         self.map = start.new_zeros((width, start.shape[1]))
         self.map_adam = RowAdam(self.map)
@@ -74,3 +84,51 @@ class Composed:
             adam.mean, adam.square, adam.count = (
                 tensors[f"{name}.{key}"] for key in ("mean", "square", "count")
             )
+
+
+class Ends:
+    """Both ends of the new tokens: input rows, and output rows where they are written too.
+
+    Output rows move in every step, since every new token has a score at every position. With
+    `shared` there is one table for both ends, which moves by the sum of their gradients.
+    """
+
+    def __init__(self, rows: Composed, head: Composed | None = None, shared: bool = False) -> None:
+        self.composed, self.head_composed, self.shared = rows, head, shared
+
+    def rows(self) -> torch.Tensor:
+        """Input rows as they are now."""
+        return self.composed.rows()
+
+    def head(self) -> torch.Tensor | None:
+        """Output rows as they are now; None where none are trained."""
+        if self.shared:
+            return self.composed.rows()
+        return None if self.head_composed is None else self.head_composed.rows()
+
+    def step(
+        self, grads: tuple[torch.Tensor, torch.Tensor | None], seen: torch.Tensor, rate: float,
+        head_rate: float,
+    ) -> None:  # fmt: skip
+        """Move by the gradients at both tables; `seen` are the tokens that were read."""
+        grad, other = grads
+        if other is not None:
+            every = torch.arange(len(grad), device=grad.device)
+            if self.shared:
+                grad, seen = grad + other, every
+            elif self.head_composed is not None:
+                self.head_composed.step(other, every, head_rate)
+        self.composed.step(grad, seen, rate)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to hold."""
+        held = {} if self.head_composed is None else self.head_composed.tensors()
+        return self.composed.tensors() | {f"head.{name}": one for name, one in held.items()}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self.composed.restore(tensors)
+        if self.head_composed is not None:
+            start = "head."
+            held = {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+            self.head_composed.restore(held)

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from tokengraft.core.files import writing
-from tokengraft.deriving.distil.passages import Lots
+from tokengraft.deriving.distil.passages import Lots, following
 from tokengraft.deriving.distil.recipe import Recipe
+from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.model.reading import Reader
 
@@ -33,6 +34,7 @@ def key(
     start: Rows,
     recipe: Recipe,
     parts: Sequence[Sequence[int]] | None = None,
+    writer: Writer | None = None,
 ) -> str:
     """sha256 of all that a distillation depends on: a change of any of it gives another key."""
     facts = {
@@ -41,13 +43,14 @@ def key(
         "prefix": list(reader.prefix),
         "first_new": reader.first_new,
         "parts": None if parts is None else [[int(part) for part in one] for one in parts],
-        "lots": [len(lots.train), len(lots.held_out)],
+        "lots": [len(lots.train), len(lots.held_out), len(lots.mixed)],
+        "writer": None if writer is None else writer.facts(),
         "start": list(start.shape),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(np.ascontiguousarray(start, np.float32).tobytes())
-    for one in (*lots.train, *lots.held_out):
-        for ids in (one.old, one.new, one.old_at, one.new_at):
+    for one in (*lots.train, *lots.held_out, *lots.mixed):
+        for ids in (one.old, one.new, one.old_at, one.new_at, following(one)):
             digest.update(len(ids).to_bytes(8, "little") + ids.astype(np.int64).tobytes())
     return digest.hexdigest()
 

@@ -12,7 +12,18 @@ Dobler et al. 2025, AweDist (https://arxiv.org/abs/2505.20133). Changed here: st
 distributions are matched at every position where both tokenizations end at the same byte; teacher
 states are computed once and kept; rows share what they have in common (`bridge`), and a token's
 own part moves only in steps that see it; the learning rate is relative to the size of the model's
-rows, so one recipe serves models of any scale.
+rows, so one recipe serves models of any scale; some passages change their spelling midway.
+
+With a `Writer` the new tokens are written too: output rows are trained beside the input rows by
+the terms of `model.pooling`,
+
+    reading · (the loss above)  +  KL(p ‖ G(q))  −  log q(next) / G(q)(first part of next)
+    +  stray · KL(p ‖ q) in text that holds no new token
+
+with q over old and new tokens and G(q) each new token counted with its first part. Near to it:
+chunk likelihoods of both spellings matched, Minixhofer et al. 2025
+(https://arxiv.org/abs/2503.20083). Changed: the pooled term is dense over the vocabulary and needs
+no further pass of the model; only the split within a pool is learned from the text itself.
 """
 
 from __future__ import annotations
@@ -27,20 +38,23 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil import checkpoint
-from tokengraft.deriving.distil.bridge import Composed, features
-from tokengraft.deriving.distil.judging import HeldOut, judge
+from tokengraft.deriving.distil.bridge import Composed, Ends, features
+from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.matching import gradient
-from tokengraft.deriving.distil.passages import Lots, batches, choose
-from tokengraft.deriving.distil.recipe import Check, Outcome, Progress, Recipe
+from tokengraft.deriving.distil.passages import Lots, batches, choose, mix
+from tokengraft.deriving.distil.protect import silent_passages
+from tokengraft.deriving.distil.recipe import Check, HeldOut, Outcome, Progress, Recipe
 from tokengraft.deriving.distil.teacher import Teacher
+from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader
-from tokengraft.tokenizer.align import Alignment, Ints
+from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
 _SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
+_HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
 _TRIAL = 8  # passages on which a step's time is measured
 
 
@@ -60,23 +74,38 @@ class Distiller:
         recipe: Recipe,
         parts: Sequence[Sequence[int]] | None = None,
         work: Path | str | None = None,
+        writer: Writer | None = None,
     ) -> None:
-        self.reader, self.lots, self.recipe = reader, lots, recipe
+        self.reader, self.lots, self.recipe, self.writer = reader, lots, recipe, writer
         self.device = reader.model.device
         self.key, self.folder = "", None
         self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to one and the same step
         if work is not None:
-            self.key = checkpoint.key(reader, lots, start, recipe, parts)
+            self.key = checkpoint.key(reader, lots, start, recipe, parts, writer)
             self.folder = Path(work) / self.key[:16]
         self.teacher = Teacher(reader, lots.train, self.folder)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.model.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
+        self._head_unit = self.unit if writer is None else writer.unit
         self._start = torch.from_numpy(np.array(start, np.float32)).to(self.device)
-        self._phi = None
+        self._phi = self._head_phi = None
         if parts is not None and recipe.share:
             self._phi = torch.from_numpy(features(reader.model, parts)).to(self.device)
+            if writer is not None and recipe.head_share:
+                table = reader.head.weight.float().cpu().numpy()
+                phi = features(reader.model, parts, table)
+                self._head_phi = torch.from_numpy(phi).to(self.device)
+
+    def _ends(self) -> Ends:
+        """The rows at the start of a run, with their optimisers."""
+        rows = Composed(self._start, self._phi, self.recipe.share)
+        if self.writer is None or self.writer.shared:
+            return Ends(rows, shared=self.writer is not None)
+        start = torch.from_numpy(self.writer.start).to(self.device)
+        share = self.recipe.head_share
+        return Ends(rows, Composed(start, self._head_phi, share, _HEAD_BETAS))
 
     def run(
         self,
@@ -92,13 +121,14 @@ class Distiller:
         check, and every minute between two.
         """
         begun = time.monotonic()
-        composed = Composed(self._start, self._phi, self.recipe.share)
-        out = self._resumed(composed)
+        ends = self._ends()
+        out = self._resumed(ends)
         if out is None:
             reading = self._affordable()
             judged = self._judge(reading / 10, teaching)
-            score = judge(self.reader, self.judge, self._start)
+            score = self._score(ends)
             out = Outcome(_array(self._start), score, score, reading=reading, judged=judged)
+            out.head = _maybe(ends.head())
             out.passages = self._fitting()
         else:
             self._judge(out.reading / 10, teaching, out.judged)
@@ -110,19 +140,19 @@ class Distiller:
                 if stepping is not None:
                     stepping(out)
                 if self._due(out):
-                    self._check(composed, out)
-                    self._save(composed, out)
+                    self._check(ends, out)
+                    self._save(ends, out)
                     if progress is not None:
                         progress(out.curve[-1])
                 elif out.steps < self.recipe.steps:
-                    self._step(composed, out, begun)
+                    self._step(ends, out, begun)
                     if time.monotonic() >= self._save_at:
-                        self._save(composed, out)
+                        self._save(ends, out)
                 else:
                     break
         except KeyboardInterrupt:
             if self._whole:
-                self._save(composed, out)
+                self._save(ends, out)
             raise
         out.unseen = len(out.rows) - len(self._seen(self._read(out)))
         return out
@@ -133,32 +163,49 @@ class Distiller:
             return False
         return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
 
-    def _check(self, composed: Composed, out: Outcome) -> None:
-        rows = composed.rows()
-        score = judge(self.reader, self.judge, rows)
+    def _check(self, ends: Ends, out: Outcome) -> None:
+        score = self._score(ends)
         over = self._done(out.steps, out.seconds) >= 1
         self._whole = False
         out.curve.append(Check(out.steps, out.seconds, score))
-        if score.kl < out.score.kl:
-            out.score, out.rows = score, _array(rows)
+        if score.loss < out.score.loss:
+            out.score, out.rows, out.head = score, _array(ends.rows()), _maybe(ends.head())
         if over and out.steps < self.recipe.steps:
             out.stopped = "max_minutes"
         elif self.recipe.patience and _stale(out) >= self.recipe.patience:
             out.stopped = "held-out score no longer better"
         self._whole = True
 
-    def _step(self, composed: Composed, out: Outcome, begun: float) -> None:
+    def _step(self, ends: Ends, out: Outcome, begun: float) -> None:
         recipe, step = self.recipe, out.steps
         done = self._done(step, time.monotonic() - begun)
         numbers = self._batch(step, out.passages)
-        grad = gradient(self.reader, self.teacher, numbers, composed.rows(), recipe)
+        grads = self._gradients(ends, numbers, step)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
-        rate = recipe.learning_rate * self.unit * warm * 0.5 * (1 + math.cos(math.pi * done))
+        rate = recipe.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * done))
         seen = self._seen([self.lots.train[n] for n in numbers])
         self._whole = False
-        composed.step(grad, seen, rate)
+        ends.step(grads, seen, rate * self.unit, rate * self._head_unit)
         out.steps, out.seconds = step + 1, time.monotonic() - begun
         self._whole = True
+
+    def _score(self, ends: Ends) -> HeldOut:
+        return judge(
+            self.reader, self.judge, ends.rows(), writer=self.writer, head=ends.head(),
+            mixed=self.judge_mixed, recipe=self.recipe,
+        )  # fmt: skip
+
+    def _gradients(
+        self, ends: Ends, numbers: Ints, step: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        recipe, head = self.recipe, ends.head()
+        grad, other = gradient(
+            self.reader, self.teacher, numbers, ends.rows(), recipe, self.writer, head
+        )
+        if self.writer is not None and head is not None and other is not None and recipe.stray:
+            seed = (recipe.seed, 2, step)
+            other += recipe.stray * self.writer.stray_gradient(head, recipe.strays, seed)
+        return grad, other
 
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that lies behind, by steps or by time, whichever is further."""
@@ -187,7 +234,7 @@ class Distiller:
         sample = np.arange(min(_TRIAL, len(self.lots.train)))
         for _ in range(2):  # the first pass is slow everywhere
             begun = time.monotonic()
-            gradient(self.reader, self.teacher, sample, self._start, recipe).cpu()
+            self._gradients(self._ends(), sample, 0)[0].cpu()
         each = (time.monotonic() - begun) / len(sample)
         seconds = 60 * recipe.max_minutes * (1 - recipe.teaching)
         fitting = int(seconds / (_ENOUGH * each))
@@ -205,6 +252,10 @@ class Distiller:
         passages = [held[n] for n in even]
         self.judge = Teacher(self.reader, passages, self.folder, "held-out")
         self.judge.fill(progress=teaching)
+        if self.writer is not None:
+            self.writer.prepare(most)
+        mixed = self.lots.mixed[: count // 2]
+        self.judge_mixed = Teacher(self.reader, mixed, self.folder, "held-out-mixed")
         return count
 
     def _use(self, most: float) -> None:
@@ -238,7 +289,7 @@ class Distiller:
         first = self.reader.first_new
         return torch.from_numpy(ids[ids >= first] - first).to(self.device)
 
-    def _save(self, composed: Composed, out: Outcome) -> None:
+    def _save(self, ends: Ends, out: Outcome) -> None:
         if self.folder is None:
             return
         facts = {
@@ -249,22 +300,24 @@ class Distiller:
             "curve": [asdict(check) for check in out.curve],
         }
         begun = time.monotonic()
-        best = torch.from_numpy(out.rows)
-        checkpoint.save(self.folder, {"best": best, **composed.tensors()}, facts)
+        best = {"best": torch.from_numpy(out.rows)}
+        if out.head is not None:
+            best["best_head"] = torch.from_numpy(out.head)
+        checkpoint.save(self.folder, best | ends.tensors(), facts)
         ended = time.monotonic()
         self._save_at = ended + max(_SAVED, 30 * (ended - begun))  # at most 3% of the time
 
-    def _resumed(self, composed: Composed) -> Outcome | None:
+    def _resumed(self, ends: Ends) -> Outcome | None:
         found = None if self.folder is None else checkpoint.load(self.folder, self.key)
         if found is None:
             return None
         tensors, facts = found
-        best = tensors.pop("best")
-        composed.restore({name: one.to(self.device) for name, one in tensors.items()})
+        best, head = tensors.pop("best"), tensors.pop("best_head", None)
+        ends.restore({name: one.to(self.device) for name, one in tensors.items()})
         curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
         return Outcome(
             _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
-            curve=curve, **{name: facts[name] for name in _PLAIN},
+            head=_maybe(head), curve=curve, **{name: facts[name] for name in _PLAIN},
         )  # fmt: skip
 
 
@@ -273,9 +326,13 @@ def _array(rows: torch.Tensor) -> Rows:
     return found
 
 
+def _maybe(rows: torch.Tensor | None) -> Rows | None:
+    return None if rows is None else _array(rows)
+
+
 def _stale(out: Outcome) -> int:
     """Checks since the best one."""
-    scores = [check.score.kl for check in out.curve]
+    scores = [check.score.loss for check in out.curve]
     return len(scores) - 1 - int(np.argmin(scores))
 
 
@@ -283,7 +340,8 @@ def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
     start, recipe = task.start(task), task.options.recipe
     reader, lots = task.passages()
-    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work)
+    lots, writer = _mixed(task, lots), _writer(task, reader)
+    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer)
 
     def report(out: Outcome) -> None:
         if task.progress is not None:
@@ -304,5 +362,30 @@ def distil(task: Task) -> Rows:
         "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
     }  # fmt: skip
     task.scores = {"held_out": out.score, "start": out.start}
-    task.curve = tuple(out.curve)
+    task.curve, task.head = tuple(out.curve), out.head
     return out.rows
+
+
+def _mixed(task: Task, lots: Lots) -> Lots:
+    """The lots with passages of mixed spelling beside their own."""
+    recipe, writes = task.options.recipe, task.options.writing is not None
+    if not recipe.mixed:
+        return lots
+    tokens = min(512, task.model.window) - len(task.model.prefix)
+    more, judged = (
+        mix(lot, task.first_new, share, recipe.seed, writes=writes, tokens=tokens)
+        for lot, share in ((lots.train, recipe.mixed), (lots.held_out, 0.5))
+    )
+    return Lots((*lots.train, *more), lots.held_out, tuple(judged))
+
+
+def _writer(task: Task, reader: Reader) -> Writer | None:
+    """What writing needs to know; None where only reading is trained."""
+    writing = task.options.writing
+    if writing is None or task.new is None:
+        return None
+    quiet = silent_passages(
+        writing.protect, Aligner(task.old, task.new), len(task.model.weight),
+        task.options.characters, task.options.recipe.seed,
+    )  # fmt: skip
+    return Writer(reader, task.parts, quiet, writing.shared)

@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
+from tokengraft.deriving.distil.recipe import HeldOut, Recipe
 from tokengraft.deriving.distil.teacher import Teacher
+from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.devices import spread
 from tokengraft.model.divergence import TRAINING, Distributions, compare
+from tokengraft.model.pooling import terms
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Ints
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """KL in nats over the old vocabulary, top-1 agreement, cosine of last hidden states."""
-
-    kl: float
-    agreement: float
-    cosine: float
-    positions: int
-
-
 def judge(
-    reader: Reader, teacher: Teacher, rows: torch.Tensor, batch_tokens: int = 8192
+    reader: Reader,
+    teacher: Teacher,
+    rows: torch.Tensor,
+    batch_tokens: int = 8192,
+    *,
+    writer: Writer | None = None,
+    head: torch.Tensor | None = None,
+    mixed: Teacher | None = None,
+    recipe: Recipe | None = None,
 ) -> HeldOut:
     """Score rows on the teacher's passages: means over all aligned positions."""
+    kl, same, cosine, writes, count = _means(reader, teacher, rows, batch_tokens, writer, head)
+    recipe = recipe or Recipe()
+    loss, other, stray = kl, None, None
+    if writer is not None and head is not None:
+        stray = writer.strays(head)
+        loss = recipe.reading * kl + writes + recipe.stray * stray
+    if mixed is not None and len(mixed.passages):
+        other = _means(reader, mixed, rows, batch_tokens, None, None)[0]
+        loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading)
+    writing = None if writer is None else writes
+    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss)
+
+
+def _means(
+    reader: Reader,
+    teacher: Teacher,
+    rows: torch.Tensor,
+    batch_tokens: int,
+    writer: Writer | None,
+    head: torch.Tensor | None,
+) -> tuple[float, float, float, float, float]:
+    """KL, agreement, cosine and writing as means over positions, and how many there are."""
     teacher.fill()
-    totals = [0.0] * 4
+    totals = np.zeros(5)
     sizes = np.fromiter((len(one.new) for one in teacher.passages), np.int64)
 
     def score(member: Reader, numbers: Ints) -> tuple[float, ...]:
         device = member.model.device
+        passages = [teacher.passages[n] for n in numbers]
         with torch.no_grad():
-            new = member.new([teacher.passages[n] for n in numbers], rows.to(device)).float()
+            new = member.new(passages, rows.to(device)).float()
         old = teacher.states(numbers, device)
-        apart = compare(Distributions(old, member.head), new, member.head, 1, TRAINING)
-        cosine = torch.cosine_similarity(new, old, dim=-1)
-        return apart.kl.sum().item(), apart.top1.sum().item(), cosine.sum().item(), len(new)
+        cosine = torch.cosine_similarity(new, old, dim=-1).sum().item()
+        if writer is None or head is None:
+            apart = compare(Distributions(old, member.head), new, member.head, 1, TRAINING)
+            return apart.kl.sum().item(), apart.top1.sum().item(), cosine, 0.0, len(new)
+        found = terms(new, old, member.head, writer.added(head, device), writer.next_ids(passages))
+        writes = (found.pooled.sum() + found.split.sum()).item()
+        return (
+            found.reading.sum().item(), found.same.sum().item(), cosine, writes, len(found.same)
+        )  # fmt: skip
 
     for numbers in batches(sizes, batch_tokens * len(reader.team)):
         for found in spread(reader.team, numbers, score):
-            totals = [total + one for total, one in zip(totals, found, strict=True)]
-    count = totals[3]
-    return HeldOut(totals[0] / count, totals[1] / count, totals[2] / count, int(count))
+            totals += found
+    kl, same, cosine, writes = (totals[:4] / totals[4]).tolist()
+    return kl, same, cosine, writes, float(totals[4])

@@ -3,6 +3,10 @@
 A line is cut at spaces into passages of at most `characters` characters; one that holds no new
 token teaches nothing and is dropped. A line belongs to the held-out lot by its own hash, so the
 split does not depend on order, on the other lines or on the seed.
+
+A model that reads new tokens and writes old ones has both in its context: a mixture that passages
+spelled anew from end to end never show. `mix` makes such passages: a first part in one spelling, a
+rest in the other, to be matched at every position of the rest.
 """
 
 from __future__ import annotations
@@ -28,6 +32,14 @@ class Lots:
 
     train: tuple[Alignment, ...]
     held_out: tuple[Alignment, ...]
+    mixed: tuple[Alignment, ...] = ()  # held-out passages of mixed spelling
+
+
+@dataclass(frozen=True)
+class Mixture(Alignment):
+    """A passage whose `new` ids change their spelling; `anew` where its rest is in new tokens."""
+
+    anew: bool
 
 
 def is_held_out(line: str, share: float) -> bool:
@@ -134,3 +146,75 @@ def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int
     sizes = np.fromiter((len(passages[n].old) for n in ranked), np.int64, len(ranked))
     inside = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
     return np.sort(ranked[:inside])
+
+
+def following(one: Alignment) -> Ints:
+    """The id that the new spelling goes on with after each common position, -1 for none.
+
+    A rest in old tokens says nothing about which spelling is to be written: -1 throughout.
+    """
+    after = one.new_at + 1
+    found = np.append(one.new, -1)[np.minimum(after, len(one.new))]
+    if isinstance(one, Mixture) and not one.anew:
+        found = np.full_like(found, -1)
+    return found
+
+
+def mix(
+    passages: Sequence[Alignment],
+    first_new: int,
+    share: float,
+    seed: int,
+    *,
+    writes: bool = False,
+    most: int = 128,
+    places: int = 48,
+    tokens: int = 512,
+) -> list[Mixture]:
+    """Mixtures of `share` of the passages, each cut at a common position drawn at random.
+
+    New tokens come first and at most `most` old ones behind them, matched at `places` positions;
+    where the model `writes`, every second has it the other way round.
+    """
+    generator = np.random.default_rng([seed, 1])
+    chosen = generator.permutation(len(passages))[: round(share * len(passages))]
+    found = []
+    for turn, number in enumerate(np.sort(chosen).tolist()):
+        make = _anew if writes and turn % 2 else _back
+        one = make(passages[number], first_new, most, places, generator)
+        if one is not None and len(one.new) <= tokens:
+            found.append(one)
+    return found
+
+
+def _back(
+    one: Alignment, first_new: int, most: int, places: int, generator: np.random.Generator
+) -> Mixture | None:
+    """First new tokens, then old ones."""
+    count = np.cumsum(one.new >= first_new)[one.new_at]
+    cuts = np.flatnonzero((count > 0) & (one.old_at < len(one.old) - 1))
+    if not len(cuts):
+        return None
+    cut = int(generator.choice(cuts))
+    old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
+    end = min(len(one.old), old_at + 1 + most)
+    rest = np.arange(old_at, end)
+    if len(rest) > places:
+        rest = np.sort(generator.choice(rest, places, replace=False))
+    ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
+    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, anew=False)
+
+
+def _anew(
+    one: Alignment, first_new: int, most: int, places: int, generator: np.random.Generator
+) -> Mixture | None:
+    """First old tokens, then new ones."""
+    is_new = one.new >= first_new
+    left = is_new.sum() - np.cumsum(is_new)[one.new_at]
+    cuts = np.flatnonzero((left > 0) & (one.old_at < most))
+    if not len(cuts):
+        return None
+    cut = int(generator.choice(cuts))
+    old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
+    ids = np.concatenate([one.old[: old_at + 1], one.new[new_at + 1 :]])
+    return Mixture(one.old, ids, one.old_at[cut:], one.new_at[cut:] - new_at + old_at, anew=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.protocol import Rows
-
-if TYPE_CHECKING:
-    from tokengraft.deriving.distil.judging import HeldOut
 
 
 @dataclass(frozen=True)
@@ -19,11 +16,17 @@ class Recipe:
     """How to train.
 
     `learning_rate` is relative to the root mean square of the old rows and falls to 0 by a cosine
-    over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it.
+    over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it,
+    `head_share` that of the output rows' bridge.
     Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
     (a tenth of that for held-out text), so that passages are seen more than once, and steps have
     fewer than `passages` passages where there would be less than 200 of them. `patience`
-    held-out checks without a better KL end the run (0: never).
+    held-out checks without a better score end the run (0: never).
+
+    For every passage there are `mixed` more that change their spelling midway. Where the new
+    tokens are written too (`Writing`), the reading loss counts `reading` times, beside the pooled
+    divergence, the split of each pool, and what new tokens take in text that is not theirs, at
+    `strays` positions a step.
     """
 
     steps: int = 1500
@@ -32,10 +35,17 @@ class Recipe:
     passages: int = 48
     learning_rate: float = 0.045
     share: float = 0.36
+    head_share: float = 0.0
     warmup: int = 20
     mse: float = 1.0
     cosine: float = 1.0
     kl: float = 1.0
+    mixed: float = 0.5
+    reading: float = 2.0
+    pooled: float = 1.0
+    split: float = 1.0
+    stray: float = 30.0
+    strays: int = 2048
     check_every: int = 100
     patience: int = 5
     seed: int = 0
@@ -46,6 +56,38 @@ class Recipe:
                 f"in {self.max_minutes:g} minutes nothing can be learned: give more, leave the "
                 "limit away, or take a method that needs no training"
             )
+
+
+@dataclass(frozen=True)
+class Writing:
+    """That the model is to write the new tokens, too.
+
+    `protect` is text in which they must stay silent, besides English and code that are always
+    there. With `shared` one row serves both ends of a token; else output rows are trained beside
+    the input rows, which needs a head of its own.
+    """
+
+    protect: tuple[str, ...] = ()
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """KL in nats over the old vocabulary, top-1 agreement, cosine of last hidden states.
+
+    `mixed` is the KL in passages of mixed spelling; `writing` is pooled divergence and split, in
+    nats a position, and `stray` −log(1 − mass of the new tokens) in text that is not theirs, where
+    they are written too. `loss` is what training is stopped by and rows are chosen by.
+    """
+
+    kl: float
+    agreement: float
+    cosine: float
+    positions: int
+    mixed: float | None = None
+    writing: float | None = None
+    stray: float | None = None
+    loss: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +106,7 @@ class Outcome:
     rows: Rows
     score: HeldOut
     start: HeldOut
+    head: Rows | None = None  # output rows, where they are trained
     steps: int = 0
     seconds: float = 0.0
     curve: list[Check] = field(default_factory=list)
