@@ -35,7 +35,7 @@ class Recipe:
     passages: int = 48
     learning_rate: float = 0.045
     share: float = 0.36
-    head_share: float = 0.0
+    head_share: float = 0.36
     warmup: int = 20
     mse: float = 1.0
     cosine: float = 1.0
