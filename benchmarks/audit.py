@@ -27,7 +27,7 @@ from tokengraft.core.errors import Unavailable
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.tokenizer import Found, Tokenizer, find
-from tokengraft.tokenizer.entries import PAPER
+from tokengraft.tokenizer.catalog import PAPER
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.openai import TikToken
 from tokengraft.tokenizer.sentence_piece import SentencePiece

@@ -308,23 +308,23 @@ def show(result: dict[str, Any]) -> None:
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
     """What the driver alone does for a shard: keep its outcome, read it back, add it up."""
     from tokengraft.core.cache import Store
-    from tokengraft.engine.shard import Outcome, Payload, add
+    from tokengraft.engine.count_shards import Payload, ShardResult, add
 
     codes = [f"l{n:03}" for n in range(languages)]
     text = {code: [12345, 12345678, 4567890] for code in codes}
     tokens = {f"t{n}": {code: [3456789, 0, 234567] for code in codes} for n in range(tokenizers)}
-    data = Outcome({"text": text, "tokens": tokens}).pack()
+    data = ShardResult({"text": text, "tokens": tokens}).pack()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder), "shards.sqlite")
         total: Payload = {}
         start = time.perf_counter()
         for number in range(shards):
-            Outcome.unpack(data)
+            ShardResult.unpack(data)
             store.put(str(number), data)
         for number in range(shards):
-            Outcome.unpack(store.get(str(number)) or b"")
+            ShardResult.unpack(store.get(str(number)) or b"")
         for number in range(shards):
-            add(total, Outcome.unpack(store.get(str(number)) or b"").payload)
+            add(total, ShardResult.unpack(store.get(str(number)) or b"").payload)
         seconds = time.perf_counter() - start
         store.close()
     return seconds / shards

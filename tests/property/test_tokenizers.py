@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokengraft.auditing.count import Counts, count, spread_sample
 from tokengraft.tokenizer import load
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.vocabulary import recovered_text
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

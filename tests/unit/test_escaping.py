@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengraft.core.escaping import as_csv, in_code, in_markdown
+from tokengraft.core.wording import as_csv, in_code, in_markdown
 
 LIVE = "\\`*_[]<|~"
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus.lines_of import lines_of
-from tokengraft.corpus.word_counts import Text, count_chunks, read
+from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, lines_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.tokenizer.sources import bundled
 
@@ -33,7 +32,7 @@ def test_counts_of_parts_add_up(lines: list[str], cut: int) -> None:
 
 def test_sample_is_the_first_lines_that_hold_anything() -> None:
     lines = ["", " "] * 600 + [f"line {n}" for n in range(700)]
-    text = read(iter(lines))
+    text = count_text(iter(lines))
     assert text.sample == tuple(lines[1200:1700])
     assert text.chunks == count_chunks(lines)
 
@@ -47,10 +46,12 @@ def test_a_plan_depends_on_counts_alone() -> None:
     streamed = plan_tokens(base, {"amh_Ethi": lines()}, budget=30)
     chunks = list(count_chunks(LINES).items())
     random.Random(1).shuffle(chunks)
-    counted = plan_tokens(base, {"amh_Ethi": Text(dict(chunks), read(LINES).sample)}, budget=30)
+    counted = plan_tokens(
+        base, {"amh_Ethi": CountedText(dict(chunks), count_text(LINES).sample)}, budget=30
+    )
     assert whole == streamed == counted
     with pytest.raises(UsageError, match="whole lines"):
-        plan_tokens(base, {"amh_Ethi": read(LINES)}, mode="paper")
+        plan_tokens(base, {"amh_Ethi": count_text(LINES)}, mode="paper")
 
 
 @pytest.mark.parametrize(

@@ -190,13 +190,12 @@ def test_a_row_that_a_tokenizer_cannot_encode_is_a_bad_row(tmp_path: Path) -> No
 
 
 def test_a_file_that_cannot_be_read_stops_even_with_skip_bad(tmp_path: Path) -> None:
-    from tokengraft.corpus.batches import Seen, read
-    from tokengraft.corpus.find_files import File
-    from tokengraft.corpus.shards import Shard, Span
+    from tokengraft.corpus.rows import Seen, read_rows
+    from tokengraft.corpus.shards import File, Shard, Span
 
     gone = File(str(tmp_path / "gone.jsonl"), 10, "0", "jsonl")
     with pytest.raises(CorpusError, match="cannot be read"):
-        list(read(Shard((Span(gone, 0, 10),), 10), Layout(), Seen()))
+        list(read_rows(Shard((Span(gone, 0, 10),), 10), Layout(), Seen()))
 
 
 FULL = """

@@ -18,14 +18,13 @@ from tokengraft.api.verbs import survey
 from tokengraft.auditing.parallel_task import Cell, CellTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
-from tokengraft.corpus import word_counts as planning_text
+from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
 from tokengraft.engine import local
-from tokengraft.engine.count_all import Meter
+from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnProgress, Sealed, unseal
 from tokengraft.engine.registry import make_engine
-from tokengraft.engine.shard import Outcome, Payload, add
 from tokengraft.planning.count_words import count_words
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
@@ -193,7 +192,7 @@ def test_sums_do_not_depend_on_order(expected: Payload) -> None:
         order = random.Random(seed).sample(parts, len(parts))
         total: Payload = {}
         for part in order:
-            add(total, Outcome.unpack(Outcome(part).pack()).payload)
+            add(total, ShardResult.unpack(ShardResult(part).pack()).payload)
         sums.append(total)
     assert sums[0] == sums[1] == sums[2]
 
@@ -288,7 +287,7 @@ def test_words_are_those_of_one_pass(tmp_path: Path) -> None:
         path = tmp_path / f"{code}.txt{'.gz' * n}"
         data = ("\r\n".join(part) + "\n").encode()
         path.write_bytes(gzip.compress(data) if n else data)
-        texts[code] = (path, planning_text.read(line for line in part if line.strip()))
+        texts[code] = (path, count_text(line for line in part if line.strip()))
     sources = {code: [path] for code, (path, _) in texts.items()}
     found = []
     for size, workers in ((700, 2), (1 << 20, 1)):

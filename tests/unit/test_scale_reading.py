@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.corpus import compressed as streams
-from tokengraft.corpus.batches import Seen, read
 from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
-from tokengraft.corpus.find_files import find_files
-from tokengraft.corpus.rows import BadRow, Layout, parse_json
-from tokengraft.corpus.shards import cut, cut_aligned
+from tokengraft.corpus.rows import BadRow, Layout, Seen, parse_json, read_rows
+from tokengraft.corpus.shards import cut, cut_aligned, find_files
 
 pytest.importorskip("pyarrow.parquet", reason="the extra `scale` is not installed")
 zstandard = pytest.importorskip("zstandard", reason="the extra `scale` is not installed")
@@ -98,7 +96,7 @@ def rows_of(path: Path, layout: Layout, shard_bytes: int = 1 << 20) -> tuple[lis
     rows = [
         row
         for shard in cut(find_files([path]), shard_bytes)
-        for batch in read(shard, layout, seen)
+        for batch in read_rows(shard, layout, seen)
         for row in batch.rows
     ]
     return rows, seen
@@ -216,7 +214,7 @@ def test_a_file_that_changes_while_it_is_counted_is_an_error(tmp_path: Path) -> 
     shards = cut(find_files([path]))
     path.write_text("one\ntwo\n")
     with pytest.raises(CorpusError, match="changed while"):
-        list(read(shards[0], Layout(), Seen()))
+        list(read_rows(shards[0], Layout(), Seen()))
 
 
 def test_sources_by_glob_folder_and_url(tmp_path: Path) -> None:
@@ -237,7 +235,9 @@ def test_sources_by_glob_folder_and_url(tmp_path: Path) -> None:
     with fsspec.open("memory://scale/x.jsonl", "wb") as file:
         file.write(b'{"text": "from afar"}\n' * 3)
     (remote,) = find_files(["memory://scale/*.jsonl"])
-    rows = [row for s in cut([remote], 30) for b in read(s, Layout(), Seen()) for row in b.rows]
+    rows = [
+        row for s in cut([remote], 30) for b in read_rows(s, Layout(), Seen()) for row in b.rows
+    ]
     assert rows == [(("und", "from afar", 9),)] * 3
 
 
@@ -267,7 +267,7 @@ def test_aligned_files_are_cut_at_the_same_lines(tmp_path: Path, shard_bytes: in
     shards = cut_aligned(files, shard_bytes)
     assert (len(shards) > 1) == (shard_bytes < 10_000)
     layout = Layout(aligned=True)
-    rows = [row for s in shards for b in read(s, layout, Seen()) for row in b.rows]
+    rows = [row for s in shards for b in read_rows(s, layout, Seen()) for row in b.rows]
     units = zip(*sides.values(), strict=True)
     assert [tuple(text for _, text, _ in row) for row in rows] == [
         tuple(text.strip() for text in unit) for unit in units

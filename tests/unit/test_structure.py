@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ FLOORS = (
 ROOFS = {"tokengraft", "tokengraft.__main__"}
 #: Upward imports that are still there, to be taken away one by one. Nothing may be added.
 LEFT: set[tuple[str, str]] = set()
+MOST_LINES = 500  # of a module
+#: Names that say nothing of what is inside.
+ANYTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 
 
 def imported(source: str, modules: set[str]) -> Iterator[str]:
@@ -101,6 +105,21 @@ def test_no_import_cycles():
 def test_a_cycle_through_a_function_is_seen():
     with pytest.raises(CycleError):
         order({"a": "import b", "b": "def f():\n    from a import x"})
+
+
+def shapeless(sources: dict[str, str]) -> set[str]:
+    """Modules that hold more than one idea: over 500 lines, or named as a place for anything."""
+    long = {name for name, text in sources.items() if text.count("\n") > MOST_LINES}
+    return long | {name for name in sources if ANYTHING & set(re.split(r"[._]", name))}
+
+
+def test_a_module_is_one_idea():
+    assert shapeless(SOURCES) == set()
+
+
+def test_a_shapeless_module_is_seen():
+    planted = {"a.long": "x = 1\n" * 501, "a.text_utils": "", "helpers.b": "", "a.fine": "x = 1\n"}
+    assert shapeless(planted) == {"a.long", "a.text_utils", "helpers.b"}
 
 
 def test_the_command_line_starts_light():

@@ -14,8 +14,7 @@ from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.corpus import udhr
 from tokengraft.tokenizer import find, load, sources
 from tokengraft.tokenizer.adapters import for_oniguruma
-from tokengraft.tokenizer.catalog import as_json, status
-from tokengraft.tokenizer.entries import BUNDLED, BY_NAME, ENTRIES, LISTED, PAPER
+from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, ENTRIES, LISTED, PAPER, as_json, status
 from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.vocabulary import (
     byte_alphabet,

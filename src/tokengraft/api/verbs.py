@@ -24,10 +24,10 @@ from tokengraft.languages.codes import listed
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED
 
 if TYPE_CHECKING:
-    from tokengraft.engine.count_all import Meter, OnMeter
+    from tokengraft.engine.count_shards import Meter, OnMeter
     from tokengraft.engine.protocol import Engine
     from tokengraft.grafting.graft import Rows
     from tokengraft.model.frozen import FrozenModel

@@ -23,14 +23,13 @@ from tokengraft.auditing.vocabularies import (
     note,
 )
 from tokengraft.core.cache import Store
-from tokengraft.core.defaults import PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.core.errors import Unavailable, UsageError
+from tokengraft.core.options import PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
 from tokengraft.tokenizer import Found
-from tokengraft.tokenizer.catalog import find
-from tokengraft.tokenizer.entries import BUNDLED, BY_NAME
+from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, find
 
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokengraft.auditing.count import Counts, TextCounts, count
 from tokengraft.core.cache import Store
-from tokengraft.core.defaults import SAMPLE_LINES
+from tokengraft.core.options import SAMPLE_LINES
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.tokenizer import Found, Tokenizer
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.defaults import RESAMPLES
+from tokengraft.core.options import RESAMPLES
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95

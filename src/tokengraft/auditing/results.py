@@ -16,7 +16,7 @@ from tokengraft.core.errors import CorpusError, UsageError, did_you_mean
 from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
-    from tokengraft.engine.count_all import Total
+    from tokengraft.engine.count_shards import Total
     from tokengraft.tokenizer import Found
     from tokengraft.tokenizer.packed import Packed
 

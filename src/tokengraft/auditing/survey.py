@@ -17,14 +17,21 @@ from tokengraft.auditing.audit import find_all
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.results import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.token_counter import TokenWork
-from tokengraft.core.defaults import PIVOT
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus.find_files import File, Format, find_files
+from tokengraft.core.options import PIVOT
 from tokengraft.corpus.parallel import choose
 from tokengraft.corpus.rows import UNKNOWN, Layout
-from tokengraft.corpus.shards import Shard, cut, cut_aligned, parquet_module
+from tokengraft.corpus.shards import (
+    File,
+    Format,
+    Shard,
+    cut,
+    cut_aligned,
+    find_files,
+    parquet_module,
+)
 from tokengraft.corpus.table_layout import ABOUT, by_code
-from tokengraft.engine.count_all import OnMeter, Total, count_all
+from tokengraft.engine.count_shards import OnMeter, Total, count_all
 from tokengraft.engine.registry import Counting
 from tokengraft.languages.codes import (
     canonical,
@@ -33,7 +40,7 @@ from tokengraft.languages.codes import (
     resolve,
     suggest,
 )
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT, about
 from tokengraft.auditing.premium import CONFIDENCE
-from tokengraft.engine.shard import Payload
+from tokengraft.engine.count_shards import Payload
 from tokengraft.languages.codes import language_name
 from tokengraft.tokenizer.packed import Packed
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from tokengraft.core.files import sha256
-from tokengraft.corpus.batches import Batch, Seen
-from tokengraft.corpus.rows import Layout
-from tokengraft.engine.shard import Payload
+from tokengraft.corpus.rows import Batch, Layout, Seen
+from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Ints, Packed, encode
 

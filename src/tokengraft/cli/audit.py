@@ -10,13 +10,13 @@ import typer
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import ForceOption, check_out, holds_audit
-from tokengraft.core.defaults import PIVOT, SAMPLE_LINES
 from tokengraft.core.errors import UsageError
+from tokengraft.core.options import PIVOT, SAMPLE_LINES
 from tokengraft.core.wording import counted
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED
 
 if TYPE_CHECKING:
-    from tokengraft.engine.count_all import Total
+    from tokengraft.engine.count_shards import Total
 
 
 def audit(

@@ -12,7 +12,7 @@ from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
-from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_stages
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.render.terminal import plain, show_evaluation

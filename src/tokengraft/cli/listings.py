@@ -15,8 +15,7 @@ from tokengraft.corpus import available, load
 from tokengraft.corpus.catalog import described
 from tokengraft.languages.codes import known
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
-from tokengraft.tokenizer.catalog import status
-from tokengraft.tokenizer.entries import LISTED
+from tokengraft.tokenizer.catalog import LISTED, status
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -23,7 +23,7 @@ from tokengraft.cli.text import KINDS, by_language, lines_by_language
 from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
-    from tokengraft.planning.count_words import Words
+    from tokengraft.planning.count_words import CountedTexts
 
 
 class Mode(str, enum.Enum):
@@ -146,7 +146,7 @@ def plan(
     corpus = open_corpus(test, split)
     codes = [resolve(code) for code in language]
     sources = by_language(text, codes) if text else None
-    texts: Words | dict[str, list[str]] | None = None
+    texts: CountedTexts | dict[str, list[str]] | None = None
     if sources and mode is Mode.paper:
         texts = lines_by_language(sources, text_column or "text", format_)
     elif sources:

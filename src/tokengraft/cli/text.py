@@ -13,7 +13,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
-    from tokengraft.corpus.find_files import Format
+    from tokengraft.corpus.shards import Format
 
 KINDS = "a file, folder, glob or URL of text, JSONL or Parquet, plain or compressed"
 

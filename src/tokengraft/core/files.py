@@ -1,6 +1,6 @@
 """Whole files or none: what a run writes appears under its final name only when complete.
 
-What is read comes with a clear error where it is missing or broken.
+What is read or downloaded comes with a clear error where it is missing or broken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +210,24 @@ def sha256_file(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def download(hub_id: str, patterns: Sequence[str], error: type[TokengraftError]) -> Path:
+    """The folder with the matching files of `hub_id`; `error` says why there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
+    except LocalEntryNotFoundError as reason:
+        raise error(
+            f"{hub_id} is not on this machine, and the model hub cannot be reached. Go online "
+            "once, or give a folder that holds it."
+        ) from reason
+    except HfHubHTTPError as reason:
+        raise error(
+            f"the model hub refused {hub_id} ({reason.response.status_code}). Check the id; for a "
+            "gated model accept its licence on the hub and run `hf auth login`."
+        ) from reason
+    except (OSError, RuntimeError, ValueError) as reason:
+        raise error(f"{hub_id} could not be downloaded ({reason})") from reason

@@ -1,4 +1,4 @@
-"""Options as small frozen objects, made from flat keywords."""
+"""Options as small frozen objects, made from flat keywords, and the defaults that floors share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tokengraft.core.errors import UsageError, did_you_mean
+
+PIVOT = "eng_Latn"  # what premiums are relative to
+SAMPLE_LINES = 256  # what is dear to measure is measured on so many lines a language
+RESAMPLES = 1000  # of the bootstrap
+MOST_POSITIONS = 4096  # at which distributions are compared, drawn at random where there are more
+
 
 Options = TypeVar("Options")
 

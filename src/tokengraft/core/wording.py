@@ -1,6 +1,45 @@
-"""Words that several places say alike."""
+"""Text as it is printed: nouns with their counts, and what others wrote made harmless.
+
+Names of folders, labels of tokenizers, notes of a plan and codes of languages come from files that
+anyone may have written. None of them may become a heading, a link, an image or a formula.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def counted(count: int, what: str) -> str:
     """`1 language`, `1,204 languages`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+_MARKS = re.compile(r"([\\|*_`<\[\]~])")
+_AT_START = re.compile(r"^(\s*\d*)([#>+=.)-])")
+#: What makes a spreadsheet take a cell for a formula (OWASP, "CSV injection").
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def in_markdown(text: str) -> str:
+    """`text` as it stands, in a line of Markdown or a cell of a table."""
+    line = _MARKS.sub(r"\\\1", re.sub(r"\s*[\r\n\v\f\x85\u2028\u2029]\s*", " ", text))
+    return _AT_START.sub(r"\1\\\2", line)
+
+
+def in_code(text: str) -> str:
+    """`text` as a code span, which knows no escapes: marks of code in it become apostrophes."""
+    line = " ".join(text.split()).replace("`", "'").replace("|", "¦")
+    return f"`{line}`"
+
+
+def as_csv(frame: pl.DataFrame, **options: Any) -> str:
+    """`frame` as CSV; a text cell that a spreadsheet would run as a formula begins with `'`."""
+    import polars as pl
+
+    harmless = pl.col(pl.String).str.replace(_FORMULA, "'${0}")
+    written: str = frame.with_columns(harmless).write_csv(**options)
+    return written

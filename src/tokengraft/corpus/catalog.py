@@ -139,9 +139,9 @@ def load(
         choose_splits(split, (), name)
         return udhr.load(languages)
     if name in _KNOWN:
-        found = _find(_KNOWN[name])
-        if found is not None:
-            return _load_path(found, split, languages)
+        place = _find(_KNOWN[name])
+        if place is not None:
+            return _load_path(place, split, languages)
     path = Path(where).expanduser()
     if path.exists():
         return _load_path(path, split, languages)

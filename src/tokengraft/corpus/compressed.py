@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from tokengraft.core.errors import CorpusError, MissingExtra
-from tokengraft.corpus.find_files import COMPRESSIONS
+from tokengraft.corpus.shards import COMPRESSIONS
 
 BLOCK = 1 << 20
 # A zstd block of 4 bytes can stand for 128 KiB, so this bounds what one step gives to 64 MiB.

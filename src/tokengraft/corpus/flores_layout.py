@@ -36,11 +36,11 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
             continue
         part, label = parsed
         plus = plus or PurePosixPath(name).stem == part
-        found = files.setdefault(part, {})
+        names = files.setdefault(part, {})
         code = check_code(label, bundle.place(name))
-        if code in found:
-            raise CorpusError(f"{code} is there twice: {found[code]} and {bundle.place(name)}.")
-        found[code] = name
+        if code in names:
+            raise CorpusError(f"{code} is there twice: {names[code]} and {bundle.place(name)}.")
+        names[code] = name
     splits = choose_splits(split, files, bundle.where)
     codes = choose(languages, {code for part in splits for code in files[part]}, bundle.where)
     units: list[str] = []
@@ -52,11 +52,11 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
                 f"{bundle.where} has no {part} file for {missing[0]}; add "
                 f"{part}/{missing[0]}.{part}, leave {missing[0]} out or choose another split."
             )
-        found, counts = files[part], {}
+        names, counts = files[part], {}
         for code in codes:
-            if code in found:
-                lines = read_lines(bundle.read(found[code]), bundle.place(found[code]))
-                counts[code] = (bundle.place(found[code]), len(lines))
+            if code in names:
+                lines = read_lines(bundle.read(names[code]), bundle.place(names[code]))
+                counts[code] = (bundle.place(names[code]), len(lines))
                 texts[code] += lines
         check_counts(counts)
         length = next(iter(counts.values()))[1]

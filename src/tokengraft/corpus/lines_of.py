@@ -1,4 +1,4 @@
-"""`lines_of`: the one reader of text, whatever it comes from.
+"""`lines_of`: the one reader of text, whatever it comes from; and text kept as counted words.
 
 A single string or `Path` names files: one file, a folder, a glob or a URL of plain text, JSONL or
 Parquet, compressed or not. So does a list of `Path`s, and a list of strings that all name existing
@@ -10,22 +10,31 @@ from __future__ import annotations
 
 import glob
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus.batches import Seen, read
 from tokengraft.corpus.compressed import Broken
-from tokengraft.corpus.find_files import COMPRESSIONS, SUFFIXES, TABLES, File, Format, find_files
-from tokengraft.corpus.rows import Layout
-from tokengraft.corpus.shards import Shard, cut
-from tokengraft.corpus.word_counts import Text
+from tokengraft.corpus.rows import Layout, Seen, read_rows
+from tokengraft.corpus.shards import (
+    COMPRESSIONS,
+    SUFFIXES,
+    TABLES,
+    File,
+    Format,
+    Shard,
+    cut,
+    find_files,
+)
 
 Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path]
 Sources: TypeAlias = Source | Mapping[str, Source]  # also by language
 
+_SAMPLE = 500  # lines on which a floor is measured where there is no test corpus
 _EXAMINED = 1000  # strings of a list that are looked at to tell names of files from lines
 
 
@@ -62,7 +71,7 @@ def lines_of_files(
 
 def files_named(source: Source) -> list[str | Path] | None:
     """The files, folders, globs and URLs that `source` names; None where it gives lines itself."""
-    if isinstance(source, Text):
+    if isinstance(source, CountedText):
         raise UsageError(
             "counted words have no lines, which are needed here: give the files or the lines "
             "that were counted"
@@ -99,7 +108,7 @@ def rows_of(shards: Iterable[Shard], layout: Layout, *, skip_bad: bool = False) 
     for shard in shards:
         seen = Seen()
         try:
-            for batch in read(shard, layout, seen):
+            for batch in read_rows(shard, layout, seen):
                 if not skip_bad:
                     _require_good(seen, shard.file)
                 for row in batch.rows:
@@ -151,3 +160,45 @@ def _exists(name: str) -> bool:
 def _looks_like_a_file(name: str) -> bool:
     suffix = PurePosixPath(name).suffix.lower()
     return suffix in {*SUFFIXES, *COMPRESSIONS, *TABLES} and not any(map(str.isspace, name))
+
+
+@dataclass(frozen=True)
+class CountedText:
+    """A text's distinct chunks with their counts, and its first lines that hold anything."""
+
+    chunks: Mapping[str, int]
+    sample: tuple[str, ...]
+
+
+def count_text(lines: Iterable[str]) -> CountedText:
+    """The text of these lines, which are taken one by one and not kept."""
+    rest = iter(lines)
+    begun = list(islice(rest, _SAMPLE))
+    chunks = count_chunks(begun)
+    sample = [line for line in begun if line.strip()]
+    while len(sample) < _SAMPLE and (more := list(islice(rest, _SAMPLE))):
+        chunks.update(count_chunks(more))
+        sample += [line for line in more if line.strip()]
+    chunks.update(count_chunks(rest))
+    return CountedText(chunks, tuple(sample[:_SAMPLE]))
+
+
+def count_chunks(lines: Iterable[str]) -> Counter[str]:
+    """Distinct chunks of the lines with their counts; all but a line's first begin with a space.
+
+    A line is broken before each space, since split patterns never let a match run from a word into
+    the space after it. The number of distinct chunks grows far slower than the text, and the counts
+    of two texts add up to those of both.
+    """
+    chunks: Counter[str] = Counter()
+    later: Counter[str] = Counter()
+    for line in lines:
+        parts = line.rstrip("\r\n").split(" ")
+        chunks[parts[0]] += 1
+        del parts[0]
+        later.update(parts)
+    del later[""]
+    del chunks[""]
+    for part, times in later.items():
+        chunks[" " + part] += times
+    return chunks

@@ -89,7 +89,7 @@ def _scripts() -> Mapping[str, str]:
     scripts: dict[str, set[str]] = {}
     for code, language in table.known().items():
         scripts.setdefault(code[:3], set()).add(language.script)
-    return {iso: found.pop() for iso, found in scripts.items() if len(found) == 1}
+    return {iso: known.pop() for iso, known in scripts.items() if len(known) == 1}
 
 
 LAYOUT = CorpusLayout(

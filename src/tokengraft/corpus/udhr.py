@@ -38,12 +38,12 @@ def size() -> tuple[int, int]:
 
 def _lines() -> dict[str, bytes]:
     asset = resources.files("tokengraft") / "assets" / "udhr.jsonl.xz"
-    found = {}
+    lines = {}
     for line in lzma.decompress(asset.read_bytes()).split(b"\n"):
         match = _CODE.match(line)
         if match:
-            found[match[1].decode()] = line
-    return found
+            lines[match[1].decode()] = line
+    return lines
 
 
 def _units(line: bytes) -> dict[str, str]:

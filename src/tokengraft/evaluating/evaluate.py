@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tokengraft.core.defaults import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.errors import UsageError
+from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tokengraft.core.defaults import RESAMPLES
 from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.options import RESAMPLES
 from tokengraft.languages.codes import resolve
 from tokengraft.tokenizer.align import Floats
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tokengraft.core.escaping import in_code, in_markdown
 from tokengraft.core.files import write_text
+from tokengraft.core.wording import in_code, in_markdown
 from tokengraft.grafting.export import Written
 from tokengraft.grafting.output_policies import OutputPolicy
 from tokengraft.languages.codes import language_name

@@ -94,11 +94,11 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     What means several is a CorpusError that lists them, what means nothing one with suggestions
     by code and by English name. `where` is named in the message ("udhr").
     """
-    found = meanings(code, among)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(_label(choice) for choice in found)
+    codes = meanings(code, among)
+    if len(codes) == 1:
+        return codes[0]
+    if codes:
+        listed = ", ".join(_label(choice) for choice in codes)
         raise CorpusError(f"Language {code!r} is ambiguous; say which one: {listed}.")
     if among is None:
         raise CorpusError(_not_a_code(code, known()))
@@ -126,15 +126,15 @@ def meanings(said: str, among: Collection[str] | None = None) -> list[str]:
     choices = frozenset(known() if among is None else among)
     if said in choices or (among is None and well_formed(said)):
         return [said]
-    found = sorted(set(_meant(said, _index(choices))))
-    return [code for code in found if "-" not in code] or found
+    codes = sorted(set(_meant(said, _index(choices))))
+    return [code for code in codes if "-" not in code] or codes
 
 
 @functools.lru_cache(maxsize=4096)
 def canonical(label: str) -> str:
     """The full code of a label found in data if it means exactly one language, else the label."""
-    found = meanings(label)
-    return found[0] if len(found) == 1 else label
+    codes = meanings(label)
+    return codes[0] if len(codes) == 1 else label
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
     # One letter of three may be wrong; in longer words as much would suggest anything.
     cutoff = 0.6 if len(got) < 5 else 0.7
     close = difflib.get_close_matches(_key(got), list(keys), n=limit, cutoff=cutoff)
-    found = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:limit]
-    return f" Did you mean {', '.join(_label(code) for code in found)}?" if found else ""
+    closest = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:limit]
+    return f" Did you mean {', '.join(_label(code) for code in closest)}?" if closest else ""
 
 
 def _words(name: str) -> list[str]:

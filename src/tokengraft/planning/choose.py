@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.corpus.word_counts import Text, read
+from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
 from tokengraft.planning.learning import LEAST, Job, Request
 from tokengraft.planning.paper import plan_literals
@@ -28,7 +28,7 @@ BUDGET = 2000
 
 def plan_tokens(
     tokenizer: dict[str, Any],
-    texts: Mapping[str, Iterable[str] | Text],
+    texts: Mapping[str, Iterable[str] | CountedText],
     *,
     budget: int | None = None,
     mode: Mode = "merges",
@@ -44,8 +44,8 @@ def plan_tokens(
 
     Without a budget it is `BUDGET`; mode paper adds every absent character and refuses one.
 
-    Lines are taken one by one and not kept, so a text may be longer than memory; a `Text` is one
-    that was counted before. Mode paper keeps them all.
+    Lines are taken one by one and not kept, so a text may be longer than memory; a `CountedText` is
+    one that was counted before. Mode paper keeps them all.
 
     Guarantees: no text at all gets longer, and every new token is emitted on `texts`. The first
     follows from how merges are appended and pieces joined (`insert`, `kept_cuts`); the real encoder
@@ -74,9 +74,10 @@ def plan_tokens(
             raise UsageError("a text must be lines, not one string: split it first")
     if mode == "paper":
         return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
+    counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
     request = Request(
-        tokenizer, {c: t if isinstance(t, Text) else read(t) for c, t in texts.items()}, budget,
-        mode, boundaries, objective, test or {}, pivot, speakers, list(check), border_penalty,
+        tokenizer, counted, budget, mode, boundaries, objective, test or {}, pivot, speakers,
+        list(check), border_penalty,
     )  # fmt: skip
     if family(tokenizer) in ("unigram", "wordpiece"):
         return _used(plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot))
@@ -128,10 +129,10 @@ def _why_none(plan: Plan, code: str) -> str:
     return "nothing that recurs in its text takes several tokens"
 
 
-def _whole_lines(texts: Mapping[str, Iterable[str] | Text]) -> dict[str, Sequence[str]]:
+def _whole_lines(texts: Mapping[str, Iterable[str] | CountedText]) -> dict[str, Sequence[str]]:
     lines = {}
     for code, text in texts.items():
-        if isinstance(text, Text):
+        if isinstance(text, CountedText):
             raise UsageError("mode paper measures whole lines: give it lines, not counted text")
         lines[code] = text if isinstance(text, Sequence) else list(text)
     return lines

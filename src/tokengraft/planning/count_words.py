@@ -1,4 +1,4 @@
-"""The word counting under `plan`, on any engine: each language's text as a `word_counts.Text`.
+"""The word counting under `plan`, on any engine: each language's text as a `CountedText`.
 
 A shard's lines are cut by `count_chunks` here too, and the counts of two texts add up to those of
 both; so the sum over shards is what one pass over all lines gives.
@@ -15,31 +15,27 @@ from pathlib import Path
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
-from tokengraft.corpus.batches import Batch, Seen
-from tokengraft.corpus.find_files import Format, find_files
-from tokengraft.corpus.lines_of import rows_of, text_lines
-from tokengraft.corpus.rows import Layout
-from tokengraft.corpus.shards import SHARD_BYTES, cut
-from tokengraft.corpus.word_counts import Text, count_chunks, read
-from tokengraft.engine.count_all import OnMeter, Total, count_all
+from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, rows_of, text_lines
+from tokengraft.corpus.rows import Batch, Layout, Seen
+from tokengraft.corpus.shards import SHARD_BYTES, Format, cut, find_files
+from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
 from tokengraft.engine.registry import make_engine
-from tokengraft.engine.shard import Payload
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes
 _BEGINNING = 1000  # lines from which a text's sample is taken
 
 
-class Words(dict[str, Text]):
+class CountedTexts(dict[str, CountedText]):
     """Each language's text, as `plan` takes it; `total` says what was counted and left out."""
 
-    def __init__(self, texts: Mapping[str, Text], total: Total) -> None:
+    def __init__(self, texts: Mapping[str, CountedText], total: Total) -> None:
         super().__init__(texts)
         self.total = total
 
     def __repr__(self) -> str:
         sizes = (f"{code}: {len(text.chunks):,} distinct chunks" for code, text in self.items())
-        return f"Words({', '.join(sizes)})"
+        return f"CountedTexts({', '.join(sizes)})"
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class WordWork:
 
 
 class WordCounter:
-    """The chunks of one shard at a time; see `shard.Counter`. Payload: language → chunk → count."""
+    """The chunks of one shard at a time, a `Counter`. Payload: language → chunk → count."""
 
     def __init__(self) -> None:
         self.begin()
@@ -103,7 +99,7 @@ def count_words(
     skip_bad: bool = False,
     state: Path | str | None = None,
     on_meter: OnMeter | None = None,
-) -> Words:
+) -> CountedTexts:
     """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
 
     Chunks come in sorted order, so every engine and every cut gives equal texts down to the order
@@ -133,5 +129,5 @@ def count_words(
         kept = [shard for shard in own if shard.file.url not in total.broken]
         beginning = islice(rows_of(kept, layout, skip_bad=True), _BEGINNING)
         chunks = Counter(dict(sorted(total.payload[code].items())))
-        result[code] = Text(chunks, read(beginning).sample)
-    return Words(result, total)
+        result[code] = CountedText(chunks, count_text(beginning).sample)
+    return CountedTexts(result, total)

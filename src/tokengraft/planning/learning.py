@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.corpus.word_counts import Text
+from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
@@ -34,7 +34,7 @@ class Request:
     """What is asked of a plan; see `choose.plan_tokens`."""
 
     tokenizer: dict[str, Any]
-    texts: Mapping[str, Text]
+    texts: Mapping[str, CountedText]
     budget: int
     mode: Mode
     boundaries: Boundaries

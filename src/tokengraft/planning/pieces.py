@@ -22,7 +22,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.corpus.word_counts import Text
+from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
@@ -53,7 +53,7 @@ NOTE = "UNK turns into text: a text can get longer than its UNK was; no more cha
 
 def plan_pieces(
     tokenizer: dict[str, Any],
-    texts: Mapping[str, Text],
+    texts: Mapping[str, CountedText],
     budget: int,
     mode: Mode,
     test: Mapping[str, Sequence[str]],

@@ -11,9 +11,8 @@ from typing import TypeAlias
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.core.files import read_json, write_json, writing_folder
 from tokengraft.corpus import load as load_corpus
-from tokengraft.corpus.lines_of import Source, files_named, lines_of
+from tokengraft.corpus.lines_of import CountedText, Source, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.corpus.word_counts import Text
 from tokengraft.languages.codes import language, listed, resolve
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
@@ -22,7 +21,7 @@ from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
-Given: TypeAlias = Source | Text  # the text of one language
+Given: TypeAlias = Source | CountedText  # the text of one language
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,13 +65,15 @@ def plan(
     found = find(str(tokenizer), search)
     parsed = as_json(found)
     if text is None:
-        lines: dict[str, Iterable[str] | Text] = {code: _units(corpus, code, 0) for code in codes}
+        lines: dict[str, Iterable[str] | CountedText] = {
+            code: _units(corpus, code, 0) for code in codes
+        }
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
         chosen_on = f"{corpus.name}, every other unit"
         tested_on = f"{corpus.name}, the other units"
     else:
         texts = _by_language(text, codes)
-        lines = {c: t if isinstance(t, Text) else lines_of(t) for c, t in texts.items()}
+        lines = {c: t if isinstance(t, CountedText) else lines_of(t) for c, t in texts.items()}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
@@ -155,7 +156,7 @@ def _by_language(text: Mapping[str, Given] | Given, codes: Sequence[str]) -> dic
 
 
 def _names(given: Given) -> list[str]:
-    if isinstance(given, Text):
+    if isinstance(given, CountedText):
         return ["counted text"]
     named = files_named(given)
     return ["given lines"] if named is None else [Path(one).name for one in named]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 from tokenizers import Encoding, Tokenizer
 
-from tokengraft.corpus.word_counts import Text
+from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.insert import family
@@ -99,7 +99,7 @@ class Pool:
     def __post_init__(self) -> None:
         self._counts = [Counter() for _ in self.languages]
 
-    def add_text(self, language: str, text: Text) -> None:
+    def add_text(self, language: str, text: CountedText) -> None:
         """Count the words of a planning text."""
         counts = self._counts[self.languages.index(language)]
         cut = self.cutter.words_of_chunks(text.chunks)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.core.escaping import in_markdown
 from tokengraft.core.files import write_json, write_text
-from tokengraft.core.wording import counted
+from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
 from tokengraft.render.selection import comparable_note, credit, labels, pivot_name

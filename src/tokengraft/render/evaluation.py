@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from tokengraft.core.escaping import as_csv, in_markdown
 from tokengraft.core.files import write_json, write_text
+from tokengraft.core.wording import as_csv, in_markdown
 from tokengraft.evaluating.measures import told
 from tokengraft.evaluating.score import Measurements
 from tokengraft.languages.codes import language_name

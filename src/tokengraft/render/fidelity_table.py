@@ -12,8 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tokengraft.core.escaping import as_csv
 from tokengraft.core.files import write_json, write_text
+from tokengraft.core.wording import as_csv
 from tokengraft.render.latex import colours
 from tokengraft.reproduce.fidelity import Fidelity, model_layers, paper_row
 from tokengraft.reproduce.grid import PAPER

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tokengraft.core.escaping import in_markdown
 from tokengraft.core.files import write_json, write_text
+from tokengraft.core.wording import in_markdown
 from tokengraft.languages.codes import language
 from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.render.tables import write_data

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.core.escaping import as_csv, in_markdown
 from tokengraft.core.files import write_text, writing
+from tokengraft.core.wording import as_csv, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import (
     by_cost,

@@ -12,7 +12,7 @@ from tokengraft.auditing.vocabularies import compare
 from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Verdict, changed_inputs, judge, read_claim
-from tokengraft.tokenizer.entries import PAPER
+from tokengraft.tokenizer.catalog import PAPER
 
 
 def premiums(

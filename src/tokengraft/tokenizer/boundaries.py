@@ -243,8 +243,8 @@ class _Recorder:
 
 def any_of(contents: Iterable[str]) -> re.Pattern[str] | None:
     """A pattern that finds any of the strings, None where there is none to find."""
-    found = sorted({content for content in contents if content})
-    return re.compile("|".join(map(re.escape, found))) if found else None
+    literals = sorted({content for content in contents if content})
+    return re.compile("|".join(map(re.escape, literals))) if literals else None
 
 
 def splitter_of(tokenizer: dict[str, Any]) -> Splitter:
@@ -278,6 +278,6 @@ def pattern_of(step: dict[str, Any]) -> str | None:
     if step["type"] == "ByteLevel":
         return GPT2 if step.get("use_regex", True) else None
     if step["type"] == "Split":
-        found = step["pattern"].get("Regex")
-        return found if isinstance(found, str) else None
+        pattern = step["pattern"].get("Regex")
+        return pattern if isinstance(pattern, str) else None
     return None

@@ -33,15 +33,15 @@ def placeholders(
     scores = {piece: float(score) for piece, score in vocab}
     lowest = min(scores.values(), default=0.0)
     inside = {a + b for piece in scores for a, b in pairwise(piece)}
-    found, cuts = [], []
+    own_scores, cuts = [], []
     for content in contents:
         place = _place(content, scores.keys(), inside)
-        found.append(lowest)
+        own_scores.append(lowest)
         if place:
             cuts.append(f"(?<={_literal(content[:place])})(?={_literal(content[place:])})")
         elif _spelled(content, scores.keys()):
-            found[-1] = len(content) * min(lowest, 0.0) - 1
-    return found, "|".join(cuts) or None
+            own_scores[-1] = len(content) * min(lowest, 0.0) - 1
+    return own_scores, "|".join(cuts) or None
 
 
 def _place(content: str, pieces: Collection[str], inside: set[str]) -> int:
@@ -62,4 +62,4 @@ def _spelled(content: str, pieces: Collection[str]) -> bool:
 
 
 def _literal(text: str) -> str:
-    return re.sub(r"[^\w]", lambda found: rf"\x{{{ord(found[0]):x}}}", text)
+    return re.sub(r"[^\w]", lambda match: rf"\x{{{ord(match[0]):x}}}", text)

@@ -12,8 +12,7 @@ from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
-from tokengraft.core.files import sha256, sha256_file
-from tokengraft.core.hub import download
+from tokengraft.core.files import download, sha256, sha256_file
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ def bundled(name: str) -> Source:
 
 def folder(path: Path) -> Source:
     """The tokenizer files in the folder `path`."""
-    found = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
+    paths = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
     return Source(
         str(path),
-        {name: p.read_bytes for name, p in found.items()},
-        _LazyDigests(found),
+        {name: p.read_bytes for name, p in paths.items()},
+        _LazyDigests(paths),
     )
 
 
@@ -93,9 +92,9 @@ def archive(path: Path) -> dict[str, Source]:
         members.setdefault(inner.parent.name, {})[inner.name] = data
     return {
         name: Source(
-            f"{path}:{name}", {n: functools.partial(bytes, data) for n, data in found.items()}
+            f"{path}:{name}", {n: functools.partial(bytes, data) for n, data in held.items()}
         )
-        for name, found in members.items()
+        for name, held in members.items()
     }
 
 

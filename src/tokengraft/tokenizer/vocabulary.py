@@ -56,7 +56,7 @@ class Vocabulary:
     @functools.cached_property
     def characters(self) -> frozenset[str]:
         """The characters that are one token, alone or behind a space."""
-        found = set()
+        texts = set()
         for piece in self.pieces:
             if 0 < len(piece) <= 5:
                 try:
@@ -65,8 +65,8 @@ class Vocabulary:
                     continue
                 text = text[1:] if len(text) == 2 and text[0] == " " else text
                 if len(text) == 1:
-                    found.add(text)
-        return frozenset(found)
+                    texts.add(text)
+        return frozenset(texts)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from tokengraft.languages.scripts import script_group
 from tokengraft.render.page.shown import digits, last_name, pack, without_paths
 from tokengraft.render.selection import readers
 from tokengraft.render.tables import read_data
-from tokengraft.tokenizer.entries import BY_NAME
+from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
 # T5 puts a space marker before each, so that nothing but UNK is a share of one half.

@@ -25,7 +25,7 @@ from tokengraft.corpus import udhr
 from tokengraft.render.page.build import Runs, make_page
 from tokengraft.render.page.samples import segment
 from tokengraft.tokenizer import Found, Tokenizer, find
-from tokengraft.tokenizer.entries import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED
 
 HOST, PORT = "127.0.0.1", 8181
 BODY = 256_000  # bytes of a request

@@ -1,22 +1,171 @@
-"""All shards of a run: what is already counted is taken from the state, the rest is mapped.
+"""Counting on an engine: one code path counts a shard, and the results of all shards add up.
 
-The state is one SQLite file, key → outcome, written by the driver alone. A key names the file as
-it is (path, size, time of change), the range, the tokenizers' hashes and all options, so an entry
-is never stale; each is there whole or not at all, so a run that was killed goes on behind it.
+What is counted is a `Work`. Results are sums of integers, so any order of adding gives the same.
+
+What is already counted is taken from the state, one SQLite file, key → result, written by the
+driver alone. A key names the file as it is (path, size, time of change), the range, the tokenizers'
+hashes and all options, so an entry is never stale; each is there whole or not at all, so a run that
+was killed goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import json
+import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import sha256
+from tokengraft.corpus.compressed import Broken
+from tokengraft.corpus.rows import Batch, Layout, Seen, read_rows
 from tokengraft.corpus.shards import Shard, Span, parquet_module
-from tokengraft.engine.protocol import Engine
-from tokengraft.engine.shard import Outcome, Payload, ShardTask, Work, add
+from tokengraft.engine.protocol import Engine, Report
+
+REPORT_EVERY = 0.5  # seconds
+# Nested mappings whose leaves are lists of integers (or single integers); addition goes by key.
+Payload = dict[str, Any]
+
+
+@dataclass
+class ShardResult:
+    """What a shard gave. `payload` is empty where `broken` says why nothing can be counted."""
+
+    payload: Payload = field(default_factory=dict)
+    lines: int = 0
+    blank: int = 0
+    bad: int = 0
+    listed: list[tuple[int, str]] = field(default_factory=list)  # line in the shard, reason
+    broken: str | None = None
+    figures: tuple[int, int, int] = (0, 0, 0)  # rows, bytes of text, tokens of all tokenizers
+
+    @classmethod
+    def of(
+        cls, payload: Payload, seen: Seen, figures: tuple[int, int, int], broken: str | None = None
+    ) -> ShardResult:
+        """An outcome from what the reader saw."""
+        listed = list(seen.listed)
+        return cls(payload, seen.lines, seen.blank, seen.bad, listed, broken, figures)
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row was counted."""
+        return not self.bad and self.broken is None
+
+    def pack(self) -> bytes:
+        """Compact bytes, equal for equal outcomes; read back by `unpack`."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return zlib.compress(text.encode(), level=1)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> ShardResult:
+        """Inverse of `pack`."""
+        value = json.loads(zlib.decompress(data))
+        value["listed"] = [(line, reason) for line, reason in value["listed"]]
+        value["figures"] = tuple(value["figures"])
+        return cls(**value)
+
+
+def add(into: Payload, more: Payload) -> None:
+    """Add `more` to `into`, in place; exact, commutative and associative."""
+    for key, value in more.items():
+        if key not in into:
+            into[key] = _copy(value)
+        elif isinstance(value, dict):
+            add(into[key], value)
+        elif isinstance(value, list):
+            into[key] = [a + b for a, b in zip(into[key], value, strict=True)]
+        else:
+            into[key] += value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, list) else value
+
+
+class Counter(Protocol):
+    """Counts batches; opened once a worker, used for one shard after the other."""
+
+    def begin(self) -> None:
+        """Forget all counts."""
+
+    def add(self, batch: Batch, seen: Seen) -> None:
+        """Count the rows; those that turn out to be uncountable go to `seen`."""
+
+    def payload(self) -> Payload:
+        """The counts since `begin`."""
+
+    def progress(self) -> tuple[int, int, int]:
+        """Rows, bytes of text and tokens since `begin`."""
+
+
+class Work(Protocol):
+    """What to count; plain data that travels to workers."""
+
+    @property
+    def layout(self) -> Layout:
+        """How rows are read."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that a result depends on besides the shard."""
+
+    def open(self, threads: int) -> Counter:
+        """A counter in this process."""
+
+
+def count_shard(
+    shard: Shard,
+    layout: Layout,
+    counter: Counter,
+    *,
+    skip_bad: bool,
+    report: Report | None = None,
+) -> ShardResult:
+    """Count one shard: the same outcome anywhere, any time, as long as its files stay the same.
+
+    Unless `skip_bad`, counting ends at the first bad row. A file that breaks off gives an outcome
+    without counts.
+    """
+    seen = Seen()
+    counter.begin()
+    told = time.monotonic()
+    try:
+        for batch in read_rows(shard, layout, seen):
+            counter.add(batch, seen)
+            if seen.bad and not skip_bad:
+                break
+            if report is not None and time.monotonic() - told > REPORT_EVERY:
+                told = time.monotonic()
+                report(*counter.progress(), seen.done)
+    except Broken as reason:
+        return ShardResult.of({}, seen, (0, 0, 0), str(reason))
+    return ShardResult.of(counter.payload(), seen, counter.progress())
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """What engines map over shards; see `engine.Task`. A result is a packed `ShardResult`."""
+
+    work: Work
+    skip_bad: bool
+
+    def open(self, threads: int) -> Callable[[Shard, Report], bytes]:
+        """Open a counter in this process."""
+        counter = self.work.open(threads)
+
+        def count(shard: Shard, report: Report) -> bytes:
+            layout = self.work.layout
+            return count_shard(shard, layout, counter, skip_bad=self.skip_bad, report=report).pack()
+
+        return count
+
 
 STATE = "shards.sqlite"
 
@@ -101,7 +250,7 @@ def count_all(
         kept = len(shards) - len(todo)
         results = engine.map(ShardTask(work, skip_bad), [shards[n] for n in todo], on_progress)
         for place, data in results:
-            number, outcome = todo[place], Outcome.unpack(data)
+            number, outcome = todo[place], ShardResult.unpack(data)
             if not outcome.sound and not skip_bad:
                 raise _stop(shards[number], outcome)
             try:
@@ -123,12 +272,12 @@ def _keys(work: Work, shards: Sequence[Shard]) -> list[str]:
     return [shard.key(fingerprint) for shard in shards]
 
 
-def _outcomes(keys: Sequence[str], store: Store) -> Iterator[tuple[bytes, Outcome]]:
+def _outcomes(keys: Sequence[str], store: Store) -> Iterator[tuple[bytes, ShardResult]]:
     for key in keys:
         data = store.get(key)
         if data is None:
             raise TokengraftError(f"{store.path} lost a shard while it was in use; run again.")
-        yield data, Outcome.unpack(data)
+        yield data, ShardResult.unpack(data)
 
 
 def _add_up(
@@ -182,7 +331,7 @@ def _add_up(
     )
 
 
-def _stop(shard: Shard, outcome: Outcome) -> CorpusError:
+def _stop(shard: Shard, outcome: ShardResult) -> CorpusError:
     again = "Repair it, or leave such rows and files out with --skip-bad; what was counted is kept."
     if outcome.broken is not None:
         return CorpusError(f"{shard.file.url}: {outcome.broken}. {again}")
