@@ -3,13 +3,14 @@
     python benchmarks/never_longer.py --flores flores200_dataset --out results/never-longer
 
 For each language of FLORES-200: a plan of 500 tokens chosen on its dev lines, then the devtest
-lines of all languages, encoded by the base and by the extended tokenizer. tokengraft is called for
-three things, the base's `tokenizer.json`, the plan and the extended `tokenizer.json`; scripts, lines
-and lengths are this file's own work. Encoded are all lines that hold a character of the planned
-script, and `--others` drawn at random from the rest: their ids cannot change, since the pattern
-asks for a letter of that script and every new token holds one of its characters; of these it is
-counted how many changed at all (`others_changed`). A language whose plan is refused for want of a
-token is listed with none. Rows are appended to NAME.jsonl, and a run that was stopped goes on.
+lines of all languages, encoded by the base and by the extended tokenizer. tokengraft is called
+for three things, the base's `tokenizer.json`, the plan and the extended `tokenizer.json`;
+scripts, lines and lengths are this file's own work. Encoded are all lines that hold a character
+of the planned script, and `--others` drawn at random from the rest: their ids cannot change,
+since the pattern asks for a letter of that script and every new token holds one of its
+characters; of these it is counted how many changed at all (`others_changed`). A language whose
+plan is refused for want of a token is listed with none. Rows are appended to NAME.jsonl, and a
+run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from fontTools.unicodedata import script
 from tokenizers import Tokenizer
@@ -63,7 +65,8 @@ def measure(
     return {
         **row, "tokens": len(plan.tokens), "relaxed": list(plan.cut.scripts),
         "encoded": len(inside), "longer": len(longer), "shorter": shorter,
-        "others": len(others), "others_changed": changed, "examples": [lines[n] for n in longer[:3]],
+        "others": len(others), "others_changed": changed,
+        "examples": [lines[n] for n in longer[:3]],
     }  # fmt: skip
 
 
@@ -71,10 +74,11 @@ def table(rows: list[dict[str, Any]], languages: int, options: argparse.Namespac
     """The rows as Markdown, with what was done and how far it came."""
     bare = [row for row in rows if not row["tokens"]]
     head = (
-        f"`benchmarks/never_longer.py`: {options.tokenizer}, {options.budget} tokens chosen on FLORES-200 "
-        f"dev; {len(rows)} of {languages} languages done. Longer devtest lines in all plans together: "
-        f"**{sum(row['longer'] for row in rows)}**. Of {rows[0]['lines']:,} lines those with a character "
-        "of the planned script were encoded; of the rest a random sample, in which no id may change. "
+        f"`benchmarks/never_longer.py`: {options.tokenizer}, {options.budget} tokens chosen on "
+        f"FLORES-200 dev; {len(rows)} of {languages} languages done. Longer devtest lines in all "
+        f"plans together: **{sum(row['longer'] for row in rows)}**. Of {rows[0]['lines']:,} lines "
+        "those with a character of the planned script were encoded; of the rest a random sample, "
+        "in which no id may change. "
         f"For {len(bare)} languages no token could be planned (ASCII letters only).\n\n"
         "| language | tokens | relaxed | lines encoded | longer | shorter | other lines sampled | "
         "changed |\n|---|---:|---|---:|---:|---:|---:|---:|\n"
@@ -88,7 +92,7 @@ def table(rows: list[dict[str, Any]], languages: int, options: argparse.Namespac
 
 
 def main() -> None:
-    """Every language not yet in the file, scripts other than Latin first."""
+    """Every language not yet in the file, those with the most marks first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -104,11 +108,11 @@ def main() -> None:
     base = Tokenizer.from_str(json.dumps(as_json(find(options.tokenizer))))
     old = [len(ids) for ids in encoded(base, lines)]
     kept = options.out / f"{options.tokenizer}.jsonl"
-    rows = (
-        [json.loads(row) for row in kept.read_text("utf-8").splitlines()] if kept.exists() else []
-    )
+    earlier = kept.read_text("utf-8").splitlines() if kept.exists() else []
+    rows = [json.loads(row) for row in earlier]
     done = {row["language"] for row in rows}
-    codes = sorted((f.stem for f in files), key=lambda code: (code[4:8] == "Latn", code))
+    marks = {f.stem: sum(category(c)[0] == "M" for c in f.read_text("utf-8")) for f in files}
+    codes = sorted(marks, key=lambda code: (-marks[code], code))
     for code in codes:
         if code not in done:
             rows.append(measure(code, options, base, lines, old, scripts))

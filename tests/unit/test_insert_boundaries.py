@@ -37,6 +37,7 @@ KEPT = KeptCuts(
     {"क": frozenset("ि\u0301"), "ক": frozenset("া")},
     {"ं": frozenset("कख"), "\u0301": frozenset("ব")},
     (" कख", "िक", "ခ"),
+    {"िं": frozenset("क")},
 )
 PAIRS = [
     (cutter(old), cutter(relax_pattern(old, NAMES, kept)))

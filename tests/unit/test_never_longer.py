@@ -108,6 +108,15 @@ def test_kept_cuts_of_llama_3_in_arabic_script() -> None:
     assert " ایران" in kept.pieces and len(kept.pieces) == 25
 
 
+def test_two_marks_that_stay_one_token_may_be_joined() -> None:
+    kept = kept_cuts(base("llama-3"), *word_classes(["Devanagari"]))
+    assert "द" in kept.mark_letter["ं"] and "द" in kept.parted["िं"]
+    old, new = pair("llama-3", "Deva")
+    assert len(new.pre_tokenizer.pre_tokenize_str("हिंदी")) == 1
+    assert len(old.pre_tokenizer.pre_tokenize_str("हिंदी")) == 4
+    assert growth("हिंदी", "llama-3", "Deva") == 0
+
+
 def test_nothing_is_kept_where_no_token_spans_a_cut() -> None:
     assert kept_cuts(base("llama-3"), *word_classes(["Myanmar"])) == kept_cuts(
         {"model": {"vocab": {}, "merges": []}}, *word_classes(["Myanmar"])

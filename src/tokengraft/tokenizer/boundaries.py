@@ -84,7 +84,10 @@ def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None 
     start = _unless(map(_literal, kept.pieces))
     before_mark = [*_pairs(kept.letter_mark)]
     before_mark += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], mark)]
-    before_letter = [f"(?<!{mark})", f"(?!{letter})", *_pairs(kept.mark_letter)]
+    parted = _unless(_runs(kept.parted))
+    before_letter = [f"(?<!{mark})", f"(?!{letter})"]
+    if kept.mark_letter:
+        before_letter.append(f"{parted}(?:{'|'.join(_pairs(kept.mark_letter))})")
     before_letter += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], letter)]
     # Where a word may begin with a mark, one mark before a letter was never cut off from it.
     cut = "" if lead == " ?" else r"(?<=\p{M}\p{M})"
@@ -107,6 +110,12 @@ def _pairs(stops: Mapping[str, frozenset[str]]) -> Iterator[str]:
         lefts[rights] = lefts.get(rights, "") + left
     for rights, left in lefts.items():
         yield f"(?<={_class(left)}){_class(rights)}"
+
+
+def _runs(parted: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Expressions that match between a run of marks behind a letter and letters that may follow."""
+    for run, letters in parted.items():
+        yield rf"(?<=\p{{L}}{''.join(_point(ord(mark)) for mark in run)}){_class(letters)}"
 
 
 def _class(characters: Iterable[str]) -> str:

@@ -9,6 +9,10 @@ last bytes of one character and some first bytes of the next. So a cut stays
 - between a letter and a mark, and between a mark and a letter, where a token holds an end of the
   one and a beginning of the other (Llama 3 has alef with the first byte of tanwin, since many
   letters begin with it too; joined, ` جدا` + `ً،` became ` جد` + `ا?` + `?` + `،`);
+  unless two marks are one token, and that token and whatever a following piece may begin with stay
+  two tokens when they are encoded as one text. Encoded texts A and B are the encoded text AB
+  wherever this holds of the last token of A and the first of B: merges go by rank, so nothing
+  farther off can make the first merge across. Hindi ends many syllables so (`िं`, `ें`);
 - around a piece that the encoder knows only as a whole (`ignore_merges`): inside a longer piece
   its merges give more tokens (Llama 3 has 25 such in Arabic script, ` ایران` is one).
 """
@@ -29,11 +33,15 @@ from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 @dataclass(frozen=True)
 class KeptCuts:
-    """Where joining stops: a letter to marks, a mark to letters, and whole pieces."""
+    """Where joining stops: a letter to marks, a mark to letters, and whole pieces.
+
+    `parted` are runs of two marks to letters that may be joined to them all the same.
+    """
 
     letter_mark: Mapping[str, frozenset[str]] = field(default_factory=dict)
     mark_letter: Mapping[str, frozenset[str]] = field(default_factory=dict)
     pieces: tuple[str, ...] = ()
+    parted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
@@ -63,6 +71,7 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
         {letter: frozenset(letter_mark[letter]) for letter in sorted(letter_mark)},
         {mark: frozenset(mark_letter[mark]) for mark in sorted(mark_letter)},
         _only_whole(tokenizer["model"], texts, letters),
+        _parted(tokenizer["model"], texts, mark_letter),
     )
 
 
@@ -142,6 +151,45 @@ def _only_whole(
             if not concerned.isdisjoint(text) and merged(token, ranks) != [token]
         )
     )
+
+
+def _parted(
+    model: Mapping[str, Any], texts: Mapping[str, bytes], mark_letter: Mapping[str, set[str]]
+) -> dict[str, frozenset[str]]:
+    """Two marks that are one token, with the letters before which they stay that token."""
+    ends = {mark.encode("utf-8"): mark for mark in mark_letter}
+    runs = {}
+    for token, piece in texts.items():
+        for size in (2, 3, 4):
+            if len(piece) > size and piece[-size:] in ends and len(piece) <= 8:
+                text = piece.decode("utf-8", "ignore")
+                if len(text) == 2 and text.encode("utf-8") == piece and in_class(text[0], r"\p{M}"):
+                    runs[token] = text
+    if not runs:
+        return {}
+    ranks = {_pair(merge): rank for rank, merge in enumerate(model["merges"])}
+    tokens = {piece: token for token, piece in texts.items()}
+    firsts: dict[str, list[str]] = defaultdict(list)  # tokens that a letter may begin with
+    spelled = {letter.encode("utf-8"): letter for letter in set().union(*mark_letter.values())}
+    for start, letter in spelled.items():
+        firsts[letter] += [tokens[start[:n]] for n in range(1, len(start)) if start[:n] in tokens]
+    for token, piece in texts.items():
+        for size in (1, 2, 3, 4):
+            if len(piece) >= size and piece[:size] in spelled:
+                firsts[spelled[piece[:size]]].append(token)
+    parted = {}
+    for token, run in sorted(runs.items(), key=lambda item: item[1]):
+        if merged(token, ranks) == [token]:
+            parted[run] = frozenset(
+                letter
+                for letter in mark_letter[run[1]]
+                if all(
+                    merged(token + first, ranks) == [token, first]
+                    for first in firsts[letter]
+                    if merged(first, ranks) == [first]
+                )
+            )
+    return {run: letters for run, letters in parted.items() if letters}
 
 
 def _pair(merge: Any) -> tuple[str, str]:
