@@ -17,6 +17,7 @@ import typer
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import real
+from tokengraft.core.lock import Lock, hold
 
 RULE = "Must be missing, empty or an earlier result of this command; --force writes into any other."
 WHOLE_RULE = (
@@ -32,6 +33,7 @@ ReplaceOption: TypeAlias = Annotated[
         "--force", help="Replace --out, with all in it, even where it is of other origin."
     ),
 ]
+_held: list[Lock] = []  # until this process ends
 _NAMED = 3  # files in the way that a message names
 
 
@@ -62,7 +64,8 @@ def check_out(
     """Raise unless `out` may be written to; nothing is left there.
 
     `holds` tells an earlier result; `whole` says that the folder will be replaced as a whole.
-    UsageError names what is in the way, TokengraftError what the system refuses.
+    The folder is this process's from here on (`lock`). UsageError names what is in the way,
+    TokengraftError what the system refuses.
     """
     if out is None:
         return
@@ -74,6 +77,7 @@ def check_out(
         if not force and out.exists() and any(out.iterdir()) and not holds(out):
             raise UsageError(_in_the_way(out, whole))
         _try(out, whole)
+        _held.append(hold(out))
     except OSError as error:
         said = error.strerror or str(error)
         raise TokengraftError(

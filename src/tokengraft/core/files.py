@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError
+from tokengraft.core.limits import parse_json
+from tokengraft.core.lock import hold
 
 
 @contextlib.contextmanager
@@ -41,6 +43,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
     name. A link stays one and what it points to is replaced; a mount point gets new contents.
     """
     path = real(path)
+    lock = hold(path)
     if path.is_mount():
         with _refilling(path) as inside:
             yield inside
@@ -62,6 +65,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+            del lock
 
 
 @contextlib.contextmanager
@@ -99,6 +103,7 @@ def adding(folder: Path) -> Iterator[Path]:
 
     What `folder` holds already stays, but for files of the same names, and those too on failure.
     """
+    lock = hold(folder)
     with _making(folder):
         # Inside, not beside: the folder may be a mount point, or all that may be written to.
         temporary = _beside(folder / "new")
@@ -127,6 +132,7 @@ def adding(folder: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
+            del lock
 
 
 @contextlib.contextmanager
@@ -190,7 +196,7 @@ def read_json(
 ) -> dict[str, Any]:
     """The JSON object in a file; `error` where it cannot be read or is no such `what`."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as reason:
         raise error(f"{path.name} cannot be read: {reason}") from reason
     if not isinstance(value, dict):

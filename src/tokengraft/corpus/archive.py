@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import CorpusError
+from tokengraft.core.limits import check_unpacked
 
 TEXT = (".dev", ".devtest", ".txt")
 PREFIXES = ("dev", "devtest")
@@ -24,8 +25,6 @@ TABLES = (".jsonl", ".parquet", ".tsv", ".csv")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2")
 ARCHIVES = (*TARS, ".zip")
 
-#: Members of an archive are held in memory: beyond this, unpacking to a folder is better.
-MOST_BYTES = 2 << 30
 #: Folders this far below the given one are looked into (`NTREX/NTREX-128/newstest…`).
 DEPTH = 3
 
@@ -91,7 +90,7 @@ def _folder(path: Path) -> Bundle:
 def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
     sizes = {info.filename: info.file_size for info in file.infolist() if not info.is_dir()}
     wanted = tuple(sorted(filter(_is_wanted, sizes)))
-    _check_size(sum(sizes[name] for name in wanted), str(path))
+    check_unpacked(sum(sizes[name] for name in wanted), path, CorpusError)
     return Bundle(str(path), wanted, file.read)
 
 
@@ -103,7 +102,7 @@ def _tar(path: Path) -> Bundle:
             if not member.isfile() or not _is_wanted(member.name):
                 continue
             size += member.size
-            _check_size(size, str(path))
+            check_unpacked(size, path, CorpusError)
             stream = file.extractfile(member)
             contents[member.name] = stream.read() if stream else b""
     return Bundle(str(path), tuple(sorted(contents)), contents.__getitem__)
@@ -115,10 +114,3 @@ def _is_wanted(name: str) -> bool:
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     wanted = path.suffix.lower() in (*TEXT, *TABLES) or path.stem in PREFIXES
     return not hidden and wanted
-
-
-def _check_size(size: int, where: str) -> None:
-    if size > MOST_BYTES:
-        raise CorpusError(
-            f"{where} holds more than {MOST_BYTES >> 30} GiB of text; unpack it to a folder."
-        )

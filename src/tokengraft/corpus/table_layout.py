@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.core.limits import parse_json
 from tokengraft.corpus.archive import TABLES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split
 from tokengraft.corpus.parallel import ParallelCorpus, choose
@@ -127,12 +128,14 @@ def _jsonl(data: bytes, where: str) -> Table:
     for number, line in enumerate(split(decode(data, where)), 1):
         place = f"{where}, line {number}"
         try:
-            record = json.loads(line, object_pairs_hook=_pairs)
+            record = parse_json(line, object_pairs_hook=_pairs)
         except json.JSONDecodeError as error:
             raise CorpusError(
                 f"{place}: not valid JSON ({error.msg}, column {error.colno}); every line is one "
                 f"object."
             ) from None
+        except ValueError as error:
+            raise CorpusError(f"{place}: not valid JSON ({error}).") from None
         except _TwiceError as error:
             raise CorpusError(f"{place}: the key {error} is there twice; keep one.") from None
         if not isinstance(record, dict):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core import files
 from tokengraft.core.errors import ModelError
+from tokengraft.core.limits import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -165,7 +166,7 @@ def read_shard(path: Path) -> Shard:
             raise ModelError(f"{path.name} is truncated or no safetensors file; fetch it again")
         raw = file.read(size)
     try:
-        header = json.loads(raw)
+        header = parse_json(raw)
         metadata = header.pop("__metadata__", {})
         tensors = [
             Tensor(name, path.name, t["dtype"], tuple(t["shape"]), *t["data_offsets"])

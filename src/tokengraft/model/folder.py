@@ -13,6 +13,7 @@ import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
 from tokengraft.core.files import download, sha256_file
+from tokengraft.core.limits import refuse_links_out
 from tokengraft.model.checkpoint import read_json
 
 CONFIG = "config.json"
@@ -48,6 +49,7 @@ def resolve(model: str | Path) -> Model:
     if path.is_dir():
         if not (path / CONFIG).is_file():
             raise ModelError(f"{path} holds no {CONFIG}: it is no model folder")
+        refuse_links_out(path, ModelError)
         return Model(path, _cited(path), _license(path))
     if isinstance(model, str) and _HUB_ID.fullmatch(model):
         path = download(model, _PATTERNS, ModelError)

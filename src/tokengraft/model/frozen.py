@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError
+from tokengraft.core.limits import parse_json
 from tokengraft.model.devices import pick_devices
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.head import Head
@@ -273,7 +274,7 @@ def kind_of(config: dict[str, Any]) -> Kind:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        parsed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        parsed: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         where = f"{path.name} of {path.parent.name}"
         raise TokengraftError(f"{where} cannot be read ({error})") from None

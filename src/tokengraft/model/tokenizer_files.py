@@ -11,6 +11,7 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
 from tokengraft.tokenizer.classes import completed, with_start
 from tokengraft.tokenizer.convert import from_sentencepiece
+from tokengraft.tokenizer.shape import checked
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -23,7 +24,8 @@ STALE = frozenset(
 def base_tokenizer(folder: Path) -> dict[str, Any]:
     """The base's tokenizer as a parsed `tokenizer.json`, converted where it is SentencePiece."""
     if (folder / TOKENIZER).is_file():
-        return read_json(folder / TOKENIZER)
+        path = folder / TOKENIZER
+        return checked(read_json(path), path.stat().st_size, f"{folder.name}/{TOKENIZER}")
     if (folder / "tokenizer.model").is_file():
         try:
             parsed = from_sentencepiece((folder / "tokenizer.model").read_bytes())

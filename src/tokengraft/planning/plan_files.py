@@ -19,6 +19,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
+from tokengraft.tokenizer.shape import settings
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
 Given: TypeAlias = Source | CountedText  # the text of one language
@@ -114,7 +115,7 @@ def insert_plan(
         beside = side_files(found)
         for name, data in beside.items():
             (folder / name).write_bytes(data)
-        said = json.loads(beside.get("tokenizer_config.json", b"{}"))
+        said = settings(beside.get("tokenizer_config.json", b"{}"), found.name)
         config = tokenizer_config(said, {}, extended)
         if not taken_as_it_is(said, extended):
             config["tokenizer_class"] = PLAIN

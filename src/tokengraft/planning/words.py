@@ -21,6 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 from tokenizers import Encoding, Tokenizer
 
+from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
@@ -220,7 +221,12 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates."""
-    pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+    try:
+        pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+    except BaseException as error:  # the library raises bare Exception, and Rust may panic
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"this tokenizer.json cannot be used ({error})") from error
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.files import sha256, write_json
+from tokengraft.core.limits import parse_json
 
 VERSION = 2  # of what a cell holds; a change makes every old cell unknown
 
@@ -44,7 +45,7 @@ class Cells:
         if name not in self._held and self._folder is not None:
             path = self._folder / f"{name}.json"
             try:
-                self._held[name] = json.loads(path.read_text(encoding="utf-8"))
+                self._held[name] = parse_json(path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 return None
         return self._held.get(name)

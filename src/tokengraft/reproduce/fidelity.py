@@ -18,6 +18,7 @@ import polars as pl
 import yaml
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.lock import hold
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
 from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
@@ -147,6 +148,7 @@ def run(
     loaded = FrozenModel.load(model, Reading(device))
     if loaded.kind != "causal":
         raise UsageError(f"{loaded.name} is no causal model, as the paper's table needs")
+    lock = None if work is None else hold(work)
     grid = Grid(
         loaded, (judged or corpus).select(codes),
         Settings(lines, positions, resamples, seed, batch_tokens, keep_bytes),
@@ -160,6 +162,7 @@ def run(
             grid, codes, text, whole=corpus, methods=methods or METHODS, budget=budget, steps=steps,
             max_minutes=max_minutes,
         )  # fmt: skip
+    del lock
     if not grid.rows:
         raise UsageError("no cell was measured: give more time, or text for the default mode")
     table = pl.DataFrame(grid.rows, infer_schema_length=None)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
+from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.vocabulary import Vocabulary
@@ -21,8 +22,10 @@ from tokengraft.tokenizer.vocabulary import Vocabulary
 class HuggingFace(Tokenizer):
     """A `tokenizers` pipeline, encoded in Rust batches on all cores."""
 
-    def __init__(self, name: str, fingerprint: str, pipeline: Any) -> None:
+    def __init__(self, name: str, fingerprint: str, pipeline: Any, size: int = 0) -> None:
+        """`size` is that of the file in bytes: it says how many ids there can be."""
         super().__init__(name, fingerprint)
+        self._size = size
         pipeline.no_truncation()
         pipeline.no_padding()
         self.pipeline = pipeline
@@ -33,8 +36,10 @@ class HuggingFace(Tokenizer):
     def from_json(cls, name: str, fingerprint: str, data: bytes) -> HuggingFace:
         """Read a `tokenizer.json`."""
         try:
-            return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")))
-        except Exception as error:  # tokenizers raises bare Exception
+            return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")), len(data))
+        except BaseException as error:  # tokenizers raises bare Exception, and Rust may panic
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
 
     @classmethod
@@ -102,6 +107,7 @@ class HuggingFace(Tokenizer):
             "WordPiece": pieces.wordpiece_piece,
             "BPE": pieces.byte_level_piece if self._byte_level else pieces.sentencepiece_piece,
         }.get(self._spec["model"]["type"], pieces.sentencepiece_piece)
+        check_highest_id(max(table.values(), default=0), self._size, self.name, TokenizerError)
         by_id = [b""] * (max(table.values(), default=-1) + 1)
         for token, number in table.items():
             by_id[number] = token.encode("utf-8") if number in added else to_piece(token)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.core.limits import check_highest_id, parse_json
 from tokengraft.tokenizer.adapters import (
     Tokenizer,
     count_batch,
@@ -90,15 +90,17 @@ class TikToken(Tokenizer):
                 raise TokenizerError(f"{name}: line {number} is no tiktoken rank") from error
         if not ranks:
             raise TokenizerError(f"{name}: the file of ranks is empty")
+        check_highest_id(max(ranks.values(), default=0), len(data), name, TokenizerError)
         return cls._build(name, fingerprint, ranks, encoding)
 
     @classmethod
     def from_gpt2(cls, name: str, fingerprint: str, vocab: bytes) -> TikToken:
         """Read GPT-2's `vocab.json`, whose ids are the merge ranks."""
         try:
-            table: dict[str, int] = json.loads(vocab)
+            table: dict[str, int] = parse_json(vocab)
             ranks = {byte_level_piece(t): n for t, n in table.items() if t != "<|endoftext|>"}
-        except (AttributeError, ValueError) as error:
+            check_highest_id(max(ranks.values(), default=0), len(vocab), name, TokenizerError)
+        except (AttributeError, TypeError, ValueError) as error:
             raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
         return cls._build(name, fingerprint, ranks, "gpt2")
 

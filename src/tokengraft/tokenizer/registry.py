@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.core.limits import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.shape import checked, settings
 from tokengraft.tokenizer.sources import Source, bundled
 
 CONFIG = "tokenizer_config.json"
@@ -94,21 +96,20 @@ def parse(source: Source, kind: str) -> dict[str, Any]:
         raise TokenizerError(f"{source.where}/{kind}: no tokenizer.json and no way to make one")
     try:
         return parses(source, kind)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{source.where}/{kind}: cannot be read ({error})") from error
 
 
 def _is_tokenizer(data: bytes) -> bool:
     try:
-        spec = json.loads(data)
+        spec = parse_json(data)
     except ValueError:
         return False
     return isinstance(spec, dict) and isinstance(spec.get("model"), dict)
 
 
 def _config(source: Source) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(source.read(CONFIG)) if CONFIG in source.files else {}
-    return said
+    return settings(source.read(CONFIG), source.where) if CONFIG in source.files else {}
 
 
 def _open_json(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
@@ -118,8 +119,8 @@ def _open_json(name: str, fingerprint: str, source: Source, kind: str) -> Tokeni
 
 
 def _parse_json(source: Source, kind: str) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(source.read(kind))
-    return parsed
+    data = source.read(kind)
+    return checked(parse_json(data), len(data), source.where)
 
 
 def _open_sentencepiece(name: str, fingerprint: str, source: Source, kind: str) -> Tokenizer:
@@ -188,7 +189,8 @@ def _parse_vocab_and_merges(source: Source, kind: str) -> dict[str, Any]:
     if "merges.txt" not in source.files:
         raise TokenizerError("vocab.json has no merges.txt beside it")
     merges = source.read("merges.txt").decode("utf-8").split("\n")
-    return from_merges(json.loads(source.read(kind)), merges)
+    data = source.read(kind)
+    return checked(from_merges(parse_json(data), merges), len(data), source.where)
 
 
 def _ids_are_ranks(source: Source) -> bool:
@@ -199,7 +201,7 @@ def _ids_are_ranks(source: Source) -> bool:
 
     try:
         merges = source.read("merges.txt").decode("utf-8").split("\n")
-        return ids_are_ranks(json.loads(source.read("vocab.json")), merges)
+        return ids_are_ranks(parse_json(source.read("vocab.json")), merges)
     except (AttributeError, ValueError):
         return False  # broken files: whoever opens them says so
 

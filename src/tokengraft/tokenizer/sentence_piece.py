@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,10 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.core.limits import check_highest_id, parse_json
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer
+from tokengraft.tokenizer.shape import settings
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
 
@@ -54,8 +55,8 @@ class SentencePiece(Tokenizer):
             name,
             fingerprint,
             model,
-            json.loads(config) if config else None,
-            json.loads(table) if table else None,
+            settings(config, name) if config else None,
+            _ids_of(table, name) if table else None,
         )
 
     @property
@@ -120,3 +121,15 @@ class SentencePiece(Tokenizer):
             [decoders.Replace(pieces.SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
         )
         return pieces.clean_decoded(tokens, prefix, fallback.decode)
+
+
+def _ids_of(table: bytes, name: str) -> dict[str, int]:
+    try:
+        ids = parse_json(table)
+    except ValueError as error:
+        raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
+    if not isinstance(ids, dict):
+        raise TokenizerError(f"{name}: vocab.json is no table of ids")
+    for number in ids.values():
+        check_highest_id(number, len(table), f"{name}: vocab.json", TokenizerError)
+    return ids

@@ -6,6 +6,7 @@ import functools
 import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
@@ -13,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.core.files import download, sha256, sha256_file
+from tokengraft.core.limits import check_unpacked, refuse_links_out
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def bundled(name: str) -> Source:
 
 
 def folder(path: Path) -> Source:
-    """The tokenizer files in the folder `path`."""
+    """The tokenizer files in the folder `path`; none of them may be a link out of it."""
+    refuse_links_out(path, TokenizerError, _wanted)
     paths = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
     return Source(
         str(path),
@@ -77,15 +80,22 @@ def archive(path: Path) -> dict[str, Source]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as zipped:
-                pairs = [(n, zipped.read(n)) for n in zipped.namelist() if not n.endswith("/")]
+                held = [one for one in zipped.infolist() if _wanted(one.filename)]
+                check_unpacked(sum(one.file_size for one in held), path, TokenizerError)
+                pairs = [(one.filename, zipped.read(one)) for one in held]
         else:
             with tarfile.open(path) as tar:
-                pairs = [
-                    (m.name, reader.read())
-                    for m in tar
-                    if m.isfile() and (reader := tar.extractfile(m))
-                ]
-    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError, OSError) as error:
+                pairs, total = [], 0
+                for member in tar:
+                    if member.isfile() and _wanted(member.name):
+                        total += member.size
+                        check_unpacked(total, path, TokenizerError)
+                        reader = tar.extractfile(member)
+                        pairs.append((member.name, reader.read() if reader else b""))
+    except (
+        tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError,
+        NotImplementedError, RuntimeError,
+    ) as error:  # fmt: skip
         raise TokenizerError(f"{path}: cannot read this archive ({error})") from error
     for name, data in pairs:
         inner = PurePosixPath(name)
@@ -96,6 +106,11 @@ def archive(path: Path) -> dict[str, Source]:
         )
         for name, held in members.items()
     }
+
+
+def _wanted(name: str) -> bool:
+    """Whether a member of an archive may be a file of a tokenizer."""
+    return name.endswith((".json", ".model", ".tiktoken", ".txt", ".jinja"))
 
 
 def hub_cached(hub_id: str, names: Iterable[str]) -> bool:

@@ -37,6 +37,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import checkpoint
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.judging import judge
@@ -84,6 +85,7 @@ class Distiller:
         if work is not None:
             self.key = checkpoint.key(reader, lots, start, recipe, parts, writer)
             self.folder = Path(work) / self.key[:16]
+            self._lock = hold(self.folder)
         self.teacher = Teacher(reader, lots.train, self.folder)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.model.weight[: reader.first_new]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError
+from tokengraft.core.limits import refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
@@ -167,6 +168,7 @@ class _Verification:
         )
 
     def _preserved(self) -> tuple[bool, str]:
+        refuse_links_out(self.folder, ModelError)
         config = read_json(self.folder / CONFIG)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new

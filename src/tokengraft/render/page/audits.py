@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
+from tokengraft.core.limits import parse_json
 from tokengraft.core.wording import counted as wording
 from tokengraft.languages.codes import language, well_formed
 from tokengraft.languages.scripts import script_group
@@ -41,7 +41,7 @@ _CELLS = {
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The run's manifest; TokengraftError where it cannot be read."""
     try:
-        value: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        value: dict[str, Any] = parse_json((folder / "manifest.json").read_text(encoding="utf-8"))
         value["corpus"]["languages"], value["tokenizers"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokengraftError(f"{folder}: no audit manifest ({error!r})") from error

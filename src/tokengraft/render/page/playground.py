@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.limits import parse_json
 from tokengraft.corpus import udhr
 from tokengraft.render.page.build import Runs, make_page
 from tokengraft.render.page.samples import segment
@@ -188,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
 def read_request(body: bytes) -> tuple[str, str]:
     """The two texts of a request; `Refused` where they are missing, too long or no Unicode."""
     try:
-        value = json.loads(body)
+        value = parse_json(body)
         text, reference = value["text"], value.get("reference") or ""
         f"{text}{reference}".encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -1,0 +1,72 @@
+"""Whether what stands in a tokenizer's files has the shape of a tokenizer.
+
+Everything behind the readers may then take names for texts, ids for numbers in bounds, and steps
+for steps, whoever wrote the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokengraft.core.errors import TokenizerError
+from tokengraft.core.limits import check_highest_id, parse_json
+
+
+def settings(data: bytes, where: str) -> dict[str, Any]:
+    """What a `tokenizer_config.json` says; TokenizerError where it is no JSON object."""
+    try:
+        said = parse_json(data)
+    except ValueError as error:
+        raise TokenizerError(f"{where}: tokenizer_config.json cannot be read ({error})") from error
+    if not isinstance(said, dict):
+        raise TokenizerError(f"{where}: tokenizer_config.json is no JSON object")
+    return said
+
+
+def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
+    """A parsed `tokenizer.json` of `size` bytes, if its vocabulary is one.
+
+    TokenizerError for a file of another shape, an id twice, and ids beyond what it can name.
+    """
+    model = parsed.get("model") if isinstance(parsed, dict) else None
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    added = parsed.get("added_tokens") or [] if isinstance(parsed, dict) else None
+    listed = isinstance(vocab, list) and all(_is_scored(entry) for entry in vocab)
+    numbered = isinstance(vocab, dict) and all(type(number) is int for number in vocab.values())
+    if not (listed or numbered):
+        raise TokenizerError(
+            f"{where}: no tokenizer.json, since it has no model with a vocabulary"
+        )
+    if not isinstance(added, list) or not all(_is_added(token) for token in added):
+        raise TokenizerError(f"{where}: added_tokens of this tokenizer.json are damaged")
+    if not all(_is_step(parsed.get(step)) for step in ("normalizer", "pre_tokenizer")):
+        raise TokenizerError(
+            f"{where}: the normalizer or pre_tokenizer is damaged"
+        )
+    ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab or ()))
+    for number in (min(ids, default=0), max(ids, default=0), *(token["id"] for token in added)):
+        check_highest_id(number, size, where, TokenizerError)
+    if len(set(ids)) != len(vocab or ()):
+        raise TokenizerError(f"{where}: two tokens of this tokenizer.json have the same id")
+    return dict(parsed)
+
+
+def _is_scored(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
+
+
+def _is_added(token: Any) -> bool:
+    return (
+        isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and type(token.get("id")) is int
+    )
+
+
+def _is_step(step: Any) -> bool:
+    if step is None:
+        return True
+    if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+        return False
+    inner = [step[key] for key in ("pretokenizers", "normalizers") if key in step]
+    return all(isinstance(one, list) and all(map(_is_step, one)) for one in inner)

@@ -1,0 +1,198 @@
+"""What a file may ask of the machine, and one process at a time in a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tokengraft.cli.app import app
+from tokengraft.core import limits, lock
+from tokengraft.core.errors import CorpusError, ModelError, TokengraftError, TokenizerError
+from tokengraft.corpus import load as load_corpus
+from tokengraft.model.folder import resolve
+from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.plan_files import read_plan
+from tokengraft.tokenizer import sources
+from tokengraft.tokenizer.as_json import as_json
+from tokengraft.tokenizer.catalog import find, load
+
+DEEP = "[" * 100_000
+LETTERS = {chr(ord("a") + n): n for n in range(26)}
+
+
+def tokenizer_json(**changes: Any) -> dict[str, Any]:
+    model = {"type": "BPE", "vocab": LETTERS, "merges": []}
+    return {"version": "1.0", "added_tokens": [], "model": model, **changes}
+
+
+def huge_id() -> dict[str, Any]:
+    return tokenizer_json(
+        model={"type": "BPE", "vocab": {**LETTERS, "zz": 10**9}, "merges": [["z", "z"]]}
+    )
+
+
+def test_an_id_of_a_billion_is_refused_before_it_costs_memory(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(huge_id()))
+    tracemalloc.start()
+    try:
+        for use in (
+            lambda: load(tmp_path).vocabulary,
+            lambda: as_json(find(str(tmp_path))),
+            lambda: base_tokenizer(tmp_path),
+        ):
+            with pytest.raises(TokenizerError, match="cannot name as many"):
+                use()
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["gpt2.tiktoken", "vocab.json"])
+def test_ranks_of_a_billion_are_refused(name: str, tmp_path: Path) -> None:
+    ranks = {"vocab.json": json.dumps({"a": 0, "b": 10**9}), "gpt2.tiktoken": "YQ== 1000000000"}
+    (tmp_path / name).write_text(ranks[name])
+    with pytest.raises(TokenizerError, match="cannot name as many"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}},
+        {"model": {"type": "BPE", "vocab": {"a": "0"}, "merges": []}},
+        {"model": {"type": "Unigram", "vocab": ["a"]}},
+        {"model": []},
+        {"added_tokens": [{"content": "x"}]},
+        {"added_tokens": {"x": 1}},
+        {"pre_tokenizer": ["ByteLevel"]},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [None, 3]}},
+    ],
+)
+def test_files_that_are_no_tokenizer(changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json(**changes)))
+    with pytest.raises(TokenizerError):
+        as_json(find(str(tmp_path)))
+    with pytest.raises(TokenizerError):
+        base_tokenizer(tmp_path)
+
+
+def bomb(path: Path, name: str, size: int) -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr(name, bytes(size))
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            info = tarfile.TarInfo(name)
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size)))
+    return path
+
+
+@pytest.mark.parametrize("name", ["bomb.zip", "bomb.tar.gz"])
+def test_an_archive_that_unpacks_to_far_more_than_its_size(name: str, tmp_path: Path) -> None:
+    text = bomb(tmp_path / name, "dev/eng_Latn.dev", 70 << 20)
+    assert text.stat().st_size < 1 << 20
+    with pytest.raises(CorpusError, match="unpacks to more than 64 MiB"):
+        load_corpus(str(text))
+    files = bomb(tmp_path / f"t-{name}", "mine/tokenizer.json", 70 << 20)
+    with pytest.raises(TokenizerError, match="unpacks to more than 64 MiB"):
+        sources.archive(files)
+
+
+def test_the_bound_follows_from_the_size() -> None:
+    assert limits.most_unpacked(1000) == 64 << 20
+    assert limits.most_unpacked(5_000_000) == 500_000_000
+    assert limits.most_unpacked(10**10) == 1 << 30
+
+
+def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "inside.json").symlink_to("config.json")
+    assert resolve(folder).path == folder
+    (folder / "tokenizer_config.json").symlink_to(secret)
+    with pytest.raises(ModelError, match="leads out"):
+        resolve(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    with pytest.raises(TokenizerError, match="leads out"):
+        load(folder)
+    linked = tmp_path / "by-another-name"
+    linked.symlink_to(folder)
+    (folder / "tokenizer_config.json").unlink()
+    assert resolve(linked).path == linked  # the folder itself may be a link
+
+
+def test_the_cache_of_the_hub_may_link_to_its_own_blobs(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "0"
+    blobs = tmp_path / "models--a--b" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "1").write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/1")
+    assert resolve(snapshot).path == snapshot
+    (snapshot / "other.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="leads out"):
+        resolve(snapshot)
+
+
+def test_json_that_is_nested_deeply_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"schema": ' + DEEP)
+    with pytest.raises(TokengraftError, match="nested too deeply"):
+        read_plan(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": ' + DEEP)
+    for use in (lambda: as_json(find(str(tmp_path))), lambda: load(tmp_path)):
+        with pytest.raises(TokenizerError):
+            use()
+    (tmp_path / "table.jsonl").write_text('{"eng_Latn": ' + DEEP + "\n")
+    with pytest.raises(CorpusError, match="nested too deeply"):
+        load_corpus(str(tmp_path / "table.jsonl"))
+    ran = CliRunner().invoke(app, ["insert", "gpt2", str(tmp_path), "-o", str(tmp_path / "out")])
+    assert ran.exit_code == 1
+    assert not (tmp_path / "out").exists()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from tokengraft.core.lock import hold
+kept = hold(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
+    ) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(TokengraftError, match=f"process {other.pid}.*wait until it has ended"):
+            lock.hold(out)
+        arguments = ["audit", "udhr", "-t", "gpt2", "-l", "fra", "-o", str(out)]
+        ran = CliRunner().invoke(app, arguments)
+        assert ran.exit_code == 1
+        assert not out.exists()
+        lock.hold(tmp_path / "another")
+        other.stdin.close()
+        other.wait()
+    first = lock.hold(out)
+    assert lock.hold(out) is first  # one process may hold it twice
+    first.release()
