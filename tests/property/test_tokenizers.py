@@ -75,12 +75,12 @@ def test_count_equals_its_slow_twin(name, batch):
     assert table == slow_count(tokenizer, batch)
 
 
-@given(st.lists(st.tuples(*[st.integers(-1, 2**31 - 1)] * 5), max_size=20))
+@given(st.lists(st.tuples(*[st.integers(-1, 2**31 - 1)] * 6), max_size=20))
 def test_packed_counts_come_back(rows):
-    table = np.array(rows, np.int64).reshape(-1, 5).T
+    table = np.array(rows, np.int64).reshape(-1, 6).T
     back = Counts.unpack(Counts(*table).pack())
     for field, column in zip(
-        ("tokens", "unks", "inside", "exact", "pretokens"), table, strict=True
+        ("tokens", "unks", "inside", "exact", "pretokens", "dropped"), table, strict=True
     ):
         assert getattr(back, field).tolist() == column.tolist()
 

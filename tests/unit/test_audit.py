@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -416,3 +417,45 @@ def test_udhr_audit_has_over_a_hundred_languages():
     result = tg.audit("udhr", ["t5"])
     assert result.premiums["language"].n_unique() > 100
     assert Path(result.manifest()["tokenizers"]["t5"]["from"]).name == "t5"
+
+
+def dropper(folder: Path, letters: str) -> Path:
+    """`tokenizers`' default BPE: what its vocabulary lacks is left out without a token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocab = {letter: n for n, letter in enumerate(letters)}
+    pipeline = Tokenizer(models.BPE(vocab, []))
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    folder.mkdir()
+    pipeline.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_dropped_text_is_no_saving(tmp_path: Path) -> None:
+    from tokengraft.corpus import load as load_corpus
+
+    folder = dropper(
+        tmp_path / "drops", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,;'-()"
+    )
+    corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "amh_Ethi", "ita_Latn"])
+    found = tg.audit(corpus, [str(folder)], resamples=10, store=Store(tmp_path / "cache"))
+    cells = {row["language"]: row for row in found.premiums.to_dicts()}
+    for code in ("shn_Mymr", "amh_Ethi"):
+        assert cells[code]["meaningless"], code
+        assert cells[code]["unk_share"] > 0.5
+    assert not cells["eng_Latn"]["meaningless"]  # spaces are dropped by design
+    assert "shn_Mymr" not in (found.summary["worst_language"].to_list())
+    assert found.summary["meaningless_cells"][0] >= 2
+
+
+def test_a_tokenizer_that_knows_nothing_divides_by_nothing(tmp_path: Path) -> None:
+    from tokengraft.corpus import load as load_corpus
+
+    folder = dropper(tmp_path / "nothing", "ɣ")
+    corpus = load_corpus("udhr").select(["eng_Latn", "fra_Latn"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = tg.audit(corpus, [str(folder)], resamples=10, store=Store(tmp_path / "cache"))
+    cells = found.premiums.to_dicts()
+    assert [row["premium"] for row in cells] == [None, None]
+    assert all(row["meaningless"] and row["unk_share"] == 1 for row in cells)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tokengraft.tokenizer import Tokenizer
 
-_FIELDS = ("tokens", "unks", "inside", "exact", "pretokens")
+_FIELDS = ("tokens", "unks", "inside", "exact", "pretokens", "dropped")
 Ints = NDArray[np.int64]
 
 
@@ -25,6 +25,7 @@ class Counts:
     inside: Ints  # tokens that begin inside a character
     exact: Ints  # 1 where decoding gives the line back, 0 where not; -1 where not measured
     pretokens: Ints  # pieces before any vocabulary is consulted; -1 where not measured
+    dropped: Ints  # characters, spaces apart, that no token stands for, UNK or not
 
     def pack(self) -> bytes:
         """Compact bytes, read back by `unpack`."""
@@ -76,4 +77,6 @@ def count(tokenizer: Tokenizer, texts: Sequence[str], sample_lines: int | None =
     if measured is not None:
         pretokens[sample] = measured
     unks = per_line(vocabulary.is_unknown) if vocabulary.unknown else np.zeros_like(tokens)
-    return Counts(tokens, unks, per_line(vocabulary.starts_inside), exact, pretokens)
+    dropped = tokenizer.dropped(texts)
+    dropped = np.zeros_like(tokens) if dropped is None else dropped
+    return Counts(tokens, unks, per_line(vocabulary.starts_inside), exact, pretokens, dropped)

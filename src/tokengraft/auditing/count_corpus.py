@@ -20,7 +20,7 @@ from tokengraft.tokenizer import Found, Tokenizer
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
 
-_VERSION = "2"  # part of every key: raise it when the meaning of a count changes
+_VERSION = "3"  # part of every key: raise it when the meaning of a count changes
 # (tokenizer label, language, lines done, lines in all)
 OnCount = Callable[[str, str, int, int], None]
 OnOpen = Callable[[Found, Tokenizer], None]

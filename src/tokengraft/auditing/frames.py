@@ -19,7 +19,9 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
 from tokengraft.tokenizer import Found
 
-UNK_LIMIT = 0.01  # above this share of UNK tokens a premium measures what was thrown away
+UNK_LIMIT = (
+    0.01  # above this share of UNK and dropped characters a premium measures what was thrown away
+)
 
 
 def premiums(
@@ -78,7 +80,7 @@ def premiums(
             "tokens": int(cell.tokens.sum()),
             "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
             "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
-            "unk_share": cell.unks.sum() / max(1, cell.tokens.sum()),
+            "unk_share": _lost(cell) / max(1, cell.tokens.sum() + cell.dropped.sum()),
             "lossless_share": cell.exact[cell.exact >= 0].mean(),
             "utf8": utf8.mean_of_ratios[codes.index(code)],
         }
@@ -101,13 +103,19 @@ def _apart(
     if measured.any():
         # As a share of the sampled lines' own premium, so that floor ≤ premium always holds.
         share = np.sum(pretokens[measured] / pivot[measured])
-        floor = premium * float(share / np.sum(tokens[measured] / pivot[measured]))
+        paid = np.sum(tokens[measured] / pivot[measured])
+        floor = premium * float(share / paid) if paid else None
     return {
         "floor": floor,
         "missing_tokens": premium - characters - (floor or 0.0),
         "missing_characters": characters,
         "floor_lines": int(measured.sum()),
     }
+
+
+def _lost(cell: Counts) -> int:
+    """Tokens that are UNK, and characters for which there is no token at all."""
+    return int(cell.unks.sum() + cell.dropped.sum())
 
 
 def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:

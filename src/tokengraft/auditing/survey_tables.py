@@ -107,7 +107,7 @@ def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
             "characters_per_token": _ratio(characters, tokens),
             "tokens_per_byte": _ratio(tokens, size),
             "tokens_per_character": _ratio(tokens, characters),
-            "unk_share": _ratio(unks, tokens),
+            "unk_share": _ratio(unks, max(tokens, unks)),
             "inside_share": _ratio(inside, tokens),
             "meaningless": unks > UNK_LIMIT * tokens,
         }

@@ -19,7 +19,7 @@ from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Ints, Packed, encode
 
-VERSION = "2"  # part of every key: raise it when the meaning of a count changes
+VERSION = "3"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class TokenCounter:
     """The counts of one shard at a time; see `shard.Counter`.
 
     Payload: `text` language → [rows, bytes, characters]; `tokens` tokenizer → language →
-    [tokens, UNKs, tokens that begin inside a character]; with a pivot, `pairs` tokenizer →
-    language → pivot tokens → [units, tokens, squared tokens, inside-tokens].
+    [tokens, UNKs and characters dropped unsaid, tokens that begin inside a character]; with a
+    pivot, `pairs` tokenizer → language → pivot tokens → [units, tokens, squared tokens,
+    inside-tokens].
     """
 
     def __init__(self, tokenizers: dict[str, Tokenizer], pivot: str | None, threads: int) -> None:
@@ -121,6 +122,8 @@ class TokenCounter:
             if flags is not None:
                 running = np.concatenate([[0], np.cumsum(flags[flat])])
                 table[:, column] = running[ends] - running[ends - lengths]
+        if (dropped := tokenizer.dropped(texts)) is not None:
+            table[:, 1] += dropped
         return table
 
     def _sift(self, batch: Batch, seen: Seen) -> None:

@@ -61,7 +61,8 @@ COLUMNS = {
     "tokens": "tokens of the whole text in this language, without special tokens",
     "tokens_per_byte": "tokens per byte of UTF-8",
     "tokens_per_character": "tokens per Unicode character",
-    "unk_share": "share of the tokens that are UNK: text the tokenizer threw away",
+    "unk_share": "share of the tokens that are UNK: text the tokenizer threw away; a character "
+    "that it drops without a token counts as one",
     "lossless_share": "share of units that decode back to exactly the text",
     "utf8": "premium of a tokenizer whose tokens are single bytes",
     "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens are UNK, so that the "

@@ -50,6 +50,11 @@ class Tokenizer(abc.ABC):
         No vocabulary can encode a text in fewer tokens. None where the tokenizer cuts nothing.
         """
 
+    def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+        """Characters of each text, spaces apart, that no token stands for; None: it drops none."""
+        del texts
+        return None
+
     @functools.cached_property
     @abc.abstractmethod
     def vocabulary(self) -> Vocabulary:

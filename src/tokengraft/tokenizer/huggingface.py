@@ -95,6 +95,27 @@ class HuggingFace(Tokenizer):
             return None
         return count_batch(self._counter, texts)
 
+    def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+        """A model without UNK and without all bytes leaves out what it does not know, unsaid."""
+        if not self._drops:
+            return None
+        batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
+        found = np.zeros(len(texts), np.int64)
+        for number, (text, encoding) in enumerate(zip(texts, batch, strict=True)):
+            covered = np.zeros(len(text), bool)
+            for start, end in encoding.offsets:
+                covered[start:end] = True
+            found[number] = sum(
+                not char.isspace() for char, held in zip(text, covered, strict=True) if not held
+            )
+        return found
+
+    @functools.cached_property
+    def _drops(self) -> bool:
+        whole = {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
+        spelled = self._byte_level or bool(self._spec["model"].get("byte_fallback"))
+        return not self.vocabulary.unknown and not (whole and spelled)
+
     @functools.cached_property
     def _counter(self) -> Any:
         return pretoken_counter(self.pipeline.pre_tokenizer, self.pipeline.normalizer)
