@@ -496,6 +496,7 @@ def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
     assert made.params["seed"] == 3
     assert made.params["steps"] == 16
     assert made.held_out.kl < made.start.kl
+    assert made.held_out.kl < made.floor.kl
 
 
 def test_errors_say_what_to_do(folder, parts, lines):

@@ -60,7 +60,15 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
     assert front["language"] == ["amh", "tam"]
     assert front["license"] == "mit"
     assert front["library_name"] == "transformers"
-    for words in ("Amharic", "premium before", "`random`", "0.860", "input-only", "## Limits"):
+    for words in (
+        "Amharic",
+        "premium before",
+        "`random`",
+        "0.860",
+        "input-only",
+        "## Limits",
+        "**Not judged",
+    ):
         assert words in card
     manifest = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
     assert manifest["command"] == "tokengraft graft base plan.json --out=out"
@@ -73,7 +81,7 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
 def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -> None:
     hostile = "x](http://evil) <img src=x> `# |"
     steps = replace(plan(), notes=(hostile,))
-    rows = Rows(new_rows(), hostile, {"seed": hostile}, (hostile,))
+    rows = Rows(new_rows(), hostile, {"seed": hostile}, (hostile,), verdict="It works: <b>")
     given = {"fidelity": {"amh_Ethi": {hostile: 0.5}}, "license": hostile, "verified": False}
     graft(base, steps, tmp_path / 'o](u) <b>"', rows=rows, check=LINES, **given)
     _, _, card = (tmp_path / 'o](u) <b>"' / "README.md").read_text(encoding="utf-8").split("---", 2)
@@ -81,6 +89,7 @@ def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -
     for markup in ("](", "<img", "<b>"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", prose), markup
     assert "on the UDHR before" in card
+    assert "**It works: \\<b>**" in card
     measured = verify_tokens.Pair(json.loads(tokenizer_json()), insert(base_json(), plan()))
     before, after = measured.premiums(["amh_Ethi"])["amh_Ethi"]
     assert f"| {before:.2f} | {after:.2f} |" in card

@@ -19,9 +19,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
 from tokengraft.tokenizer import Found
 
-UNK_LIMIT = (
-    0.01  # above this share of UNK and dropped characters a premium measures what was thrown away
-)
+UNK_LIMIT = 0.01  # above this share of UNK, a premium measures what was thrown away
 
 
 def premiums(

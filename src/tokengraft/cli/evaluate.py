@@ -12,6 +12,7 @@ from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
+from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_stages
 from tokengraft.corpus.lines_of import lines_of
@@ -70,6 +71,14 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="For every random choice.")] = 0,
     out: options.ResultsOption = None,
     force: ForceOption = False,
+    fail_below_floor: Annotated[
+        bool,
+        typer.Option(
+            "--fail-below-floor",
+            help="Exit 3 where KL, top-1, continuation or aligned cosine are no better than their "
+            "floor: the graft learned nothing.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     r"""Say how much of a model survived a graft: each figure with floor, ceiling and interval.
@@ -84,6 +93,8 @@ def evaluate(
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
     """
     check_out(out, holds_file("evaluation.json"), force)
+    if fail_below_floor and not against:
+        raise UsageError("--fail-below-floor needs the floors that --bare leaves out")
     from tokengraft.api.verbs import evaluate as run_evaluate
 
     with drawing() as progress:
@@ -97,12 +108,16 @@ def evaluate(
     for note in result.notes:
         warn(note)
     written = result.save(out) if out else []
+    verdict = result.verdict
     if json:
-        print_json(result.to_json())
-        return
-    show_evaluation(stdout, result)
-    if out:
-        stdout.print(f"{len(written)} files written to {out}")
+        print_json({"verdict": verdict.sentence, **result.to_json()})
+    else:
+        stdout.print(verdict.sentence, markup=False)
+        show_evaluation(stdout, result)
+        if out:
+            stdout.print(f"{len(written)} files written to {out}")
+    if fail_below_floor and verdict.below:
+        raise typer.Exit(3)
 
 
 def fidelity(

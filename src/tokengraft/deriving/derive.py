@@ -29,8 +29,8 @@ class Derived:
     """Rows for new tokens and how they came about.
 
     `head` are output rows, where they were trained too (`Deriving.writing`).
-    `held_out` and `start` are scores on held-out text of these rows and of the rows that training
-    started from; None for methods that read no text.
+    `held_out`, `start` and `floor` are scores on held-out text of these rows, of the rows that
+    training started from, and of one row for every new token; None for methods that read no text.
     """
 
     rows: Rows  # (new tokens, dimensions), float32
@@ -40,6 +40,7 @@ class Derived:
     notes: tuple[str, ...] = ()
     held_out: HeldOut | None = None
     start: HeldOut | None = None
+    floor: HeldOut | None = None
     curve: tuple[Check, ...] = ()
     head: Rows | None = None
 

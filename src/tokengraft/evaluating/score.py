@@ -20,7 +20,8 @@ import polars as pl
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import RESAMPLES
-from tokengraft.languages.codes import resolve
+from tokengraft.core.verdict import Judged, Verdict, judge
+from tokengraft.languages.codes import language_name, resolve
 from tokengraft.tokenizer.align import Floats
 
 LEVEL = 0.95
@@ -139,6 +140,19 @@ class Measurements:
             raise UsageError(f"no {metric!r} for {code}; measured: {known}")
         values = row.row(0, named=True)
         return Score(**{field.name: values[field.name] for field in fields(Score)})
+
+    @property
+    def verdict(self) -> Verdict:
+        """One sentence against floors and ceilings, and the deciding figures below their floor."""
+        return judge(
+            [
+                Judged(
+                    r["metric"], language_name(r["language"]), r["value"], r["floor"], r["ceiling"]
+                )
+                for r in self.scores.to_dicts()
+                if r["value"] is not None
+            ]
+        )
 
     @property
     def summary(self) -> pl.DataFrame:

@@ -19,6 +19,12 @@ from tokengraft.model.folder import CARD
 from tokengraft.planning.plan import Plan
 
 
+_UNJUDGED = (
+    "Not judged: these rows were derived without text. tokengraft evaluate says whether the graft "
+    "works."
+)
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a card says besides the plan's own figures."""
@@ -31,6 +37,7 @@ class Facts:
     params: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
+    verdict: str = ""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # on the UDHR
 
 
@@ -39,6 +46,7 @@ def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path
     parts = [
         _front(plan, facts),
         f"# {in_markdown(facts.name)}\n",
+        f"**{in_markdown(facts.verdict or _UNJUDGED)}**\n",
         _summary(plan, written, facts),
         _table(plan, facts),
         _fidelity(facts),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
+from tokengraft.core.verdict import Judged, judge
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.grafting import policy as policies
@@ -43,6 +44,7 @@ class Rows:
     notes: tuple[str, ...] = ()
     head: NDArray[np.float32] | None = None  # (n, d), for an untied output table
     scores: Mapping[str, float] = field(default_factory=dict)  # on held-out text, for the card
+    verdict: str = ""  # on the same text, in a sentence
 
     def __repr__(self) -> str:
         size = " of ".join(map(str, self.rows.shape))
@@ -114,7 +116,7 @@ def graft(
     stated = Facts(
         name=out.name, base=base.name, license=license or base.license, policy=chosen,
         method=made.method, params=made.params, notes=made.notes, fidelity=fidelity or {},
-        measured=Pair(old, new).premiums(steps.languages),
+        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
     )  # fmt: skip
     report = None
     with writing_folder(out) as folder:
@@ -178,13 +180,22 @@ def derive_for(
         model, parts, method, text=text, tokenizer=tokenizer, progress=told.pop("progress", None),
         options=options_from(Deriving, told),
     )  # fmt: skip
-    scores = {}
+    scores: dict[str, float] = {}
+    verdict = ""
     if made.held_out is not None:
         found = made.held_out
         scores = {"KL (nats)": found.kl, "top-1 agreement": found.agreement, "cosine": found.cosine}
+        low = made.floor or found
+        verdict = judge(
+            [
+                Judged("kl", "held-out text", found.kl, low.kl),
+                Judged("top1", "held-out text", found.agreement, low.agreement),
+                Judged("aligned_cosine", "held-out text", found.cosine, low.cosine),
+            ]
+        ).sentence
     return Rows(
         np.asarray(made.rows, np.float32), made.method, _plain(dict(made.params)),
-        tuple(made.notes), scores=scores,
+        tuple(made.notes), scores=scores, verdict=verdict,
     )  # fmt: skip
 
 

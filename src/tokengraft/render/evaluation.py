@@ -29,18 +29,25 @@ def write_evaluation(found: Measurements, folder: Path, figures: bool = True) ->
     paths = [write_json(folder / "evaluation.json", found.to_json())]
     for name, table in found.tables().items():
         paths.append(write_text(folder / f"{name}.csv", as_csv(table)))
-    words = write_up(found.graft, found.base, found.corpus, found.scores, found.notes)
+    verdict = found.verdict.sentence
+    words = write_up(found.graft, found.base, found.corpus, found.scores, found.notes, verdict)
     paths.append(write_text(folder / "README.md", words))
     return [*paths, *(save_figure(found.scores, found.graft, folder) if figures else ())]
 
 
 def write_up(
-    graft: str, base: str, corpus: str, scores: pl.DataFrame, notes: Sequence[str] = ()
+    graft: str,
+    base: str,
+    corpus: str,
+    scores: pl.DataFrame,
+    notes: Sequence[str] = (),
+    verdict: str = "",
 ) -> str:
-    """The README of an evaluation: a table a measure, the telling ones first, in Markdown."""
+    """The README of an evaluation: the verdict, then a table a measure, the telling ones first."""
     lines = [
         f"# How much of {in_markdown(base)} was kept in {in_markdown(graft)}",
         "",
+        *([f"**{in_markdown(verdict)}**", ""] if verdict else []),
         f"Measured on {in_markdown(corpus)}. Each figure stands with a 95 % interval over lines, "
         "the floor that a model which kept nothing reaches, and the ceiling that the base itself "
         "reaches when it reads the same text cut otherwise. `scores.csv` has all of them at full "

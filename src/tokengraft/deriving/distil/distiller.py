@@ -159,6 +159,11 @@ class Distiller:
         out.unseen = len(out.rows) - len(self._seen(self._read(out)))
         return out
 
+    def floor(self) -> HeldOut:
+        """What rows reach that know nothing: the mean of all old rows for every new token."""
+        mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
+        return judge(self.reader, self.judge, mean.expand(len(self._start), -1))
+
     def _due(self, out: Outcome) -> bool:
         """Whether the rows as they are have to be judged: a function of the outcome alone."""
         if not out.steps or (out.curve and out.curve[-1].step == out.steps):
@@ -363,7 +368,7 @@ def distil(task: Task) -> Rows:
         **asdict(recipe), "start": named if isinstance(named, str) else "given rows",
         "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
     }  # fmt: skip
-    task.scores = {"held_out": out.score, "start": out.start}
+    task.scores = {"held_out": out.score, "start": out.start, "floor": run.floor()}
     task.curve, task.head = tuple(out.curve), out.head
     return out.rows
 

@@ -1,0 +1,99 @@
+"""One sentence on whether a graft works, for someone who has read nothing else.
+
+A figure says little by itself: a KL of 1.9 nats is good where doing nothing gives 5 and bad where
+it gives 1.8. So each is held against its floor, what a model reaches that learned nothing of the
+new tokens, and its ceiling, what the base reaches on the same text cut otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: What decides. Others can be worse than their floor in a sound graft: averages over a sentence
+#: move with the number of tokens, whatever they mean (docs/fidelity.md).
+TELLING = ("kl", "top1", "continuation_excess", "aligned_cosine")
+LOWER = frozenset(
+    {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
+     "mutual_rank", "aligned_mutual_rank"}
+)  # fmt: skip
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A figure and what it is read against; `where` is the text it was measured on."""
+
+    measure: str
+    where: str
+    value: float
+    floor: float | None
+    ceiling: float | None = None
+
+    @property
+    def below(self) -> bool:
+        """Whether it is no better than its floor."""
+        if self.floor is None:
+            return False
+        lower = self.measure in LOWER
+        return self.value >= self.floor if lower else self.value <= self.floor
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.value:.3g} in {self.where}, floor {self.floor:.3g}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence, and the deciding figures that are no better than their floor."""
+
+    sentence: str
+    below: tuple[Judged, ...] = ()
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def judge(figures: Sequence[Judged]) -> Verdict:
+    """The verdict on all figures of one graft."""
+    held = [one for one in figures if one.measure in TELLING and one.floor is not None]
+    if not held:
+        return Verdict(
+            "No verdict: no floor was measured, so these figures cannot be told from those of a "
+            "graft that kept nothing."
+        )
+    below = tuple(one for one in held if one.below)
+    if below:
+        named = "; ".join(map(str, below[:_NAMED])) + ("; …" if len(below) > _NAMED else "")
+        return Verdict(
+            f"This graft did not work: {len(below)} of {len(held)} deciding figures are no better "
+            f"than if the new tokens had learned nothing ({named}). Train it longer or on more "
+            "text before you use it.",
+            below,
+        )
+    others = sum(one.below for one in figures if one.measure not in TELLING)
+    more = (
+        f" {others} averages over whole sentences are no better than theirs, which sound grafts "
+        "show too."
+        if others
+        else ""
+    )
+    return Verdict(f"This graft works: {_kept(held)}.{more}")
+
+
+def _kept(held: Sequence[Judged]) -> str:
+    same = [one for one in held if one.measure == "top1"]
+    if not same:
+        return f"all {len(held)} deciding figures are better than their floor"
+    value = _mean([one.value for one in same])
+    floor = _mean([one.floor or 0.0 for one in same])
+    ceilings = [one.ceiling for one in same if one.ceiling is not None]
+    best = f", the base model on text cut otherwise {_mean(ceilings):.0%}" if ceilings else ""
+    return (
+        f"its likeliest next token is the base model's in {value:.0%} of the places (a graft that "
+        f"learned nothing: {floor:.0%}{best}), and all {len(held)} deciding figures are better "
+        "than their floor"
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,81 @@
+"""One sentence against floor and ceiling, wherever a graft is judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from tokengraft.api import verbs
+from tokengraft.api.results import Evaluation
+from tokengraft.cli.app import app
+from tokengraft.core.errors import UsageError
+from tokengraft.core.verdict import Judged, judge
+from tokengraft.evaluating.score import SCORES
+
+GOOD = {"kl": (0.3, 4.0, 0.2), "top1": (0.73, 0.1, 0.8), "aligned_cosine": (0.9, 0.4, 0.95)}
+BAD = {"kl": (4.5, 4.0, 0.2), "top1": (0.08, 0.1, 0.8), "aligned_cosine": (0.9, 0.4, 0.95)}
+RANK = {"mutual_rank": (169.0, 149.0, 1.0)}
+
+
+def evaluation(figures: dict[str, tuple[float, float | None, float]]) -> Evaluation:
+    rows = [
+        {"language": "shn_Mymr", "metric": name, "value": value, "floor": floor,
+         "ceiling": ceiling, "n": 5, "definition": "x"}
+        for name, (value, floor, ceiling) in figures.items()
+    ]  # fmt: skip
+    sizes = pl.DataFrame({"language": ["shn_Mymr"], "tokens_before": [9], "tokens_after": [3]})
+    scores = pl.DataFrame(rows, SCORES)
+    return Evaluation("base", "graft", "causal", "udhr", {}, scores, sizes)
+
+
+def test_a_graft_above_its_floors_works() -> None:
+    said = evaluation({**GOOD, **RANK}).verdict
+    assert said.sentence.startswith("This graft works: its likeliest next token")
+    assert "73%" in said.sentence
+    assert "10%" in said.sentence
+    assert "80%" in said.sentence
+    assert "1 averages over whole sentences" in said.sentence
+    assert said.below == ()
+
+
+def test_a_graft_below_its_floors_does_not() -> None:
+    said = evaluation(BAD).verdict
+    assert said.sentence.startswith("This graft did not work: 2 of 3")
+    assert "kl 4.5 in Shan, floor 4" in said.sentence
+    assert [one.measure for one in said.below] == ["kl", "top1"]
+
+
+def test_without_floors_there_is_no_verdict() -> None:
+    bare = {name: (value, None, 1.0) for name, (value, _, _) in GOOD.items()}
+    assert evaluation(bare).verdict.sentence.startswith("No verdict")
+    assert judge([]).below == ()
+
+
+@pytest.mark.parametrize(("value", "below"), [(0.1, True), (0.11, False), (0.09, True)])
+def test_no_better_than_the_floor_is_below(value: float, below: bool) -> None:
+    assert Judged("top1", "x", value, 0.1).below is below
+    assert Judged("kl", "x", -value, -0.1).below is below
+
+
+@pytest.mark.parametrize(("figures", "code"), [(GOOD, 0), (BAD, 3)])
+def test_the_readme_opens_with_it_and_the_exit_code_follows(
+    figures: dict[str, tuple[float, float | None, float]],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = evaluation(figures)
+    monkeypatch.setattr(verbs, "evaluate", lambda *_, **__: found)
+    arguments = ["evaluate", "base", "graft", "--json", "-o", str(tmp_path / "out")]
+    ran = CliRunner().invoke(app, [*arguments, "--fail-below-floor"])
+    assert ran.exit_code == code, ran.output
+    assert json.loads(ran.stdout)["verdict"] == found.verdict.sentence
+    second = (tmp_path / "out" / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    assert second.startswith("**This graft")
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    ran = CliRunner().invoke(app, [*arguments, "--bare", "--fail-below-floor"])
+    assert isinstance(ran.exception, UsageError)
