@@ -1,0 +1,291 @@
+"""Damaged and hostile files against every reader: no traceback, no memory, no wrong success.
+
+    python tools/fuzz.py --minutes 60 --seeds fuzz-seeds/
+
+Sound files are changed by hypothesis (values of their JSON, bytes, lengths, members) and read. A
+case passes where it ends in a `TokengraftError`, or in a result that a reader which shares nothing
+with ours agrees to: safetensors' own for headers, `json` for JSONL, GPT-2's byte table for plans.
+Failing cases are kept in `--seeds` and tried first the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import random
+import resource
+import struct
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from tokengraft.core.errors import TokengraftError
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.lines_of import lines_of
+from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import insert
+from tokengraft.planning.plan_files import read_plan
+from tokengraft.tokenizer.as_json import as_json
+from tokengraft.tokenizer.catalog import find, load
+
+MOST = 2 << 30  # bytes of memory
+LINES = ["क का कि की", "a b c", "ၵူၼ်း ၵူႈ", "", "x" * 50]
+
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**10), 10**10), st.floats(), st.text(max_size=8),
+    st.sampled_from(["", "\ud800", "BPE", "Unigram", "WordPiece", "ByteLevel", "<0xE0>", "../x"]),
+)  # fmt: skip
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+places = st.lists(st.integers(0, 2**32), min_size=1, max_size=6)
+edits = st.lists(
+    st.tuples(places, st.sampled_from(["set", "drop", "twice", "number"]), values), max_size=4
+)
+cuts = st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), max_size=8)
+
+
+def edited(value: Any, changes: list[tuple[list[int], str, Any]]) -> Any:
+    """`value` with some of its inner values replaced, removed or repeated."""
+    value = json.loads(json.dumps(value))
+    for path, how, new in changes:
+        at: Any = value
+        for step in path:
+            keys = list(at) if isinstance(at, dict) else range(len(at))
+            if not keys:
+                break
+            key = keys[step % len(keys)]
+            if step == path[-1] or not isinstance(at[key], dict | list) or not at[key]:
+                if how == "drop":
+                    del at[key]
+                elif how == "twice" and isinstance(at, list):
+                    at.append(at[key])
+                elif how == "number":
+                    at[key] = path[0] % 1000 if isinstance(at[key], int) else new
+                else:
+                    at[key] = new
+                break
+            at = at[key]
+    return value
+
+
+def damaged(data: bytes, changes: list[tuple[int, int]], keep: int) -> bytes:
+    """`data` with some bytes replaced and, now and then, its end cut off."""
+    found = bytearray(data)
+    for place, byte in changes:
+        found[place % len(found)] = byte
+    return bytes(found[: keep % len(found)]) if keep % 5 == 0 else bytes(found)
+
+
+def byte_level() -> dict[str, Any]:
+    """A small byte-level tokenizer with a few merges."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    letters = [chr(b) for b in printable] + [chr(0x100 + n) for n in range(256 - len(printable))]
+    vocab = {letter: n for n, letter in enumerate(letters)} | {"ab": 256}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = {"id": 257, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False,
+               "normalized": False, "special": True}  # fmt: skip
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False,
+             "byte_fallback": False, "vocab": vocab, "merges": [["a", "b"]]}  # fmt: skip
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special],
+            "normalizer": None, "pre_tokenizer": step, "post_processor": None, "decoder": step,
+            "model": model}  # fmt: skip
+
+
+BASE = byte_level()
+PLAN = plan_tokens(BASE, {"hin_Deva": ["क का कि की"] * 9}, budget=6, boundaries="keep",
+                   test={"hin_Deva": ["का"], "eng_Latn": ["ab"]})  # fmt: skip
+_TABLE = {i: t for t, i in BASE["model"]["vocab"].items()}
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTES = {chr(b): b for b in _PRINTABLE} | {
+    chr(0x100 + n): b for n, b in enumerate(b for b in range(256) if b not in _PRINTABLE)
+}
+
+
+def tokenizer_file(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """`tokenizer.json`: opened, encoded and decoded with, parsed for insertion."""
+    text = json.dumps(edited(BASE, draw(edits)))
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    with contextlib.suppress(TokengraftError):
+        opened = load(folder)
+        ids = opened.encode(LINES)
+        size = len(opened.vocabulary)
+        assert all(0 <= i < size for row in ids for i in row), "an id outside the vocabulary"
+        opened.decode(ids)
+        opened.pretokens(LINES)
+        opened.dropped(LINES)
+    with contextlib.suppress(TokengraftError):
+        insert(as_json(find(str(folder))), PLAN)
+
+
+def plan_file(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """`plan.json`: what is inserted must be spelled by its parts."""
+    changed = edited(PLAN.to_json(), draw(edits))
+    (folder / "plan.json").write_text(json.dumps(changed), encoding="utf-8")
+    plan = read_plan(folder)
+    made = insert(BASE, plan)
+    for token in plan.tokens:
+        spelled = bytes(_BYTES[c] for part in token.parts for c in _TABLE[part])
+        assert spelled.hex() == token.bytes, f"{token} is not spelled by its parts"
+        assert bytes(_BYTES[c] for c in token.token) == spelled, f"{token} is another string"
+    old = BASE["model"]["vocab"]
+    assert {t: made["model"]["vocab"][t] for t in old} == old, "an old id moved"
+    assert all(code == "hin_Deva" or code[3] == "_" for code in plan.languages)
+
+
+def weights(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """A safetensors header: what we accept, the reference reader accepts with the same shapes."""
+    from safetensors import safe_open
+
+    header: Any = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
+    }
+    raw = json.dumps(edited(header, draw(edits))).encode()
+    data = struct.pack("<Q", len(raw)) + raw + bytes(32)
+    data = damaged(data, draw(cuts), draw(st.integers(1, 400)))
+    path = folder / "model.safetensors"
+    path.write_bytes(data)
+    found = read_checkpoint(folder)
+    with safe_open(path, "np") as opened:
+        theirs = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+    ours = {name: tensor.shape for name, tensor in found.tensors.items()}
+    assert ours == theirs, f"{ours} is not {theirs}"
+
+
+def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """A corpus in an archive: damaged bytes, strange members, members far larger than the file."""
+    texts = {"eng_Latn": "one\ntwo\n", "hin_Deva": "एक\nदो\n"}
+    names = st.sampled_from(["dev/{}.dev", "../{}.dev", "/{}.dev", "{}.txt", "._{}.dev", "{}.csv"])
+    form = draw(names)
+    buffer = io.BytesIO()
+    big = draw(st.sampled_from([0, 0, 0, 0, 80 << 20]))
+    kind = draw(st.sampled_from([".zip", ".tar", ".tar.gz"]))
+    members = {form.format(code): text.encode() + bytes(big) for code, text in texts.items()}
+    if kind == ".zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+            for name, data in members.items():
+                zipped.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for name, data in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    data = buffer.getvalue()
+    data = gzip.compress(data, 1) if kind == ".tar.gz" else data
+    path = folder / f"corpus{kind}"
+    path.write_bytes(damaged(data, draw(cuts), draw(st.integers(1, 10**6))))
+    found = load_corpus(str(path))
+    assert not big, "an archive that unpacks to far more than its size was read"
+    assert len({len(column) for column in found.texts.values()}) == 1
+
+
+def jsonl(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """JSONL as a parallel corpus and as text: what is read is what `json` reads."""
+    records = [
+        {"eng_Latn": f"line {n}", "hin_Deva": f"पंक्ति {n}", "text": f"t{n}"} for n in range(3)
+    ]
+    rows = [json.dumps(edited(record, draw(edits))) for record in records]
+    data = damaged("\n".join(rows).encode(), draw(cuts), draw(st.integers(1, 10**4)))
+    path = folder / "text.jsonl"
+    path.write_bytes(data)
+    with contextlib.suppress(TokengraftError):
+        found = load_corpus(str(path))
+        assert len(found.units) <= data.count(b"\n") + 1
+    read = list(lines_of(str(path)))
+    wanted = [json.loads(line)["text"] for line in data.decode().split("\n") if line.strip()]
+    assert read == [w for w in wanted if w and w.strip()] or read == wanted, f"{read} {wanted}"
+
+
+TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl)}
+
+
+def attempt(target: Callable[..., None], data: Any) -> str:
+    """One case: `refused` or `read`; whatever else it raises is a finding."""
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            target(Path(place), data.draw)
+        except TokengraftError:
+            return "refused"
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert used < MOST, f"{used >> 20} MiB of memory"
+    return "read"
+
+
+def fuzz(name: str, count: int, start: int, database: Path) -> tuple[Counter[str], str | None]:
+    """`count` cases of one target from one seed; the traceback of the smallest failing case."""
+    ends: Counter[str] = Counter()
+
+    @seed(start)
+    @settings(
+        max_examples=count, deadline=None, database=DirectoryBasedExampleDatabase(database),
+        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+        phases=(Phase.reuse, Phase.generate, Phase.shrink),
+    )  # fmt: skip
+    @given(st.data())
+    def cases(data: Any) -> None:
+        ends[attempt(TARGETS[name], data)] += 1
+
+    try:
+        cases()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return ends, "".join(traceback.format_exception(error))
+    return ends, None
+
+
+def main() -> int:
+    """Go round the targets until the time is over; exit 1 where something was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long to go on")
+    parser.add_argument("--seeds", type=Path, default=Path("fuzz-seeds"), help="failing cases")
+    parser.add_argument("--start", type=int, default=None, help="first seed (default: at random)")
+    parser.add_argument("--only", choices=TARGETS, help="one target")
+    given_ = parser.parse_args()
+    number = random.randrange(10**9) if given_.start is None else given_.start
+    totals: dict[str, Counter[str]] = {name: Counter() for name in TARGETS}
+    failed: dict[str, str] = {}
+    until = time.monotonic() + 60 * given_.minutes
+    while time.monotonic() < until:
+        for name in [given_.only] if given_.only else TARGETS:
+            if name in failed or time.monotonic() >= until:
+                continue
+            ends, found = fuzz(name, 40 if name == "archive" else 300, number, given_.seeds)
+            totals[name] += ends
+            if found is not None:
+                failed[name] = found
+                print(f"{name}, seed {number}:\n{found}", flush=True)
+        number += 1
+        if len(failed) == (1 if given_.only else len(TARGETS)):
+            break
+    for name, ends in totals.items():
+        print(f"{name}: {dict(ends)}{' FAILED' if name in failed else ''}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"peak memory {peak} MiB")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
