@@ -40,8 +40,7 @@ from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import insert
 from tokengraft.planning.plan_files import read_plan
-from tokengraft.tokenizer.as_json import as_json
-from tokengraft.tokenizer.catalog import find, load
+from tokengraft.tokenizer.catalog import as_json, find, load
 
 MOST = 2 << 30  # bytes of memory
 LINES = ["क का कि की", "a b c", "ၵူၼ်း ၵူႈ", "", "x" * 50]

@@ -23,8 +23,7 @@ from tokengraft.model.folder import resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.tokenizer import sources
-from tokengraft.tokenizer.as_json import as_json
-from tokengraft.tokenizer.catalog import find, load
+from tokengraft.tokenizer.catalog import as_json, find, load
 
 DEEP = "[" * 100_000
 LETTERS = {chr(ord("a") + n): n for n in range(26)}

@@ -18,7 +18,6 @@ from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import CARD
 from tokengraft.planning.plan import Plan
 
-
 _UNJUDGED = (
     "Not judged: these rows were derived without text. tokengraft evaluate says whether the graft "
     "works."

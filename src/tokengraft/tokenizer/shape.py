@@ -34,15 +34,11 @@ def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
     listed = isinstance(vocab, list) and all(_is_scored(entry) for entry in vocab)
     numbered = isinstance(vocab, dict) and all(type(number) is int for number in vocab.values())
     if not (listed or numbered):
-        raise TokenizerError(
-            f"{where}: no tokenizer.json, since it has no model with a vocabulary"
-        )
+        raise TokenizerError(f"{where}: no tokenizer.json, since it has no model with a vocabulary")
     if not isinstance(added, list) or not all(_is_added(token) for token in added):
         raise TokenizerError(f"{where}: added_tokens of this tokenizer.json are damaged")
     if not all(_is_step(parsed.get(step)) for step in ("normalizer", "pre_tokenizer")):
-        raise TokenizerError(
-            f"{where}: the normalizer or pre_tokenizer is damaged"
-        )
+        raise TokenizerError(f"{where}: the normalizer or pre_tokenizer is damaged")
     ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab or ()))
     for number in (min(ids, default=0), max(ids, default=0), *(token["id"] for token in added)):
         check_highest_id(number, size, where, TokenizerError)
