@@ -9,48 +9,6 @@ from pathlib import Path
 
 CLDR = "CLDR 48.2.0 territoryInfo"
 OHCHR = "npm speakers 2.0.1, from OHCHR (rough or out of date; first or total not stated)"
-BY_HAND = "after Ethnologue 2022-2023, entered by hand, rounded to the million, unverified"
-
-#: ISO 639-3 -> (first-language, total) speakers in millions. The largest languages, for which
-#: CLDR counts dialect continua or lingua francas otherwise than speakers of the language
-#: (Urdu 313, Swahili 194, Nigerian Pidgin 50). ``None``: nobody's first language, or unsure.
-MILLIONS: dict[str, tuple[int | None, int]] = {
-    "amh": (32, 57),
-    "arb": (None, 274),
-    "arz": (77, 102),
-    "ben": (234, 273),
-    "bho": (52, 53),
-    "deu": (75, 133),
-    "eng": (380, 1456),
-    "fra": (81, 310),
-    "guj": (57, 62),
-    "hau": (52, 79),
-    "hin": (345, 610),
-    "ind": (44, 199),
-    "ita": (65, 68),
-    "jav": (68, 68),
-    "jpn": (123, 123),
-    "kan": (44, 59),
-    "kor": (82, 82),
-    "mar": (83, 99),
-    "pcm": (5, 121),
-    "pes": (57, 79),
-    "pnb": (67, 67),
-    "por": (236, 264),
-    "rus": (147, 255),
-    "spa": (485, 559),
-    "swh": (16, 72),
-    "tam": (79, 87),
-    "tel": (83, 96),
-    "tha": (21, 61),
-    "tur": (84, 90),
-    "urd": (71, 232),
-    "vie": (85, 86),
-    "wuu": (83, 83),
-    "yue": (86, 87),
-    "zho": (939, 1138),
-}
-
 #: ISO 639-3 -> the CLDR key that counts (nearly) the same speakers under a wider code.
 CLDR_KEY = {
     "als": "sq",
@@ -158,6 +116,8 @@ class Cldr:
                 self._parent.setdefault(member, group)
         #: base key -> territory -> figures of the key with and without script
         self._population: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        #: key with a script -> people who use the language in it
+        self._in_script: dict[str, float] = defaultdict(float)
         territories = load("territoryInfo")["territoryInfo"]
         assert isinstance(territories, dict)
         for territory, info in territories.items():
@@ -165,6 +125,7 @@ class Cldr:
                 base = key if key in NOT_SAME else key.split("_")[0]
                 share = float(value["_populationPercent"]) / 100
                 self._population[base][territory].append(share * float(info["_population"]))
+                self._in_script[key] += share * float(info["_population"])
 
     def key(self, language: str) -> str:
         """Return CLDR's key for an ISO 639-3 code."""
@@ -186,6 +147,12 @@ class Cldr:
             }
         people = round(sum(max(counts) for counts in territories.values()))
         return people or None
+
+    def in_script(self, language: str, script: str) -> int | None:
+        """Return CLDR's number of people who use the language in a script it names, if it does."""
+        if language in CLDR_WRONG:
+            return None
+        return round(self._in_script.get(f"{self.key(language)}_{script}", 0)) or None
 
     def group(self, language: str) -> str | None:
         """Return the ISO 639-5 code of the language's top-level family, if CLDR knows it."""

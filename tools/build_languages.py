@@ -13,13 +13,14 @@ import io
 import json
 import lzma
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import langcodes
 from fontTools.unicodedata import script_horizontal_direction, script_name
 from language_data.names import code_to_names
 
-from _figures import BY_HAND, CLDR, FAMILY, GROUP_NAME, MILLIONS, OHCHR, Cldr, read_speakers
+from _figures import CLDR, FAMILY, GROUP_NAME, OHCHR, Cldr, read_speakers
 from _registry import npm_package
 from _udhr_codes import text_script
 
@@ -75,7 +76,12 @@ SCRIPT_NAME = {
     "Orya": "Odia",
 }
 #: Where the shared CLDR key is not the language's own.
-NAME = {"cnr": "Montenegrin"}
+NAME = {
+    "cnr": "Montenegrin",
+    # Macrolanguages whose varieties have rows of their own: the bare name lists them all.
+    "hmn": "Hmong (variety not stated)",
+    "que": "Quechua (variety not stated)",
+}
 AUTONYM = {"cnr": "crnogorski", "prs": "دری", "tgl": "Tagalog"}
 
 
@@ -128,14 +134,25 @@ def autonym_of(language: str, script: str, cldr: Cldr) -> str:
     return ""
 
 
-def figures(language: str, cldr: Cldr, ohchr: dict[str, int]) -> tuple[str, str, str, str]:
-    """Return first-language and total speakers, each followed by its source."""
-    if language in MILLIONS:
-        first, total = MILLIONS[language]
-        known = (str(first * 10**6), BY_HAND) if first else ("", "")
-        return (*known, str(total * 10**6), BY_HAND)
+def figures(
+    language: str, script: str, scripts: Sequence[str], cldr: Cldr, ohchr: dict[str, int]
+) -> tuple[str, str, str, str]:
+    """Return first-language and total speakers, each followed by its source.
+
+    CLDR counts people who use a language, as a first one or a later: no source of first-language
+    figures that may be bundled is known, so that column stays empty. Of several `scripts` only the
+    usual one has the language's speakers; another has what CLDR counts for it, or none.
+    """
+    usual = langcodes.get(language).maximize().script
+    main = usual if usual in scripts else scripts[0]
+    key = cldr.key(language)
+    if script != main:
+        people = cldr.in_script(language, script)
+        if people is None:
+            return "", "", "", ""
+        return "", "", str(people), f"{CLDR} (key {key}_{script})"
     if (people := cldr.total(language)) is not None:
-        return "", "", str(people), f"{CLDR} (key {cldr.key(language)})"
+        return "", "", str(people), f"{CLDR} (key {key})"
     if language in ohchr:
         return "", "", str(ohchr[language]), OHCHR
     return "", "", "", ""
@@ -162,6 +179,7 @@ def build(cldr: Cldr, ohchr: dict[str, int]) -> list[dict[str, str]]:
     rows = []
     codes = sorted({*flores, *udhr, *NTREX_ONLY})
     languages = {code.split("_")[0] for code in codes}
+    scripts = {one: [c.split("_")[1] for c in codes if c.startswith(one)] for one in languages}
     for code in codes:
         language, script = code.split("_")
         values = (
@@ -174,7 +192,7 @@ def build(cldr: Cldr, ohchr: dict[str, int]) -> list[dict[str, str]]:
             display_script(script),
             direction_of(script),
             family_of(language, cldr),
-            *figures(language, cldr, ohchr),
+            *figures(language, script, scripts[language], cldr, ohchr),
             str(int(code in flores)),
             str(int(code in udhr)),
         )

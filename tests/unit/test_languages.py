@@ -3,7 +3,15 @@
 import pytest
 
 from tokengraft.core.errors import CorpusError
-from tokengraft.languages.codes import _key, _other_names, canonical, known, resolve, suggest
+from tokengraft.languages.codes import (
+    _key,
+    _other_names,
+    canonical,
+    known,
+    language,
+    resolve,
+    suggest,
+)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +135,13 @@ def test_a_name_means_what_a_corpus_has_of_it():
 )
 def test_labels_of_data_stay_unless_they_mean_one_language(label, code):
     assert canonical(label) == code
+
+
+def test_a_macrolanguage_named_without_a_variety_lists_them() -> None:
+    with pytest.raises(CorpusError, match=r"ambiguous.*quy_Latn \(Ayacucho Quechua\).*quz_Latn"):
+        resolve("Quechua")
+    with pytest.raises(CorpusError, match="hnj_Latn"):
+        resolve("Hmong")
+    assert resolve("que_Latn") == "que_Latn"
+    assert language("que_Latn").name == "Quechua (variety not stated)"
+    assert resolve("Ayacucho Quechua") == "quy_Latn"

@@ -19,6 +19,7 @@ from tokengraft.cli.app import app
 from tokengraft.core import limits, lock
 from tokengraft.core.errors import CorpusError, ModelError, TokengraftError, TokenizerError
 from tokengraft.corpus import load as load_corpus
+from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.folder import resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.plan_files import read_plan
@@ -195,3 +196,22 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
     first = lock.hold(out)
     assert lock.hold(out) is first  # one process may hold it twice
     first.release()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"__metadata__": []},
+        {"__metadata__": {"a": 1}},
+        {"a": {"dtype": "F32", "shape": [None], "data_offsets": [0, 0]}},
+        {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}},
+        {"a": {"dtype": [], "shape": [0], "data_offsets": [0, 0]}},
+        {"a": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}},
+    ],
+)
+def test_headers_that_the_fuzzer_found(header: dict[str, Any], tmp_path: Path) -> None:
+    raw = json.dumps(header).encode()
+    data = len(raw).to_bytes(8, "little") + raw
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(ModelError, match="broken safetensors header"):
+        read_checkpoint(tmp_path)

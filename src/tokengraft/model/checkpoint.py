@@ -176,6 +176,8 @@ def read_shard(path: Path) -> Shard:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path.name} has a broken safetensors header: {error!r}") from None
+    if not all(map(_is_sound, tensors)):
+        raise ModelError(f"{path.name} has a broken safetensors header: no names, shapes, offsets")
     tensors.sort(key=lambda tensor: (tensor.begin, tensor.end))
     at = 0
     for tensor in tensors:
@@ -192,6 +194,11 @@ def read_shard(path: Path) -> Shard:
             f"{path.name} is {state}: {length:,} bytes for {8 + size + at:,}; fetch it again"
         )
     return Shard(path, 8 + size, tuple(tensors), metadata)
+
+
+def _is_sound(tensor: Tensor) -> bool:
+    numbers = (*tensor.shape, tensor.begin, tensor.end)
+    return isinstance(tensor.dtype, str) and all(type(n) is int and n >= 0 for n in numbers)
 
 
 def header_bytes(tensors: tuple[Tensor, ...], metadata: Mapping[str, str]) -> bytes:

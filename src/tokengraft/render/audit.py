@@ -48,7 +48,8 @@ COLUMNS = {
     "name": "the language’s English name",
     "script": "ISO 15924 code of the script",
     "family": "language family",
-    "speakers_first": "people who speak it as a first language; empty where not known",
+    "speakers_first": "people who speak it as a first language; empty where no source is known "
+    "that may be bundled",
     "speakers_total": "people who speak it at all; empty where not known",
     "n": "units of text (sentences, articles) that both languages have",
     "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
