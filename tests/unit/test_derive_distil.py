@@ -51,7 +51,7 @@ from tokengraft.model.divergence import (  # noqa: E402
     divergence,
     slopes,
 )
-from tokengraft.model.frozen import FrozenModel, Reading  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
@@ -672,3 +672,23 @@ def test_a_resumed_writer_gives_the_same_rows(setting, tmp_path):
         reader, lots, start, recipe, parts, tmp_path, writer_of(reader, parts, shared=True)
     )
     assert other.key != begin().key
+
+
+def test_gradients_do_not_depend_on_which_thread_is_first(setting):
+    """Distillation on one machine with a fixed number of threads gives the same bytes."""
+    reader = setting[0]
+    model = reader.model
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ids = torch.randint(256, 261, (64, 4096), generator=torch.Generator().manual_seed(0))
+        weights = torch.randn(64, 4096, 16, generator=torch.Generator().manual_seed(1))
+        found = set()
+        for _ in range(6):
+            rows = torch.zeros(5, 16, requires_grad=True)
+            given = model.embed(ids, NewRows(256, rows))
+            (gradient,) = torch.autograd.grad((given * weights).sum(), rows)
+            found.add(gradient.numpy().tobytes())
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1

@@ -245,7 +245,9 @@ class FrozenModel:
         known: torch.Tensor = self.embedding(ids.masked_fill(is_new, 0))
         if not len(new.rows):
             return known
-        added = new.rows[(ids - new.first).clamp_(min=0)].to(known.dtype)
+        # The gradient of `rows[ids]` adds in the order threads come; that of `embedding` does not.
+        numbers = (ids - new.first).clamp_(min=0)
+        added = require_torch().nn.functional.embedding(numbers, new.rows).to(known.dtype)
         if self.scale != 1.0:
             added = added * known.new_tensor(self.scale)
         rows: torch.Tensor = require_torch().where(is_new[..., None], added, known)

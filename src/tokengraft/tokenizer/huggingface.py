@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,20 @@ class HuggingFace(Tokenizer):
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        with self._told():
+            batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the library raises, or panics with, in the middle of a text as a TokenizerError."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            said = str(error).partition("\n")[0]
+            raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         decoded: list[str] = self.pipeline.decode_batch(
@@ -99,7 +112,8 @@ class HuggingFace(Tokenizer):
         """A model without UNK and without all bytes leaves out what it does not know, unsaid."""
         if not self._drops:
             return None
-        batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
+        with self._told():
+            batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
         found = np.zeros(len(texts), np.int64)
         for number, (text, encoding) in enumerate(zip(texts, batch, strict=True)):
             covered = np.zeros(len(text), bool)
