@@ -103,3 +103,27 @@ def test_refusals() -> None:
         relaxed_pattern({"pre_tokenizer": None, "model": {"vocab": {}}}, NAMES)
     with pytest.raises(TokenizerError, match="keep"):
         with_pattern({"pre_tokenizer": None, "model": {"vocab": {}}}, GPT2)
+
+
+def test_portable_keeps_the_pattern_and_says_what_it_costs():
+    from tokengraft.corpus import udhr
+    from tokengraft.planning.choose import plan_tokens
+    from tokengraft.tokenizer.catalog import as_json, find
+
+    corpus = udhr.load(["eng", "tam"])
+    test = {code: corpus.lines(code)[:20] for code in ("eng_Latn", "tam_Taml")}
+    gpt2 = as_json(find("gpt2"))
+    plans = {
+        cut: plan_tokens(gpt2, {"tam_Taml": test["tam_Taml"]}, budget=60, test=test, boundaries=cut)
+        for cut in ("keep", "portable", "auto")
+    }
+    assert plans["portable"].tokens == plans["keep"].tokens
+    assert plans["portable"].cut.scripts == ()
+    assert plans["auto"].cut.scripts == ("Tamil",)
+    after = [plans[cut].languages["tam_Taml"].premium_after for cut in ("portable", "auto")]
+    assert after[0] > after[1]
+    assert (
+        f"tam_Taml: portable boundaries cost it premium {after[0]:.2f} instead of {after[1]:.2f} "
+        "with relaxed ones"
+    ) in plans["portable"].notes
+    assert not any("portable" in note for note in plans["keep"].notes)

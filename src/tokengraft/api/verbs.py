@@ -171,18 +171,33 @@ def graft(
     return Grafted(grafted.folder, grafted.facts, proved)
 
 
-def verify(folder: Named, model: Named, text: Sources | None = None) -> Verified:
+def verify(
+    folder: Named,
+    model: Named,
+    text: Sources | None = None,
+    *,
+    served_by: Sequence[str] = (),
+) -> Verified:
     """Prove a grafted folder sound against its base by loading it afresh.
+
+    Each program in `served_by` (transformers, llama.cpp, vllm) is then really run on it: ids,
+    greedy English beside the base, barred ids.
 
     `text` is what to check on: files or lines (`lines_of`); by default the bundled UDHR in the
     planned languages and others.
     """
     from tokengraft.grafting.verify.invariants import verify as prove
     from tokengraft.model.folder import resolve
+    from tokengraft.serving.export import check_corpus
+    from tokengraft.serving.servers import named
 
     base, path = resolve(_name(model)), Path(_name(folder))
-    report = prove(path, base.path, None if text is None else lines_of(text))
-    return Verified(report.checks, path.resolve().name, base.name)
+    programs = [named(name) for name in served_by]
+    lines = None if text is None else list(lines_of(text))
+    checks = [*prove(path, base.path, lines).checks]
+    for program in programs:
+        checks += program.run(path, base.path, check_corpus(path, lines))
+    return Verified(tuple(checks), path.resolve().name, base.name)
 
 
 def export(

@@ -97,7 +97,11 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
     """
     from tokengraft.api.verbs import graft as run_graft
+    from tokengraft.core.files import read_json
     from tokengraft.model.folder import MANIFEST
+    from tokengraft.model.tokenizer_files import TOKENIZER
+    from tokengraft.serving.servers import where_served
+    from tokengraft.tokenizer.boundaries import is_relaxed
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     tuned = {"layer": layer, "k": k, "minutes": minutes, "steps": steps, "work": work}
@@ -143,6 +147,7 @@ def graft(
         f"{len(result.new)} tokens grafted by {result.method}: {result.folder}",
         markup=False,
     )
+    stdout.print(where_served(is_relaxed(read_json(result.folder / TOKENIZER))), markup=False)
 
 
 def verify(
@@ -156,6 +161,14 @@ def verify(
     ] = None,
     text_column: TextColumnOption = "text",
     format_: FormatOption = None,
+    served_by: Annotated[
+        str | None,
+        typer.Option(
+            "--served-by",
+            help="Programs to run it in as well, with commas between: transformers, llama.cpp, "
+            "vllm. Each reads the check text and writes: ids, English, barred ids.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
@@ -166,12 +179,15 @@ def verify(
 
       tokengraft verify grafted/ --base rootstock
 
+      tokengraft verify grafted/ --base rootstock --served-by llama.cpp,vllm
+
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
     from tokengraft.api.verbs import verify as run_verify
 
+    programs = [name.strip() for name in served_by.split(",")] if served_by else []
     with working("Verifying"):
-        report = run_verify(folder, base, read_text(text, text_column, format_))
+        report = run_verify(folder, base, read_text(text, text_column, format_), served_by=programs)
     if json:
         print_json([asdict(check) for check in report.checks])
     else:

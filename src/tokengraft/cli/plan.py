@@ -40,6 +40,7 @@ class Boundaries(str, enum.Enum):
     auto = "auto"
     keep = "keep"
     relax = "relax"
+    portable = "portable"
 
 
 class Objective(str, enum.Enum):
@@ -84,7 +85,8 @@ def plan(
         Boundaries,
         typer.Option(
             help="auto relaxes the split pattern for the planned scripts where its floor is above "
-            "1.2; keep never does; relax always.",
+            "1.2; keep never does; relax always; portable only as every program can cut (llama.cpp "
+            "has no relaxed pattern, so today as keep), and says what that costs.",
         ),
     ] = Boundaries.auto,
     objective: Annotated[
@@ -141,6 +143,7 @@ def plan(
     from tokengraft.api.verbs import plan as run_plan
     from tokengraft.planning.count_words import count_words
     from tokengraft.render.terminal import show_plans
+    from tokengraft.serving.servers import where_served
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
@@ -190,6 +193,7 @@ def plan(
         print_json(chosen.plan.to_json())
         return
     show_plans(stdout, plans, chosen)
+    stdout.print(where_served(bool(chosen.plan.cut.scripts)), markup=False)
     if out:
         stdout.print(f"{len(written)} files written to {out}")
 

@@ -91,9 +91,12 @@ def decide(
     """The scripts to relax for the planned languages, with notes on what could not be.
 
     `auto` relaxes a script where a language's floor is above `HIGH_FLOOR` and relaxing lowers it.
+    `portable` relaxes what every program can cut as well. That is nothing today: llama.cpp holds
+    its patterns in code, and none keeps marks with the letters of some scripts only (Qwen 3.5's
+    does so in all scripts, which would change the ids of languages that nobody planned for).
     """
     pattern = split_pattern(tokenizer)
-    if boundaries == "keep" or (boundaries == "auto" and pattern is None):
+    if boundaries in ("keep", "portable") or (boundaries == "auto" and pattern is None):
         return Cut(old_pattern=pattern), []
     if pattern is None:
         raise TokenizerError(

@@ -173,6 +173,8 @@ def _plan_merges(request: Request) -> Plan:
         if outcome.curve:
             outcome = replace(outcome, premium_after=outcome.curve[-1].premium)
         outcomes[code] = outcome
+    if boundaries == "portable" and decide(base, "auto", floors)[0].scripts:
+        notes += _cost(outcomes, _plan_merges(replace(request, boundaries="auto")))
     return Plan(
         tokenizer=fingerprint(base), family=family(base), mode=request.mode,
         objective=request.objective, budget=request.budget, cut=cut,
@@ -180,3 +182,15 @@ def _plan_merges(request: Request) -> Plan:
         pivot=request.pivot if request.test else None,
         check=Check(proof.pieces), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _cost(kept: Mapping[str, Outcome], relaxed: Plan) -> list[str]:
+    """What each language pays for boundaries that every program can cut at."""
+    notes = []
+    for code, found in kept.items():
+        other = relaxed.languages[code]
+        figures = f"{found.planning_after:,} tokens of its text instead of {other.planning_after:,}"
+        if found.premium_after is not None and other.premium_after is not None:
+            figures = f"premium {found.premium_after:.2f} instead of {other.premium_after:.2f}"
+        notes.append(f"{code}: portable boundaries cost it {figures} with relaxed ones")
+    return notes

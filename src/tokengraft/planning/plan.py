@@ -17,7 +17,7 @@ from tokengraft.tokenizer.insert import Additions, Family
 
 SCHEMA = 1
 Mode: TypeAlias = Literal["merges", "characters", "paper"]
-Boundaries: TypeAlias = Literal["auto", "keep", "relax"]
+Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]
 Objective: TypeAlias = Literal["total", "parity", "equal", "speakers"]
 _CHOICES = {
     key: get_args(kind)

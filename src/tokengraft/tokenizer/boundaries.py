@@ -9,6 +9,7 @@ rewrite puts one alternative in front of the old pattern, for chosen scripts onl
 LEAD is what the old pattern lets stand before a word, REST what its punctuation alternative goes
 on to take after a mark. It joins two old pieces only between S and a mark of its script (or of
 none in particular), or such a mark and S, and stops before a cut that has to stay (`kept_cuts`).
+S is written `(?=[\p{Tamil}…])\p{L}`, which more engines take than `[\p{L}&&[\p{Tamil}…]]`.
 Three things follow:
 - text without a letter of the chosen scripts is cut exactly as before, since S must match;
 - every cut of the new pattern is a cut of the old one: the pieces are only joined. Without REST
@@ -50,7 +51,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 Word: TypeAlias = str | int  # what the model encodes, or the id of an added token cut out before it
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-_TAIL = r"[\p{L}\p{M}]*(?:(?<=\p{M})"  # of the alternative that `relax_pattern` puts in front
+_TAIL = r"(?:(?<=\p{M})[^\s\p{L}\p{N}]*"  # of the alternative that `relax_pattern` puts in front
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
 _REST = re.compile(r" \?(?P<rest>\[\^\\s\\p\{L\}\\p\{N\}\])\+(?P<after>\[\\r\\n/?\]\*)?")
 
@@ -85,22 +86,30 @@ def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None 
     before_mark = [*_pairs(kept.letter_mark)]
     before_mark += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], mark)]
     parted = _unless(_runs(kept.parted))
-    before_letter = [f"(?<!{mark})", f"(?!{letter})"]
+    names, marks = _names(scripts)
+    before_letter = [r"(?<!\p{M})", f"(?<!{marks})", r"(?!\p{L})", f"(?!{names})"]
     if kept.mark_letter:
         before_letter.append(f"{parted}(?:{'|'.join(_pairs(kept.mark_letter))})")
     before_letter += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], letter)]
     # Where a word may begin with a mark, one mark before a letter was never cut off from it.
     cut = "" if lead == " ?" else r"(?<=\p{M}\p{M})"
     stop = f"(?!{cut}(?:{'|'.join(before_letter)}))"
-    joined = rf"(?<={letter})(?={mark}){_unless(before_mark)}\p{{M}}+(?:{stop}\p{{L}}+)?"
+    between = rf"(?<=\p{{L}})(?<={names})(?=\p{{M}})(?={marks})"
+    joined = rf"{between}{_unless(before_mark)}\p{{M}}+(?:{stop}\p{{L}}+)?"
     tail = rf"(?:(?<=\p{{M}}){rest['rest']}*{after})?"
-    return rf"{start}{lead}{letter}\p{{L}}*(?:{joined})*{tail}|{pattern}"
+    return rf"{start}{lead}(?={names})\p{{L}}+(?:{joined})*{tail}|{pattern}"
 
 
 def word_classes(scripts: Iterable[str]) -> tuple[str, str]:
     """The classes of the letters of `scripts`, and of the marks that go with them."""
+    names, marks = _names(scripts)
+    return rf"[\p{{L}}&&{names}]", rf"[\p{{M}}&&{marks}]"
+
+
+def _names(scripts: Iterable[str]) -> tuple[str, str]:
+    """All characters of `scripts`, and with them those that belong to any script."""
     names = "".join(rf"\p{{{name}}}" for name in sorted(scripts))
-    return rf"[\p{{L}}&&[{names}]]", rf"[\p{{M}}&&[{names}\p{{Inherited}}\p{{Common}}]]"
+    return f"[{names}]", rf"[{names}\p{{Inherited}}\p{{Common}}]"
 
 
 def _pairs(stops: Mapping[str, frozenset[str]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokengraft.core.errors import ModelError
-from tokengraft.tokenizer.boundaries import steps_of
+from tokengraft.tokenizer.boundaries import is_relaxed, steps_of
 from tokengraft.tokenizer.convert import FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
 
@@ -114,6 +114,15 @@ def tokenizer_config(
         flags = {"add_bos_token": False, "add_eos_token": False, "padding_side": "right"}
         new = {**silent, **flags, **new}
     return new
+
+
+def rebuilt(config: Mapping[str, Any], tokenizer: dict[str, Any]) -> bool:
+    """Whether some transformers replace the split pattern of this model, whatever its files say.
+
+    Relaxed patterns of model type qwen2: 5.17 to 5.19 always take Qwen2Tokenizer with its own
+    pattern, 5.22 after `save_pretrained`; 4.57 never does. No name of a class gets past that.
+    """
+    return str(config.get("model_type")) in _REBUILT and is_relaxed(tokenizer)
 
 
 def taken_as_it_is(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> bool:

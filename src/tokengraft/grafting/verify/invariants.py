@@ -24,6 +24,7 @@ from tokengraft.model.embedding_tables import Layout, find_layout, refuse_code
 from tokengraft.model.folder import CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.tokenizer.classes import rebuilt
 from tokengraft.tokenizer.insert import first_free_id
 
 #: Languages of many scripts that every check includes, planned for or not.
@@ -223,13 +224,23 @@ class _Verification:
         tokenizer = self.tokenizer
         if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
             return False, found
+        again = verify_load.reloaded(tokenizer, self.folder)
+        limit = ""
+        if found := verify_load.same_ids(again, self.encoded.lines, self.encoded.new):
+            config = read_json(self.folder / CONFIG)
+            if not rebuilt(config, self.pair.new):
+                return False, f"after save_pretrained: {found}"
+            limit = (
+                "; NOT promised after save_pretrained, where this transformers takes Qwen2's own "
+                "split pattern: copy tokenizer.json over, or plan with --boundaries portable"
+            )
         ids = [*self.new[:1], *self.new[-1:], 0]
         if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
             return False, found
         import transformers
 
         how = "" if whole else " (frame only: the weights exceed the free memory)"
-        return True, f"transformers {transformers.__version__}, no remote code{how}"
+        return True, f"transformers {transformers.__version__}, no remote code{how}{limit}"
 
     def _output(self) -> tuple[bool, str]:
         """What generation bars is what the policy says, as far as that is known."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,14 @@ def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]])
                 "pattern of its own; plan with boundaries keep"
             )
     return None
+
+
+def reloaded(tokenizer: Any, folder: Path) -> Any:
+    """The tokenizer as it comes back after `save_pretrained`, beside the model's own config."""
+    with tempfile.TemporaryDirectory() as scratch, quiet(warnings=False):
+        tokenizer.save_pretrained(scratch)
+        shutil.copyfile(folder / "config.json", Path(scratch) / "config.json")
+        return load_tokenizer(Path(scratch))
 
 
 def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""Programs that serve a graft, as rows of a table: what each needs, and how it is really run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.grafting.verify.invariants import Check
+
+#: Runs the program on a graft, its base and lines to read, and says what was seen.
+Run: TypeAlias = Callable[[Path, Path, Sequence[str]], list[Check]]
+
+
+@dataclass(frozen=True)
+class Server:
+    """One program: `needs` is what must be installed, `relaxed` whether it cuts as the folder says.
+
+    `run` gives a check of the ids and, where the program writes text, one of its English (greedy,
+    against the base in the same program) and one of the barred ids.
+    """
+
+    name: str
+    summary: str
+    needs: str
+    relaxed: bool
+    run: Run
+
+
+def _transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
+    from tokengraft.serving.in_transformers import run
+
+    return run(folder, base, lines)
+
+
+def _llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
+    from tokengraft.serving.in_llama_cpp import run
+
+    return run(folder, base, lines)
+
+
+def _vllm(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
+    from tokengraft.serving.in_vllm import run
+
+    return run(folder, base, lines)
+
+
+SERVERS: dict[str, Server] = {
+    server.name: server
+    for server in (
+        Server(
+            "transformers", "the folder as it is, and after save_pretrained and loading again",
+            "tokengraft[model]", True, _transformers,
+        ),
+        Server(
+            "llama.cpp", "and Ollama, LM Studio: one GGUF file (tokengraft export)",
+            "tokengraft[serve], or llama-server on the PATH", False, _llama_cpp,
+        ),
+        Server(
+            "vllm", "the folder as it is; barred ids by the processor that tokengraft brings",
+            "vllm and tokengraft in one environment", True, _vllm,
+        ),
+    )
+}  # fmt: skip
+
+
+def named(name: str) -> Server:
+    """The server of that name; UsageError with the known ones otherwise."""
+    if name not in SERVERS:
+        known = ", ".join(SERVERS)
+        raise UsageError(f"no server {name!r}; known: {known}.{did_you_mean(name, SERVERS)}")
+    return SERVERS[name]
+
+
+def where_served(relaxed: bool) -> str:
+    """A sentence on which programs read the tokens as the folder does."""
+    fit = [server.name for server in SERVERS.values() if server.relaxed or not relaxed]
+    rest = [server.name for server in SERVERS.values() if server.name not in fit]
+    said = f"Served by {', '.join(fit)}"
+    if not rest:
+        return f"{said}."
+    return (
+        f"{said}; not by {', '.join(rest)}, which cannot cut at relaxed boundaries: "
+        "for those plan with --boundaries portable."
+    )

@@ -1,0 +1,81 @@
+"""One suite over every program that serves grafts: its row, and a real graft in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokengraft.core.errors import UsageError
+from tokengraft.grafting.graft import graft
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.serving import llama_cpp
+from tokengraft.serving.servers import SERVERS, named, where_served
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+pytest.importorskip("torch")
+import test_graft_tiny as tiny
+
+ABSENT = {
+    "llama.cpp": llama_cpp.installed() is None or importlib.util.find_spec("gguf") is None,
+    "vllm": importlib.util.find_spec("vllm") is None,
+}
+
+
+@pytest.fixture(scope="module")
+def grafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
+    """A tiny base, its graft with boundaries kept, and lines."""
+    root = tmp_path_factory.mktemp("served")
+    base = tiny.make(root / "base", "llama-tied")
+    given = {code: lines for code, lines in tiny.texts().items() if code != "eng_Latn"}
+    plan = plan_tokens(json.loads(tiny.tokenizer_json()), given, budget=24, boundaries="portable")
+    lines = [line for group in tiny.texts().values() for line in group]
+    graft(base, plan, root / "graft", rows=tiny.new_rows(), check=lines)
+    return base, root / "graft", lines
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_row_says_what_it_is(name):
+    server = SERVERS[name]
+    assert server.name == name
+    assert server.summary and server.needs
+    assert named(name) is server
+    assert name in where_served(relaxed=False)
+    assert (name in where_served(relaxed=True).partition("; not by")[0]) == server.relaxed
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_graft_is_served_as_its_folder_says(name, grafted):
+    if ABSENT.get(name):
+        pytest.skip(f"{name} is not installed: needs {SERVERS[name].needs}")
+    base, folder, lines = grafted
+    checks = SERVERS[name].run(folder, base, lines)
+    assert [check.detail for check in checks if not check.passed] == []
+    assert checks[0].name == f"{name}: ids"
+    assert {check.name.partition(":")[0] for check in checks} == {name}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
+    """The folder's own reading is changed under the program's feet: it must notice."""
+    if ABSENT.get(name) or name == "vllm":
+        pytest.skip(f"{name} is not installed, or too slow for this")
+    from tokengraft.serving import split_patterns
+
+    base, folder, lines = grafted
+    module = f"tokengraft.serving.in_{name.replace('.', '_')}"
+    real = split_patterns.folder_ids
+    wrong = lambda *given, **options: [[*ids, 1] for ids in real(*given, **options)]  # noqa: E731
+    monkeypatch.setattr(split_patterns, "folder_ids", wrong)
+    monkeypatch.setattr(split_patterns, "PATTERNS", ("gpt-2",))
+    if name == "transformers":
+        monkeypatch.setattr(f"{module}.folder_ids", wrong)
+    assert not SERVERS[name].run(folder, base, lines)[0].passed
+
+
+def test_an_unknown_program_is_named_with_the_known():
+    with pytest.raises(UsageError, match=r"llama.cpp.*Did you mean llama.cpp"):
+        named("llamacpp")
