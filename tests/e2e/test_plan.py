@@ -121,14 +121,31 @@ def test_command_line(tmp_path):
 
 
 def test_a_plan_of_no_token_is_an_error_that_says_why(tmp_path):
-    ran = tokengraft("plan", "rootstock", "-l", "swh", "--budget", 50, "-o", tmp_path / "plan")
+    text = tmp_path / "eng.txt"
+    text.write_text("the house and the people\n" * 3, encoding="utf-8")
+    ran = tokengraft(
+        *("plan", "rootstock", "-l", "eng", "--text", text, "--budget", 50),
+        *("-o", tmp_path / "plan"),
+    )
     assert ran.returncode == 1
-    assert "no token to plan" in ran.stderr and "letter outside ASCII" in ran.stderr
+    assert "no token to plan" in ran.stderr and "protected text" in ran.stderr
     assert not (tmp_path / "plan").exists()
-    both = plan("rootstock", ["swh", "shn"], budget=50).plan
-    assert both.tokens
-    assert [note for note in both.notes if note.startswith("swh_Latn: no new token helps")]
-    assert not [note for note in both.notes if note.startswith("shn_Mymr")]
+
+
+def test_latin_script_with_protected_text(tmp_path):
+    ran = tokengraft(
+        *("plan", "rootstock", "-l", "swh", "-l", "shn", "--protect", "fra", "--budget", 80),
+        *("-o", tmp_path / "plan", "--no-figures"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "No id changed in any of" in ran.stdout and "fra_Latn (UDHR)" in ran.stdout
+    made = read_plan(tmp_path / "plan")
+    assert made.languages["swh_Latn"].premium_after < made.languages["swh_Latn"].premium_before
+    out = insert_plan("rootstock", tmp_path / "plan", tmp_path / "new")
+    new = Tokenizer.from_file(str(out / "tokenizer.json"))
+    base = Tokenizer.from_str(json.dumps(as_json(find("rootstock"))))
+    for line in load("udhr").lines("fra_Latn"):
+        assert new.encode(line).ids == base.encode(line).ids
 
 
 def test_text_in_any_form_gives_the_same_plan(tmp_path):

@@ -100,7 +100,8 @@ def plan(
 
     `text` is what to choose on, by language where there are several; premiums are measured on
     `test`, so use text that is not in it. Other options go to `planning.plan_files.plan`: `budget`
-    (2000), `mode`, `boundaries`, `objective`, `pivot`, `search`, `chosen_on`.
+    (2000), `mode`, `boundaries`, `objective`, `pivot`, `search`, `chosen_on`,
+    `protect`.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:

@@ -96,6 +96,14 @@ def plan(
             "many tokens for each; speakers: weigh by number of speakers.",
         ),
     ] = Objective.total,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text whose ids may not change in any line: FILE, or LANGUAGE for its bundled "
+            "UDHR; repeat for more. For languages in Latin script a bundled sample of English and "
+            "source code is protected anyway, unless this is 'nothing'.",
+        ),
+    ] = None,
     compare: Annotated[
         bool,
         typer.Option("--compare-objectives", help="Plan with every objective and show the curves."),
@@ -138,6 +146,9 @@ def plan(
 
       tokengraft plan llama-3 -l shn --text 'web/shn-*.jsonl.zst' \
         --engine ray -o plan/
+
+      tokengraft plan llama-3 -l swh -l yor --protect fra \
+        --protect my-prompts.txt -o plan/
     """
     from tokengraft.api.verbs import metered, open_corpus
     from tokengraft.api.verbs import plan as run_plan
@@ -183,6 +194,7 @@ def plan(
                 pivot=pivot,
                 search=tokenizers or (),
                 progress=progress,
+                protect=protect or (),
             )
     chosen = plans[objective.value]
     for note in chosen.plan.notes:

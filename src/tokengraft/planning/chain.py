@@ -72,9 +72,13 @@ class Chain:
 
     def edges(self, *positions: Ints) -> Ints:
         """The pairs that begin at the given positions, each once, as their left part's place."""
-        found = _distinct(np.concatenate(positions))
+        found = distinct(np.concatenate(positions))
         found = found[found >= 0]
         return found[self.right[found] >= 0]
+
+    def inside(self, words: npt.NDArray[np.bool_]) -> Ints:
+        """The pairs inside the words marked, as their left part's place."""
+        return np.flatnonzero(words[self.word] & (self.sym != _DEAD) & (self.right >= 0))
 
     def join(self, hits: Ints, result: int) -> None:
         """Put `result` in place of each hit and of its right neighbour."""
@@ -92,19 +96,30 @@ class Chain:
         earlier = self._at.get(result)
         if earlier is not None:
             positions = np.concatenate((earlier, positions))
-        self._at[result] = _distinct(positions)
+        self._at[result] = distinct(positions)
 
-    def spell(self, word: int) -> list[int]:
-        """The symbols of one word now."""
+    def collapse(self, places: Ints, result: int) -> None:
+        """Put `result` in place of a whole word, given the places of its symbols."""
+        self.sym[places[1:]] = _DEAD
+        self.right[places[0]] = -1
+        self.rename(places[:1], result)
+
+    def places(self, word: int) -> Ints:
+        """The places of one word's symbols now, in order."""
         at = int(self._starts[word])
         found = []
         while at >= 0:
-            found.append(int(self.sym[at]))
+            found.append(at)
             at = int(self.right[at])
+        return np.array(found, np.int64)
+
+    def spell(self, word: int) -> list[int]:
+        """The symbols of one word now."""
+        found: list[int] = self.sym[self.places(word)].tolist()
         return found
 
 
-def _distinct(values: Ints) -> Ints:
+def distinct(values: Ints) -> Ints:
     """Sorted, each once; np.unique hashes since numpy 2.3, far slower on nearly sorted arrays."""
     values = np.sort(values)
     first = np.ones(len(values), bool)

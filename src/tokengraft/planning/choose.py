@@ -13,17 +13,20 @@ from typing import Any
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText, count_text
-from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
+from tokengraft.planning.boundaries import decide, floors_of, relaxes
 from tokengraft.planning.learning import LEAST, Job, Request
+from tokengraft.planning.objectives import check_objective
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
-from tokengraft.planning.plan import Boundaries, Check, Mode, Objective, Outcome, Plan
+from tokengraft.planning.plan import Boundaries, Check, Mode, Objective, Outcome, Plan, Protection
+from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import prove
 from tokengraft.planning.tokens import additions_of, tokens_of
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import family, fingerprint, insert
 
 BUDGET = 2000
+_ATTEMPTS = 4
 
 
 def plan_tokens(
@@ -39,6 +42,9 @@ def plan_tokens(
     speakers: Mapping[str, float] | None = None,
     check: Iterable[str] = (),
     border_penalty: float = 0.05,
+    premiums: Mapping[str, float] | None = None,
+    protect: Protected | None = None,
+    elsewhere: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """A plan of at most `budget` new tokens for the languages of `texts` (code to lines).
 
@@ -53,10 +59,16 @@ def plan_tokens(
     scripts in `test`. Raises TokengraftError where a check fails, and where no token at all can be
     planned; a language that gets none of several is noted.
 
+    The objectives parity, speakers and minimax go by `premiums`, those on `test` where not given.
+
+    The ids of `protect` stay as they are in every line, which is proved by encoding it; `elsewhere`
+    is text that was not protected (by name), on which the share of changed words is measured.
+
     `test` is a parallel corpus with the `pivot`; without it no premium can be stated and the
     objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
     notes say so).
     """
+    check_objective(objective)
     if mode == "paper" and budget is not None:
         raise UsageError(
             "mode paper adds every character the vocabulary lacks, so it takes no budget "
@@ -78,10 +90,28 @@ def plan_tokens(
     request = Request(
         tokenizer, counted, budget, mode, boundaries, objective, test or {}, pivot, speakers,
         list(check), border_penalty,
+        protect, premiums,
     )  # fmt: skip
     if family(tokenizer) in ("unigram", "wordpiece"):
-        return _used(plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot))
-    return _used(_plan_merges(request))
+        plan = plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot, protect)
+    else:
+        plan = _plan_merges(request)
+    return _used(_measured(tokenizer, plan, protect, elsewhere or {}))
+
+
+def _measured(
+    tokenizer: dict[str, Any],
+    plan: Plan,
+    protect: Protected | None,
+    elsewhere: Mapping[str, Sequence[str]],
+) -> Plan:
+    """The plan with what was proved of protected text and what is measured on other text."""
+    if protect is None:
+        return plan
+    base, extended = load(tokenizer), load(insert(tokenizer, plan.additions))
+    measured = measure_elsewhere(tokenizer, base, extended, elsewhere.items())
+    told = Protection(protect.sources, protect.hash, len(protect.lines), measured)
+    return replace(plan, protected=told)
 
 
 def _used(plan: Plan) -> Plan:
@@ -119,11 +149,8 @@ def _why_no_more(plan: Plan) -> list[str]:
 def _why_none(plan: Plan, code: str) -> str:
     if plan.mode == "paper":
         return "the vocabulary holds every character of its text"
-    if script_of(code) == "Latn":
-        return (
-            "a new token needs a letter outside ASCII (so that English keeps its ids), and none "
-            "in its text would save anything"
-        )
+    if plan.protected is not None:
+        return "what recurs in its text takes one token already, or stands in protected text too"
     if plan.family in ("unigram", "wordpiece"):
         return "the vocabulary holds every character of its script"
     return "nothing that recurs in its text takes several tokens"
@@ -152,10 +179,25 @@ def _plan_merges(request: Request) -> Plan:
             raise UsageError("mode characters cannot use relaxed boundaries: use keep, or merges")
         boundaries = "keep"
     cut, notes = decide(base, boundaries, floors)
+    cut, stay = unrelaxed(base, cut, request.protected)
+    if stay and boundaries == "relax":
+        raise UsageError(f"{stay[0]}: use boundaries auto, or protect other text")
+    notes += stay
     job = Job(request, cut, pipeline)
-    learner, curve = job.run()
-    additions = additions_of(learner, cut)
-    extended = load(insert(base, additions))
+    for _ in range(_ATTEMPTS):
+        learner, curve = job.run()
+        additions = additions_of(learner, cut)
+        extended = load(insert(base, additions))
+        if request.protected is None:
+            break
+        spoiling = newly_emitted(extended, request.protected, job.forbidden.old)
+        if not spoiling:
+            break
+        job.banned |= {token for number, token in additions.tokens if number in spoiling}
+    else:
+        raise TokengraftError(
+            "refused: the ids of protected text would change; please report this tokenizer"
+        )
     # With the pattern kept, a line is its words; joined pieces are tried in whole lines too.
     lines = request.same_script if cut.scripts else []
     proof = prove(pipeline, extended, learner, job.words, job.pool.origins, job.old, lines)

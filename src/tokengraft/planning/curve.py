@@ -23,7 +23,7 @@ def mean_ratio(tokens: npt.NDArray[Any], pivot: npt.NDArray[Any]) -> float:
 
 
 class Curve:
-    """Keeps each word's length at about forty sizes, denser where the curve is steep.
+    """Premiums and lengths at about forty sizes, denser where the curve is steep.
 
     It begins with the old tokenizer's own lengths, which are not the learner's first ones where
     boundaries are relaxed.
@@ -37,11 +37,11 @@ class Curve:
         old: Ints,  # (words,), tokens of each
         old_totals: Ints,  # (languages,), of the planning text
     ) -> None:
-        self._marks = sorted({round(budget * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
+        self._marks = {round(budget * (i / _POINTS) ** 2) for i in range(_POINTS + 1)}
         self._matrices, self._pivot = matrices, pivot
         self.sizes: list[int] = [0]
         self.totals: list[Ints] = [old_totals]
-        self._lengths: list[Ints] = [old]
+        self._premiums = [self._measure(old)]
 
     def follow(self, learner: Learner, choose: Choose, budget: int) -> None:
         """Take what `choose` names until `budget` tokens are spent, noting the states passed."""
@@ -62,18 +62,21 @@ class Curve:
             # A merge that spends no token belongs to the size already noted.
             self.sizes.pop()
             self.totals.pop()
-            self._lengths.pop()
+            self._premiums.pop()
         self.sizes.append(learner.spent)
         self.totals.append(learner.totals.copy())
-        self._lengths.append(learner.lengths.copy())
+        self._premiums.append(self._measure(learner.lengths))
+
+    def _measure(self, lengths: Ints) -> dict[str, float]:
+        """The premium of each language, each word being as long as `lengths` says."""
+        if not self._matrices:
+            return {}
+        pivot = self._matrices[self._pivot] @ lengths
+        return {code: mean_ratio(m @ lengths, pivot) for code, m in self._matrices.items()}
 
     def points(self, language: str, column: int) -> tuple[Point, ...]:
         """The curve of one planned language."""
-        found = []
-        for size, totals, lengths in zip(self.sizes, self.totals, self._lengths, strict=True):
-            premium = None
-            if language in self._matrices:
-                pivot = self._matrices[self._pivot] @ lengths
-                premium = mean_ratio(self._matrices[language] @ lengths, pivot)
-            found.append(Point(size, int(totals[column]), premium))
-        return tuple(found)
+        return tuple(
+            Point(size, int(totals[column]), premiums.get(language))
+            for size, totals, premiums in zip(self.sizes, self.totals, self._premiums, strict=True)
+        )

@@ -13,21 +13,29 @@ What differs from a trainer that starts from scratch:
   token is emitted on the planning text (this costs nothing measurable: Shan 1.873 against 1.874);
 - a result whose string the vocabulary already holds is reached without spending a token, and
   the merges that then apply to it are replayed in rank order, as the encoder will do;
+- a whole word that is spelled like a new token becomes it where the encoder looks words up before
+  it merges (`whole_words`);
 - a pair whose result begins or ends inside a character counts a little less (`border_penalty`).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from tokengraft.planning.chain import Chain, Ints
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.planning.words import Encoded
+from tokengraft.tokenizer.boundaries import Word
 
 _SHIFT = 32
+Table: TypeAlias = Any  # a two-dimensional array of whole numbers, dense or sparse
 
 
 @dataclass(frozen=True)
@@ -46,19 +54,29 @@ class Learner:
     def __init__(
         self,
         words: Encoded,
-        counts: Ints,  # (words, languages), in the planning text
-        weights: Ints,  # (words, groups), what the objective counts
+        counts: Table,  # (words, languages), in the planning text
+        weights: Table,  # (words, groups), what the objective counts
         symbols: Symbols,
         border_penalty: float = 0.0,
         least: int = 1,
+        whole_words: Mapping[Word, int] = MappingProxyType({}),
+        forbidden: Ints | None = None,
     ) -> None:
-        """Pairs that count less than `least` are never named by `best`."""
+        """Pairs that count less than `least` are never named by `best`.
+
+        `whole_words` are the places of words that the encoder looks up before it merges;
+        `forbidden` are sorted keys of pairs that are never merged.
+        """
         self.symbols = symbols
-        self.counts = counts
-        self.occurrences = counts.sum(axis=1)
+        self._whole_words = whole_words
+        self._forbidden = np.empty(0, np.int64) if forbidden is None else forbidden
+        # Most words occur in one language: what follows costs as much as the text is long, however
+        # many languages there are.
+        self.counts = sparse.csr_array(counts)
+        self.occurrences: Ints = self.counts.sum(axis=1)
         self.steps: list[Step] = []
         self.spent = 0
-        self._weights = weights
+        self._weights = sparse.csr_array(weights)
         self._penalty = border_penalty
         self._least = least
         self._next = symbols.first_new
@@ -72,8 +90,8 @@ class Learner:
             self._frequency[symbol] = int(self.occurrences[words_with].sum())
             if extra := symbols.wholes.get(symbol):
                 np.add.at(self.lengths, words_with, extra)
-        self.totals = counts.T @ self.lengths  # (languages,), tokens of the planning text
-        groups = weights.shape[1]
+        self.totals: Ints = self.counts.T @ self.lengths  # (languages,), of the planning text
+        groups = self._groups = self._weights.shape[1]
         self._counts: list[dict[int, int]] = [{} for _ in range(groups)]
         # A pair that got rarer keeps its old, too high entry until it comes up.
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
@@ -115,6 +133,8 @@ class Learner:
         self._merge(left, right, step.result)
         if known is not None:
             self._replay(known)
+        elif (word := self._whole_words.get(string)) is not None:
+            self._become(word, step.result)
         return step
 
     def spell(self, word: int) -> list[int]:
@@ -128,7 +148,9 @@ class Learner:
     def _offer_characters(self) -> None:
         for symbol, extra in self.symbols.wholes.items():
             words = self._chain.word[self._chain.at(symbol)]
-            gains = self._weights[words].sum(axis=0) * extra
+            at, _ = _entries(self._weights, words)
+            gains = np.zeros(self._groups, np.int64)
+            np.add.at(gains, self._weights.indices[at], self._weights.data[at] * extra)
             for group, gain in enumerate(gains.tolist()):
                 if gain:
                     self._counts[group][symbol] = gain
@@ -143,25 +165,39 @@ class Learner:
             edges, first, second = edges[free], first[free], second[free]
         if not len(edges):
             return
-        keys = (first + 1) << _SHIFT | (second + 1)
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        sums = np.add.reduceat(self._weights[chain.word[edges[order]]], starts, axis=0)
-        unique = keys[starts].tolist()
-        for group, counts in enumerate(self._counts):
-            heap, waiting = self._heaps[group], self._waiting[group]
-            for key, delta in zip(unique, sums[:, group].tolist(), strict=True):
-                if not delta:
-                    continue
-                count = counts.get(key, 0) + sign * delta
-                if not count:
-                    del counts[key]
-                    continue
-                counts[key] = count
-                if (sign > 0 or key in waiting) and count >= self._least:
-                    waiting.discard(key)
-                    heapq.heappush(heap, (-self._score(key, count), key))
+        at, sizes = _entries(self._weights, chain.word[edges])
+        keys = np.repeat((first + 1) << _SHIFT | (second + 1), sizes)
+        groups = self._weights.indices[at]
+        order = np.lexsort((groups, keys)) if self._groups > 1 else np.argsort(keys, kind="stable")
+        keys, groups = keys[order], groups[order]
+        new = np.ones(len(keys), bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (groups[1:] != groups[:-1])
+        starts = np.flatnonzero(new)
+        if not len(starts):
+            return
+        sums = np.add.reduceat(self._weights.data[at[order]], starts)
+        for key, group, delta in zip(
+            keys[starts].tolist(), groups[starts].tolist(), sums.tolist(), strict=True
+        ):
+            counts = self._counts[group]
+            count = counts.get(key, 0) + sign * delta
+            if not count:
+                del counts[key]
+                continue
+            counts[key] = count
+            waiting = self._waiting[group]
+            if (sign > 0 or key in waiting) and count >= self._least:
+                waiting.discard(key)
+                heapq.heappush(self._heaps[group], (-self._score(key, count), key))
+
+    def reweigh(self, weights: Table) -> None:
+        """Let other weights count from now on, in as many groups as before."""
+        new = sparse.csr_array(weights)
+        differs = np.diff((abs(new - self._weights)).tocsr().indptr) > 0
+        edges = self._chain.inside(differs)
+        self._change(edges, -1)
+        self._weights = new
+        self._change(edges, 1)
 
     def _score(self, key: int, count: int) -> int:
         """Whole thousandths, so that equal inputs compare equal on every machine."""
@@ -183,6 +219,9 @@ class Learner:
         if key < 1 << _SHIFT:
             return self.symbols.refuses(self.symbols.names[key], "")
         left, right = _pair(key)
+        at = np.searchsorted(self._forbidden, key)
+        if at < len(self._forbidden) and self._forbidden[at] == key:
+            return True
         if self.symbols.refuses(self.symbols.names[left], self.symbols.names[right]):
             return True
         new = [s for s in {left, right} if s >= self.symbols.first_new]
@@ -232,9 +271,24 @@ class Learner:
         self._frequency[result] = self._frequency.get(result, 0) + used
         return True
 
+    def _become(self, word: int, result: int) -> None:
+        """Make `result` of the whole word, whatever it is made of now."""
+        chain = self._chain
+        places = chain.places(word)
+        if len(places) < 2:
+            return
+        self._change(places[:-1], -1)
+        times = int(self.occurrences[word])
+        for symbol in chain.sym[places].tolist():
+            self._frequency[symbol] -= times
+        chain.collapse(places, result)
+        self._frequency[result] = self._frequency.get(result, 0) + times
+        self._shorten(np.array([word]), len(places) - 1)
+
     def _shorten(self, words: Ints, by: int) -> None:
         np.subtract.at(self.lengths, words, by)
-        self.totals -= self.counts[words].sum(axis=0) * by
+        at, _ = _entries(self.counts, words)
+        np.subtract.at(self.totals, self.counts.indices[at], self.counts.data[at] * by)
 
     def _replay(self, symbol: int) -> None:
         """Let every merge that has `symbol` as a part act again, lowest rank first."""
@@ -254,6 +308,14 @@ class Learner:
             step = self.steps[rank]
             found.append(((1 << _SHIFT) + rank, step.left, step.right, step.result))
         return found
+
+
+def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:
+    """Places of the rows' entries in a sparse table, row after row, and how many each row has."""
+    starts = table.indptr[rows].astype(np.int64)
+    sizes = table.indptr[rows + 1] - starts
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum())), sizes
 
 
 def _pair(key: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokengraft.core.errors import TokengraftError
+from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
@@ -19,6 +19,7 @@ from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import territory
 from tokengraft.planning.plan import Boundaries, Cut, Mode, Objective
+from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
 from tokengraft.tokenizer.boundaries import any_of, with_pattern
@@ -44,6 +45,8 @@ class Request:
     speakers: Mapping[str, float] | None
     check: Sequence[str]
     border_penalty: float
+    protected: Protected | None = None
+    premiums: Mapping[str, float] | None = None
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -90,6 +93,9 @@ class Job:
         self.old = self._old_lengths(pipeline, sizes)
         self.old_totals: Ints = self.counts.T @ self.old
         self.premiums = self._premiums()
+        self._known = self.premiums if request.premiums is None else request.premiums
+        self.forbidden = forbidden(base, pipeline, request.protected)
+        self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
     def _words_hold_added(self) -> bool:
         """Whether an added token that the model did not know stands inside a word."""
@@ -130,14 +136,20 @@ class Job:
             words = join_bytes(words, symbols)
         # A merge that spells an added token would let text become it.
         banned |= added_ids(request.tokenizer).keys()
-        _restrict(symbols, request.mode, banned, territory(request.languages))
+        belongs = territory(request.languages)
+        _restrict(symbols, request.mode, banned | self.banned, belongs, self.forbidden)
         factors = factors_for(
-            request.objective, request.languages, self.old_totals, self.premiums, request.speakers
+            request.objective, request.languages, self.old_totals, self._known, request.speakers
         )
-        self._least = (1 if request.mode == "characters" else LEAST) * int(factors.min())
+        used = factors[factors > 0]
+        if not len(used):
+            raise UsageError(f"every language is below the premium of {request.objective} already")
+        self._least = (1 if request.mode == "characters" else LEAST) * int(used.min())
         weights = weights_for(request.objective, self.counts, factors)
         penalty = request.border_penalty
-        return Learner(words, self.counts, weights, symbols, penalty, self._least)
+        whole = self.pool.index if request.tokenizer["model"].get("ignore_merges") else {}
+        pairs = self.forbidden.pairs
+        return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
         """Learn within the budget; what turns out unused in the end is banned, and learned anew."""
@@ -146,7 +158,9 @@ class Job:
         for _ in range(_ATTEMPTS):
             learner = self._learner(banned)
             curve = Curve(request.budget, self.matrices, request.pivot, self.old, self.old_totals)
-            choose = chooser(request.objective, request.languages, self.premiums, self._least)
+            choose = chooser(
+                request.objective, request.languages, self._known, self._least, self.old_totals
+            )
             curve.follow(learner, choose, request.budget)
             dead = {s.result for s in learner.steps if s.spends} - _alive(learner)
             if not dead:
@@ -167,12 +181,15 @@ def _restrict(
     mode: Mode,
     banned: frozenset[str],
     belongs: Callable[[bytes], bool] | None,
+    protected: Forbidden,
 ) -> None:
     def refuses(left: str, right: str) -> bool:
         string = left + right
-        if string in banned:
+        if string in banned or (not right and left in protected.characters):
             return True
         piece = symbols.piece(string)
+        if string not in symbols.ids and piece.decode("utf-8", "ignore") in protected.words:
+            return True
         if belongs is not None and not belongs(piece):
             return True
         return mode == "characters" and not within_character(piece)

@@ -28,10 +28,21 @@ from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
 from tokengraft.planning.plan import Cut, Mode, Outcome, Plan, Point
+from tokengraft.planning.protect import Protected, newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.unknown import unknown_of, unknown_share, warnings
-from tokengraft.planning.words import Cutter, Encoded, Encoder, Ints, Pool, lengths, load
+from tokengraft.planning.words import (
+    Cutter,
+    Encoded,
+    Encoder,
+    Ints,
+    Pool,
+    emitted_ids,
+    encode,
+    lengths,
+    load,
+)
 from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.insert import (
     Additions,
@@ -58,8 +69,12 @@ def plan_pieces(
     mode: Mode,
     test: Mapping[str, Sequence[str]],
     pivot: str,
+    protect: Protected | None = None,
 ) -> Plan:
-    """Missing characters, and for Unigram in mode merges longer pieces, each emitted on `texts`."""
+    """Missing characters, and for Unigram in mode merges longer pieces, each emitted on `texts`.
+
+    A piece that would be emitted on a line of `protect` is left out.
+    """
     kind, settled = family(tokenizer), settle(tokenizer)
     pool = Pool(Cutter(tokenizer), tuple(texts))
     for code, text in texts.items():
@@ -69,9 +84,10 @@ def plan_pieces(
     times = counts.sum(axis=1)
     missing = _missing(settled, words, times, belongs)
     lowest = _floor_score(tokenizer)
-    chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, budget)
+    lines = protect.lines if protect else ()
+    chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, lines, budget)
     if kind == "unigram" and mode == "merges" and len(chosen) < budget:
-        chosen = _fill(settled, belongs, chosen, words, counts, budget)
+        chosen = _fill(settled, belongs, chosen, words, counts, lines, budget)
     old, new = load(tokenizer), load(_with(settled, chosen))
     old_ids, new_ids = Encoder(old).ids(words), Encoder(new).ids(words)
     start = first_free_id(tokenizer)
@@ -79,6 +95,8 @@ def plan_pieces(
     unknown = unknown_of(tokenizer)
     before = counts.T @ _lost(old, words, old_ids, unknown)
     after = counts.T @ _lost(new, words, new_ids, unknown)
+    if protect and newly_emitted(new, protect, list(encode(old, protect.lines))):
+        raise TokengraftError("refused: the new pieces would change the ids of protected text")
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
     curves = _curves(tokenizer, old, chosen, words, counts, texts, test, pivot)
@@ -143,14 +161,19 @@ def _emitted(
     tokenizer: dict[str, Any],
     wanted: Sequence[tuple[str, float]],
     words: Sequence[Word],
+    protected: Sequence[str],
     budget: int,
 ) -> list[tuple[str, float]]:
-    """The first `budget` of the wanted pieces that the words really emit, refilled as some fall."""
+    """The first `budget` of the wanted pieces that the words really emit, refilled as some fall.
+
+    None that the `protected` lines would emit is among them.
+    """
     start = first_free_id(tokenizer)
     chosen, waiting = list(wanted[:budget]), list(wanted[budget:])
     refills = _REFILLS
     while True:
-        used = set(_encode(_with(tokenizer, chosen), words).ids.tolist())
+        pipeline = load(_with(tokenizer, chosen))
+        used = set(Encoder(pipeline).ids(words).ids.tolist()) - emitted_ids(pipeline, protected)
         kept = [piece for i, piece in enumerate(chosen) if start + i in used]
         if len(kept) == len(chosen):
             return kept
@@ -169,13 +192,14 @@ def _fill(
     characters: Sequence[tuple[str, float]],
     words: Sequence[Word],
     counts: Ints,
+    protected: Sequence[str],
     budget: int,
 ) -> list[tuple[str, float]]:
     """The characters and longer pieces, more of which are learned while some are never emitted."""
     reach = budget
     while True:
         longer = _longer_pieces(tokenizer, belongs, characters, words, counts, reach)
-        found = _emitted(tokenizer, [*characters, *longer], words, budget)
+        found = _emitted(tokenizer, [*characters, *longer], words, protected, budget)
         if len(found) == budget or len(characters) + len(longer) < reach:
             return found
         reach *= 2

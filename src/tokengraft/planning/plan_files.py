@@ -16,7 +16,9 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language, listed, resolve
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
+from tokengraft.planning.protect import protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 from tokengraft.tokenizer.shape import settings
@@ -47,6 +49,7 @@ def plan(
     test: str | Path | ParallelCorpus = "udhr",
     pivot: str = "eng_Latn",
     search: Sequence[Path] = (),
+    protect: str | Path | Iterable[str | Path] = (),
 ) -> TestedPlan:
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
@@ -57,6 +60,11 @@ def plan(
     not in it. Without `text` the odd units of `test` are chosen on and the even ones tested on.
     Where boundaries are relaxed, every line of `test` and of the bundled UDHR in a planned script
     is checked: none may get longer.
+
+    `protect` names files, or languages of the bundled UDHR, whose ids may not change in any line.
+    A bundled sample of English and source code is protected besides where a planned language is in
+    Latin script; "nothing" leaves it out. How much of other English changes is measured on the
+    pivot's side of `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(pivot)
@@ -78,6 +86,7 @@ def plan(
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
+    asked = [protect] if isinstance(protect, str | Path) else list(protect)
     result = plan_tokens(
         parsed,
         lines,
@@ -89,6 +98,11 @@ def plan(
         pivot=pivot,
         speakers=_speakers(codes) if objective == "speakers" else None,
         check=list(_same_script(codes, corpus)),
+        protect=protected_text(asked, shares_letters(codes) and mode != "paper"),
+        elsewhere={
+            f"{pivot} of {corpus.name}": corpus.lines(pivot),
+            "source code": unprotected_code(),
+        },
     )
     return TestedPlan(replace(result, label=found.label), chosen_on, tested_on)
 

@@ -109,9 +109,11 @@ class Pool:
             for word in words:
                 counts[self._number(word, origin)] += times
 
-    def add_sentences(self, lines: Sequence[str]) -> list[Counter[int]]:
-        """Each line as counts of its words; lines are cut whole, so lengths are exact."""
-        return [Counter(self._number(w, line) for w in self.cutter.words(line)) for line in lines]
+    def add_sentences(self, lines: Sequence[str]) -> Encoded:
+        """The words of each line by number; lines are cut whole, so lengths are exact."""
+        return Encoded.of(
+            [self._number(w, line) for w in self.cutter.words(line)] for line in lines
+        )
 
     def _number(self, word: Word, origin: str) -> int:
         number = self.index.setdefault(word, len(self.index))
@@ -119,21 +121,21 @@ class Pool:
             self.origins.append(origin)
         return number
 
-    def counts(self) -> Ints:  # (words, languages)
+    def counts(self) -> sparse.csr_array:  # (words, languages)
         """Occurrences of each word in each language's planning text."""
-        table = np.zeros((len(self.index), len(self.languages)), np.int64)
-        for column, counts in enumerate(self._counts):
-            for word, times in counts.items():
-                table[word, column] = times
-        return table
+        sizes = [len(counts) for counts in self._counts]
+        words = np.fromiter((w for counts in self._counts for w in counts), np.int64, sum(sizes))
+        times = np.fromiter((n for c in self._counts for n in c.values()), np.int64, sum(sizes))
+        columns = np.repeat(np.arange(len(sizes)), sizes)
+        shape = (len(self.index), len(self.languages))
+        return sparse.csr_array((times, (words, columns)), shape=shape)
 
-    def matrix(self, sentences: Sequence[Mapping[int, int]]) -> sparse.csr_matrix:
+    def matrix(self, sentences: Encoded) -> sparse.csr_array:
         """(sentences, words) of counts, so that `matrix @ lengths` is tokens per sentence."""
-        rows = np.repeat(np.arange(len(sentences)), [len(s) for s in sentences])
-        columns = np.fromiter((w for s in sentences for w in s), np.int64, len(rows))
-        values = np.fromiter((n for s in sentences for n in s.values()), np.int64, len(rows))
-        shape = (len(sentences), len(self.index))
-        return sparse.csr_matrix((values, (rows, columns)), shape=shape)
+        ends = np.concatenate(([0], np.cumsum(sentences.sizes)))
+        ones = np.ones(len(sentences.ids), np.int64)
+        shape = (len(sentences.sizes), len(self.index))
+        return sparse.csr_array((ones, sentences.ids, ends), shape=shape)
 
 
 @dataclass(frozen=True)
@@ -172,9 +174,7 @@ class Encoder:
     def ids(self, words: Sequence[Word]) -> Encoded:
         """Ids of each word."""
         texts = [word for word in words if isinstance(word, str)]
-        found = [
-            Encoded.of([one.ids for one in batch]) for batch in _batches(self._pipeline, texts)
-        ] or [Encoded.of([])]
+        found = list(encode(self._pipeline, texts)) or [Encoded.of([])]
         ids = np.concatenate([part.ids for part in found])
         sizes = np.concatenate([part.sizes for part in found])
         if len(texts) == len(words):
@@ -241,6 +241,12 @@ def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
 def emitted_ids(pipeline: Tokenizer, texts: Sequence[str]) -> set[int]:
     """Every id that stands for a part of the texts."""
     return {number for batch in _batches(pipeline, texts) for one in batch for number in one.ids}
+
+
+def encode(pipeline: Tokenizer, texts: Sequence[str]) -> Iterator[Encoded]:
+    """The ids of the texts, a batch at a time, without special tokens."""
+    for batch in _batches(pipeline, texts):
+        yield Encoded.of([one.ids for one in batch])
 
 
 def _batches(pipeline: Tokenizer, texts: Sequence[str]) -> Iterator[list[Encoding]]:

@@ -1,0 +1,190 @@
+"""Protected text: lines whose ids no plan may change.
+
+An appended merge acts only where its two parts stand side by side in the finished old tokenization.
+So a text in which no merged pair ever stood keeps its ids, and since it keeps them, the pairs that
+it forbids are known before the first merge is learned: a set, made once by encoding the text with
+the old tokenizer. Two more things must stay out of it: characters spelled in bytes (byte fallback)
+that would become tokens of their own, and whole words, which some tokenizers look up before they
+merge (`ignore_merges`).
+
+The bundled sample is English and source code: the commonest word forms (with and without a space
+before them, capitalised too) and identifiers and keywords of many programming languages. It is
+protected whenever a plan may use letters that English has too (`permitted`).
+"""
+
+from __future__ import annotations
+
+import functools
+import lzma
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+
+from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.files import sha256
+from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus.lines_of import lines_of_files
+from tokengraft.languages.codes import resolve
+from tokengraft.planning.chain import Ints, distinct
+from tokengraft.planning.plan import Cut, Elsewhere
+from tokengraft.planning.words import Cutter, Encoded, Encoder, encode
+from tokengraft.tokenizer.boundaries import relaxed_pattern
+
+NOTHING = "nothing"  # asks that the bundled sample be not protected
+BUNDLED = "English words and source code (bundled)"
+_WORDS_A_LINE = 64
+_WORD = re.compile(r" ?[^\W\d_]+")
+
+
+@dataclass(frozen=True)
+class Protected:
+    """Lines to protect, and where they come from."""
+
+    sources: tuple[str, ...]
+    lines: Sequence[str]
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """sha256 of the lines, each ended by a line feed."""
+        return sha256("".join(f"{line}\n" for line in self.lines).encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """What no plan may make if protected text is to keep its ids; `old` are those ids."""
+
+    pairs: Ints  # sorted keys of two ids, as `learn.key_of` makes them
+    words: frozenset[str] = frozenset()  # texts of words, where those are looked up first
+    characters: frozenset[str] = frozenset()
+    old: Sequence[Encoded] = ()
+
+
+def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | None:
+    """The text that `asked` names (files, or languages of the bundled UDHR), None for none.
+
+    The bundled sample comes first where `bundled` says so, unless "nothing" is asked for.
+    """
+    wanted = [str(one) for one in asked]
+    if NOTHING in wanted and len(wanted) > 1:
+        raise UsageError(f"protect {NOTHING!r} goes with no other text")
+    sources: list[str] = []
+    lines: list[str] = []
+    if bundled and NOTHING not in wanted:
+        sources.append(BUNDLED)
+        lines += sample()
+    for one in wanted:
+        if one == NOTHING:
+            continue
+        if Path(one).is_file():
+            sources.append(Path(one).name)
+            lines += lines_of_files([one])
+            continue
+        corpus = load_corpus("udhr")
+        try:
+            code = resolve(one, corpus.texts, "udhr")
+        except CorpusError as error:
+            raise UsageError(f"protect {one}: there is no such file, and: {error}") from None
+        sources.append(f"{code} (UDHR)")
+        lines += corpus.lines(code)
+    return Protected(tuple(sources), lines) if lines else None
+
+
+@functools.cache
+def sample() -> tuple[str, ...]:
+    """The bundled sample, as lines that hold every form of its words."""
+    words, names = _asset("english").split("\n"), _asset("code").split("\n")
+    capitals = [word[0].upper() + word[1:] for word in words]
+    lines: list[str] = []
+    for forms in (words, capitals, names):
+        for start in range(0, len(forms), _WORDS_A_LINE):
+            group = forms[start : start + _WORDS_A_LINE]
+            lines += [" ".join(group), "\n".join(group)]
+    return tuple(lines)
+
+
+def _asset(name: str) -> str:
+    asset = resources.files("tokengraft") / "assets" / "protected" / f"{name}.txt.xz"
+    return lzma.decompress(asset.read_bytes()).decode("utf-8").rstrip("\n")
+
+
+def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | None) -> Forbidden:
+    """What the text forbids; `pipeline` is the working tokenizer of `tokenizer`."""
+    if text is None:
+        return Forbidden(np.empty(0, np.int64))
+    old = list(encode(pipeline, text.lines))
+    keys = []
+    for encoded in old:
+        ids = encoded.ids + 1
+        inside = np.ones(len(ids), bool)
+        # A line's last token has no right neighbour.
+        inside[np.cumsum(encoded.sizes)[encoded.sizes > 0] - 1] = False
+        at = np.flatnonzero(inside)
+        keys.append(distinct(ids[at] << 32 | ids[at + 1]))
+    words: frozenset[str] = frozenset()
+    if tokenizer["model"].get("ignore_merges"):
+        words = frozenset(word for line in text.lines for word in _WORD.findall(line))
+    normal = pipeline.normalizer
+    seen = {c for line in text.lines for c in set(normal.normalize_str(line) if normal else line)}
+    return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old)
+
+
+def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) -> set[int]:
+    """The ids that stand in lines of protected text whose ids are not `old` any more.
+
+    Empty where every line, encoded afresh, has the ids it had.
+    """
+    found: set[int] = set()
+    for before, after in zip(old, encode(extended, text.lines), strict=True):
+        if not np.array_equal(before.ids, after.ids) or (before.sizes != after.sizes).any():
+            pairs = zip(before, after, strict=True)
+            found.update(i for was, now in pairs if was != now for i in now)
+    return found
+
+
+def unrelaxed(tokenizer: dict[str, Any], cut: Cut, text: Protected | None) -> tuple[Cut, list[str]]:
+    """The cut without the scripts that protected text is written in, and a note on each."""
+    if text is None or not cut.scripts:
+        return cut, []
+    seen = "".join(sorted(set().union(*text.lines)))
+    kept, notes = [], []
+    for name in cut.scripts:
+        taker = pre_tokenizers.Split(Regex(rf"\p{{{name}}}"), "removed")
+        if sum(len(piece) for piece, _ in taker.pre_tokenize_str(seen)) == len(seen):
+            kept.append(name)
+        else:
+            notes.append(f"boundaries stay as they are for {name}: protected text is written in it")
+    if not kept:
+        return Cut(old_pattern=cut.old_pattern), notes
+    return Cut(tuple(kept), cut.old_pattern, relaxed_pattern(tokenizer, kept)), notes
+
+
+def measure_elsewhere(
+    tokenizer: dict[str, Any],
+    base: Tokenizer,
+    extended: Tokenizer,
+    texts: Iterable[tuple[str, Sequence[str]]],
+) -> tuple[Elsewhere, ...]:
+    """How many words (pre-tokens) of text that was not protected change their ids."""
+    found = []
+    cutter = Cutter(tokenizer)
+    for name, lines in texts:
+        words = Counter(word for line in lines for word in cutter.words(line))
+        spelled = list(words)
+        pairs = zip(Encoder(base).ids(spelled), Encoder(extended).ids(spelled), strict=True)
+        changed = sum(
+            words[word] for word, (old, new) in zip(spelled, pairs, strict=True) if old != new
+        )
+        found.append(Elsewhere(name, words.total(), changed))
+    return tuple(found)
+
+
+def unprotected_code() -> Sequence[str]:
+    """Bundled lines of source code that are not part of the sample, to measure on."""
+    return _asset("elsewhere").split("\n")

