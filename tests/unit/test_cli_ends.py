@@ -165,3 +165,21 @@ def test_other_errors_of_a_model_keep_their_traceback(fails, monkeypatch, tmp_pa
     fails(RuntimeError("a shape is wrong"))
     with pytest.raises(RuntimeError, match="a shape is wrong"):
         call(monkeypatch, "graft", "rootstock", plan, "-o", tmp_path / "out", "--device", "cpu")
+
+
+def test_a_layer_is_a_number_or_norm() -> None:
+    from tokengraft.cli.graft import _layer
+    from tokengraft.core.errors import UsageError
+
+    assert [_layer(said) for said in (None, "norm", "0", "12")] == [None, "norm", 0, 12]
+    for said in ("-1", "last", "1.5", ""):
+        with pytest.raises(UsageError, match="or norm"):
+            _layer(said)
+
+
+def test_a_grid_says_its_split_its_last_layer_and_what_was_never_run() -> None:
+    from tokengraft.reproduce.fidelity import read_with
+
+    said = read_with("devtest")
+    for words in ("FLORES devtest", "before the final norm", "never run Llama 3.2 1B"):
+        assert words in said

@@ -14,6 +14,8 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -28,7 +30,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
-from tokengraft.render.audit import COLUMNS, findings
+from tokengraft.render.audit import COLUMNS, _cheaper_but_dearer, findings
 from tokengraft.render.figures.registry import draw
 from tokengraft.render.latex import colours, escape, latex
 from tokengraft.render.page.build import Page, save_page
@@ -459,3 +461,21 @@ def test_the_legend_of_parts_fits_the_sheet() -> None:
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     ends = [text.get_window_extent(renderer).x1 for axes in figure.axes for text in axes.texts]
     assert max(ends) <= figure.bbox.x1
+
+
+def test_a_better_tokenizer_with_a_higher_premium_is_told(tmp_path: Path) -> None:
+
+    corpus = load_corpus("udhr").select(["eng_Latn", "deu_Latn", "fra_Latn"])
+    found = audit(corpus, ["gpt2", "o200k_base"], resamples=10, store=Store(tmp_path / "cache"))
+    told = [line for line in findings(found) if line.startswith("Premiums mislead here")]
+    assert told == []
+    cells = found.premiums.with_columns(
+        tokens=pl.when(pl.col("tokenizer") == "gpt2").then(100).otherwise(90)
+    )
+    summary = found.summary.with_columns(
+        median_premium=pl.when(pl.col("tokenizer") == "gpt2").then(1.5).otherwise(1.8)
+    )
+    changed: Any = SimpleNamespace(premiums=cells, summary=summary, pivot="eng_Latn")
+    (line,) = _cheaper_but_dearer(changed, {"gpt2": "GPT-2/3", "o200k_base": "GPT-4o"})
+    assert "GPT-4o needs fewer tokens than GPT-2/3 in every language (10% fewer in all)" in line
+    assert "1.80 against 1.50" in line

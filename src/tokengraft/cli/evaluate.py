@@ -189,6 +189,7 @@ def fidelity(
             for row in best.rows():
                 table.add_row(*(plain(value) for value in row))
             stdout.print(table)
+        stdout.print(reproducing.read_with(split), markup=False)
         stdout.print(f"{len(written)} files written to {out}")
         if found.missing:
             stdout.print(f"{found.missing} cells are missing: run again to go on.")

@@ -30,6 +30,15 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
             raise UsageError(f"--{name} does nothing with {method}: it is for {known}")
 
 
+def _layer(said: str | None) -> int | str | None:
+    """A layer by number or as `norm`; UsageError for anything else."""
+    if said is None or said == "norm":
+        return said
+    if not said.isdecimal():
+        raise UsageError(f"--layer {said!r}: give a number from 0, or norm")
+    return int(said)
+
+
 def graft(
     model: ModelArgument,
     plan: PlanArgument,
@@ -56,7 +65,11 @@ def graft(
     text_column: TextColumnOption = "text",
     format_: FormatOption = None,
     layer: Annotated[
-        int | None, typer.Option(min=0, help="Layer, for methods that read states (0: the rows).")
+        str | None,
+        typer.Option(
+            help="Layer, for methods that read states: 0 (the rows) to n (the last block's own "
+            "output), or norm (after the final norm, what the output table multiplies)."
+        ),
     ] = None,
     k: Annotated[
         int | None, typer.Option(min=1, help="Neighbours, for knn and local-linear (5).")
@@ -104,7 +117,7 @@ def graft(
     from tokengraft.tokenizer.boundaries import is_relaxed
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
-    tuned = {"layer": layer, "k": k, "minutes": minutes, "steps": steps, "work": work}
+    tuned = {"layer": _layer(layer), "k": k, "minutes": minutes, "steps": steps, "work": work}
     given = {name: value for name, value in tuned.items() if value is not None}
     _refuse_idle(method, bool(text), given)
     options: dict[str, Any] = {

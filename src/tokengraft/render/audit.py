@@ -222,7 +222,34 @@ def findings(audit: AuditTables) -> list[str]:
         found.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
         found.append(missing)
-    return found
+    return [*found, *_cheaper_but_dearer(audit, names)]
+
+
+def _cheaper_but_dearer(audit: AuditTables, names: dict[str, str]) -> list[str]:
+    """Where premium and cost disagree: fewer tokens in every language, yet the higher premium.
+
+    A premium divides by the pivot; a tokenizer that saves most there looks worse everywhere else.
+    """
+    cells = audit.premiums.filter(~pl.col("meaningless"))
+    tokens: dict[str, dict[str, int]] = {}
+    for row in cells.select("tokenizer", "language", "tokens").iter_rows():
+        tokens.setdefault(row[0], {})[row[1]] = row[2]
+    medians = dict(audit.summary.select("tokenizer", "median_premium").iter_rows())
+    said = []
+    for better, theirs in tokens.items():
+        for other, others in tokens.items():
+            if better == other or theirs.keys() != others.keys() or len(theirs) < 2:
+                continue
+            high, low = medians.get(better), medians.get(other)
+            if high and low and high > low and all(n < others[c] for c, n in theirs.items()):
+                saved = 1 - sum(theirs.values()) / sum(others.values())
+                said.append(
+                    f"Premiums mislead here: {names[better]} needs fewer tokens than "
+                    f"{names[other]} in every language ({saved:.0%} fewer in all), and its median "
+                    f"premium is higher ({high:.2f} against {low:.2f}) because "
+                    f"{pivot_name(audit)} gained most. Compare `tokens`."
+                )
+    return said
 
 
 def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:

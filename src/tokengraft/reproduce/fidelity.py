@@ -90,6 +90,16 @@ class Fidelity:
         )
 
 
+def read_with(split: str) -> str:
+    """What has to be known to read a grid beside the paper's."""
+    return (
+        f"Judged on FLORES {split}. Layer n is the last block's own output, before the final norm; "
+        "the paper's layer 16 is what the output table multiplies, after it (`graft --layer norm` "
+        "reads that). The authors of tokengraft have never run Llama 3.2 1B itself: its figures "
+        "are the paper's."
+    )
+
+
 def join(folders: Sequence[Path]) -> Fidelity:
     """Grids that were saved apart (stages, languages or machines) as one; later cells win."""
     facts = [json.loads((one / "fidelity.json").read_text(encoding="utf-8")) for one in folders]
