@@ -14,8 +14,8 @@ def test_typing(open_page: Open, playground: str) -> None:
     rows = page.locator("#playground .token-row")
     expect(rows).to_have_count(3, timeout=20_000)
     expect(rows.first.locator(".ratio")).to_contain_text("×")  # the example has its English
-    page.fill("#live-reference", "")
     page.fill("#live-text", "hello <b>world</b>")
+    expect(page.locator("#live-reference")).to_have_value("")  # of another text, so no premium
     head = page.locator("#playground .token-row", has_text="GPT-2/3").locator(".token-head")
     expect(head).to_contain_text("8 tokens")
     expect(page.locator("#playground .token-text").first).to_have_text("hello <b>world</b>")
@@ -28,3 +28,10 @@ def test_typing(open_page: Open, playground: str) -> None:
 def test_page_is_there_too(open_page: Open, playground: str) -> None:
     page = open_page(f"{playground}#lang=shn_Mymr", requests=playground)
     assert page.locator(".card-name").inner_text() == "Shan"
+
+
+def test_the_hero_tells_its_sentence_from_the_mean(open_page: Open, playground: str) -> None:
+    page = open_page(playground, requests=playground)
+    caption = page.locator(".same figcaption")
+    expect(caption).to_contain_text("In this one sentence")
+    expect(caption).to_contain_text("means over all of the text")

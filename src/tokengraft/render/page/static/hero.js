@@ -21,6 +21,15 @@ function drawHero(host) {
   );
 }
 
+// One sentence is not the mean over all: its own ratio stands beside the headline's.
+function sameRatio(same, most) {
+  const base = same.counts.find(([code]) => code === pivot().code);
+  if (!base || !base[1] || base[1] === most) return "";
+  const [worst] = same.counts.find(([, n]) => n === most);
+  const name = languages()[placeOf(worst)].name;
+  return ` In this one sentence ${name} takes ${(most / base[1]).toFixed(1)} times the tokens of ${pivot().name}; the figures above are means over all of the text.`;
+}
+
 function sameSentence(same) {
   const most = Math.max(...same.counts.map(([, n]) => n));
   const rows = same.counts.map(([code, n]) => {
@@ -44,7 +53,7 @@ function sameSentence(same) {
       "figcaption",
       {},
       el("strong", {}, "“", tamed(same.text), "”"),
-      ` One square is one token of ${same.label}.`,
+      ` One square is one token of ${same.label}.${sameRatio(same, most)}`,
     ),
     el("ul", {}, rows),
   );

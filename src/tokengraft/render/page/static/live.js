@@ -47,11 +47,16 @@ sections.unshift({
       }
     };
     const pivotWord = () => (page.audits.length ? pivot().name : "English");
+    // The example's translation is of the example: with another text it would give a false premium.
+    const retyped = () => {
+      if (text.value !== (page.live?.text ?? "") && reference.value === (page.live?.reference ?? "")) reference.value = "";
+      soon();
+    };
     const soon = () => {
       clearTimeout(waiting);
       waiting = setTimeout(run, 150);
     };
-    const text = el("textarea", { id: "live-text", rows: 4, dir: "auto", maxlength: page.live?.limit, spellcheck: "false", on: { input: soon } }, page.live?.text ?? "");
+    const text = el("textarea", { id: "live-text", rows: 4, dir: "auto", maxlength: page.live?.limit, spellcheck: "false", on: { input: retyped } }, page.live?.text ?? "");
     const reference = el("textarea", { id: "live-reference", rows: 4, dir: "auto", maxlength: page.live?.limit, spellcheck: "false", on: { input: soon } }, page.live?.reference ?? "");
     draw(
       host,
