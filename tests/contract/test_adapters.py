@@ -192,3 +192,9 @@ def test_garbage_is_an_error_of_ours(adapter: Adapter, found: Found, data: bytes
             use()
         except TokenizerError as error:
             assert str(error)
+
+
+def test_help_names_every_row(adapter: Adapter) -> None:
+    from tokengraft.cli.listings import files_read
+
+    assert f"{adapter.name}: {adapter.help}" in files_read()

@@ -72,6 +72,16 @@ def test_a_row_says_what_it_is_and_refuses_no_workers(name: str) -> None:
         make_engine(name, 0)
 
 
-def test_an_unknown_engine_is_told_the_known_ones() -> None:
+def test_the_command_line_offers_every_row() -> None:
+    from typer.testing import CliRunner
+
+    from tokengraft.cli.app import app
+
+    refused = CliRunner().invoke(app, ["plan", "gpt2", "-l", "shn", "--engine", "none"])
+    assert refused.exit_code == 2
+    assert all(repr(name) in refused.output for name in ENGINES)
+
+
+def test_an_unknown_engine_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"write local or ray\. Did you mean local"):
         make_engine("locall")

@@ -20,7 +20,7 @@ from tokengraft.core.cache import Store
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
-from tokengraft.evaluating.measures import PLAIN, told
+from tokengraft.evaluating.measures import PLAIN, described
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.render.page.audits import downloads
 from tokengraft.render.page.build import LIMIT
@@ -261,7 +261,7 @@ def test_every_measure_has_a_plain_name_and_sentence() -> None:
     jargon = re.compile(r"_|\bbpb\b|‖|\bnats\b|distribution|hidden|vector", re.I)
     for name, words in PLAIN.values():
         assert words.endswith(".") and not jargon.search(name + words), name
-    assert told("my_own") == ("my own", "")
+    assert described("my_own") == ("my own", "")
 
 
 def test_an_evaluation_is_called_by_its_graft_and_names_languages(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_figures_take_a_choice(small: Audit) -> None:
         draw(small, "speakers", tokenizer="gpt2")
 
 
-def test_one_a_script_keeps_the_dearest(small: Audit) -> None:
+def test_one_a_script_keeps_the_costliest(small: Audit) -> None:
     chosen = one_a_script(small, "llama-3", 4, 1)
     assert chosen[0] == "shn_Mymr" and len(chosen) == 4 and "zho_Hans" in chosen
 

@@ -219,10 +219,10 @@ def test_a_second_run_counts_only_what_is_new(folder: Path, tmp_path: Path) -> N
 
 def test_progress_counts_a_shard_once_however_often_it_is_tried() -> None:
     meter = Meter(100, [60, 40])
-    meter.tell(0, 10, 1000, 300, 0.5)
-    meter.tell(1, 4, 400, 120, 1.0)
+    meter.update(0, 10, 1000, 300, 0.5)
+    meter.update(1, 4, 400, 120, 1.0)
     assert meter.read() == (14, 1400, 420, 70)
-    meter.tell(0, 2, 200, 60, 0.1)  # its worker died; it is counted anew
+    meter.update(0, 2, 200, 60, 0.1)  # its worker died; it is counted anew
     assert meter.read() == (6, 600, 180, 46)
 
 

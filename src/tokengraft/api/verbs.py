@@ -134,9 +134,9 @@ def derive(
 
     base, steps_in = resolve(_name(model)), _plan(plan)
     extended = insert(base_tokenizer(base.path), steps_in, base.name)
-    told = _deriving(minutes, steps, device, progress, options)
+    settings = _deriving(minutes, steps, device, progress, options)
     lines = None if text is None else list(lines_of(text))
-    return derive_for(base.path, steps_in, extended, method, lines, seed, told)
+    return derive_for(base.path, steps_in, extended, method, lines, seed, settings)
 
 
 def graft(
@@ -161,9 +161,9 @@ def graft(
     from tokengraft.grafting.graft import graft as write_graft
     from tokengraft.model.folder import resolve
 
-    told = _deriving(minutes, steps, device, progress, derive_options or {})
+    settings = _deriving(minutes, steps, device, progress, derive_options or {})
     name = _name(model)
-    made = write_graft(name, _plan(plan), out, derive_options=told, **options)
+    made = write_graft(name, _plan(plan), out, derive_options=settings, **options)
     grafted = Grafted.load(made.folder)
     report = made.report
     if report is None:
@@ -278,11 +278,11 @@ def _deriving(
     progress: OnProgress | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What `derive_rows` is told."""
-    told: dict[str, Any] = {"device": device, "max_minutes": minutes, "steps": steps, **options}
+    """The options of `derive_rows`."""
+    settings: dict[str, Any] = {"device": device, "max_minutes": minutes, "steps": steps, **options}
     if progress is not None:
-        told["progress"] = by_stages(progress)
-    return told
+        settings["progress"] = by_stages(progress)
+    return settings
 
 
 def _is_one(given: Sequence[str]) -> bool:

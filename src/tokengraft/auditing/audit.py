@@ -140,7 +140,7 @@ def find_all(
 
     With `skip_missing` such go to the second value with the reason, unless none is left.
 
-    One given by its path is called by its last name, so that no table tells of the machine.
+    One given by its path is called by its last name: no table says anything about the machine.
     """
     found: list[Found] = []
     skipped: dict[str, str] = {}

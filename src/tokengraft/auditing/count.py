@@ -49,7 +49,7 @@ class TextCounts:
 
 
 def spread_sample(lines: int, limit: int | None) -> Ints:
-    """All lines, or `limit` evenly spread ones: on these the dear figures are measured."""
+    """All lines, or `limit` evenly spread ones: on these the costly figures are measured."""
     if limit is None or lines <= limit:
         return np.arange(lines)
     return np.asarray(np.linspace(0, lines - 1, limit).round(), np.int64)

@@ -53,14 +53,14 @@ def audit(
         int,
         typer.Option(
             min=0,
-            help="Lines a language on which split floor and losslessness are measured; 0: all.",
+            help="Lines per language on which split floor and losslessness are measured; 0: all.",
         ),
     ] = SAMPLE_LINES,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
-    engine: options.EngineOption = options.EngineName.local,
+    engine: options.EngineOption = "local",
     address: options.AddressOption = None,
     workers: options.WorkersOption = None,
     stream: options.StreamOption = False,
@@ -137,13 +137,13 @@ def audit(
                 format_=format_.value if format_ else None,
                 search=tokenizers or (),
                 counting=Counting(
-                    engine.value, workers, address, shard_bytes or SHARD_BYTES, skip_bad, state
+                    engine, workers, address, shard_bytes or SHARD_BYTES, skip_bad, state
                 ),
                 progress=progress,
             )
         else:
             # None: this process, whose tokenizers use all cores.
-            here = engine is options.EngineName.local and workers is None and address is None
+            here = engine == "local" and workers is None and address is None
             result = verbs.audit(
                 corpus or "udhr",
                 tokenizer or BUNDLED,
@@ -153,7 +153,7 @@ def audit(
                 search=tokenizers or (),
                 prices=prices,
                 sample_lines=sample_lines or None,
-                engine=None if here else Counting(engine.value, workers, address).open(),
+                engine=None if here else Counting(engine, workers, address).open(),
                 progress=progress,
             )
     audited = {known.name for known in result.tokenizers}

@@ -25,12 +25,14 @@ WHOLE_RULE = (
 )
 ForceOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--force", help="Write into --out even where it holds files of another origin."),
+    typer.Option(
+        "--force", help="Write into --out even where this command did not write what it holds."
+    ),
 ]
 ReplaceOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--force", help="Replace --out, with all in it, even where it is of other origin."
+        "--force", help="Replace --out, with all in it, even where this command did not write it."
     ),
 ]
 _held: list[Lock] = []  # until this process ends
@@ -63,7 +65,7 @@ def check_out(
 ) -> None:
     """Raise unless `out` may be written to; nothing is left there.
 
-    `holds` tells an earlier result; `whole` says that the folder will be replaced as a whole.
+    `holds` recognises an earlier result; `whole` says that the folder will be replaced as a whole.
     The folder is this process's from here on (`lock`). UsageError names what is in the way,
     TokengraftError what the system refuses.
     """
@@ -88,7 +90,7 @@ def check_out(
 def _in_the_way(out: Path, whole: bool) -> str:
     names = sorted(one.name for one in out.iterdir())
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    what = "replace it with all that it holds" if whole else "write there all the same"
+    what = "replace it with all that it holds" if whole else "write there anyway"
     return (
         f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and no earlier result of "
         f"this command: name another folder, or {what} with --force"

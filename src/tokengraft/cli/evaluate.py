@@ -33,7 +33,7 @@ def evaluate(
         ),
     ] = None,
     lines: Annotated[
-        int | None, typer.Option(min=1, help="At most so many lines a language.")
+        int | None, typer.Option(min=1, help="At most this many lines per language.")
     ] = None,
     split: options.SplitOption = None,
     text: Annotated[
@@ -49,7 +49,7 @@ def evaluate(
         bool, typer.Option("--against/--bare", help="Measure floors and ceilings too.")
     ] = True,
     prompts: Annotated[
-        int, typer.Option(min=0, help="Measure generation on so many prompts a language.")
+        int, typer.Option(min=0, help="Measure generation on this many prompts per language.")
     ] = 0,
     task: Annotated[
         list[str] | None,
@@ -59,7 +59,7 @@ def evaluate(
         Path | None, typer.Option(help="A folder of your own task files (YAML).")
     ] = None,
     task_limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many documents a task.")
+        int | None, typer.Option(min=1, help="At most this many documents per task.")
     ] = None,
     positions: Annotated[
         int,
@@ -128,7 +128,7 @@ def fidelity(
         typer.Option("--languages", "-l", help="Only these. Default: the paper's twelve."),
     ] = None,
     lines: Annotated[
-        int | None, typer.Option(min=2, help="At most so many lines a language.")
+        int | None, typer.Option(min=2, help="At most this many lines per language.")
     ] = None,
     split: Annotated[
         str, typer.Option(help="Lines to judge on; characters are always those of all splits.")
@@ -141,13 +141,13 @@ def fidelity(
         list[str] | None,
         typer.Option("--method", help="For the default mode; repeat. Default: mean and distil."),
     ] = None,
-    budget: Annotated[int, typer.Option(min=1, help="New tokens a language.")] = 2000,
+    budget: Annotated[int, typer.Option(min=1, help="New tokens per language.")] = 2000,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of a distillation.")] = None,
     positions: Annotated[
         int, typer.Option(min=0, help="Positions for distributions; 0: all.")
     ] = MOST_POSITIONS,
     minutes: Annotated[
-        float | None, typer.Option(help="Begin no cell after so many minutes.")
+        float | None, typer.Option(help="Start no cell after this many minutes.")
     ] = None,
     device: options.DeviceOption = "auto",
     out: Annotated[

@@ -75,12 +75,12 @@ def graft(
         int | None, typer.Option(min=1, help="Neighbours, for knn and local-linear (5).")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Stop distilling after so many minutes.")
+        float | None, typer.Option(min=0, help="Stop distilling after this many minutes.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Most steps of distilling.")] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="Folder for checkpoints: a second run with it goes on from there."),
+        typer.Option(help="Folder for checkpoints: a second run with it resumes from there."),
     ] = None,
     policy: Annotated[
         str,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 _WHOLE = ("audit", "plan", "insert", "graft", "evaluate", "report")  # all files appear, or none
 _KEPT = {
     "audit": "What was counted is kept: run the command again to go on.",
-    "plan": "Text that was counted is kept; the choice of tokens begins anew.",
+    "plan": "Text that was counted is kept; the choice of tokens starts over.",
     "reproduce": "What was counted or measured is kept: run the command again to go on.",
 }
 
@@ -79,12 +79,12 @@ def _kept(arguments: list[str]) -> str:
 def _system(error: OSError) -> str:
     """What the system refused, and what is left of the result."""
     said = error.strerror or str(error)
-    told = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
+    message = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        told += " Make room, or name another place (--out, --work)."
+        message += " Make room, or name another place (--out, --work)."
     if _verb(sys.argv[1:]) in _WHOLE:
-        return f"{told} Nothing half-written was left."
-    return f"{told} Every file that was written is whole, but some may be missing."
+        return f"{message} Nothing half-written was left."
+    return f"{message} Every file that was written is whole, but some may be missing."
 
 
 def _full_card(torch: Any, message: str) -> str:

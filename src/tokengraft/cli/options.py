@@ -9,15 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from tokengraft.cli.destination import RULE
+from tokengraft.engine.registry import ENGINES
 
 _PANEL = "Large corpora (docs/scale.md)"
-
-
-class EngineName(str, enum.Enum):
-    """Who counts."""
-
-    local = "local"
-    ray = "ray"
 
 
 class FormatName(str, enum.Enum):
@@ -53,23 +47,35 @@ def _option(*names: str, **about: Any) -> Any:
     return typer.Option(*names, rich_help_panel=_PANEL, **about)
 
 
+def _known_engine(name: str) -> str:
+    if name not in ENGINES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, ENGINES))}.")
+    return name
+
+
 EngineOption = Annotated[
-    EngineName,
-    _option("--engine", help="local: all cores of this machine; ray: a Ray cluster."),
+    str,
+    _option(
+        "--engine",
+        metavar=f"<{'|'.join(ENGINES)}>",
+        callback=_known_engine,
+        autocompletion=lambda: list(ENGINES),
+        help="; ".join(f"{row.name}: {row.help}" for row in ENGINES.values()) + ".",
+    ),
 ]
 AddressOption = Annotated[
     str | None,
     _option("--address", help="A running Ray cluster: `auto` or host:port."),
 ]
 WorkersOption = Annotated[
-    int | None, _option("--workers", min=1, help="Processes that count. Default: one a core.")
+    int | None, _option("--workers", min=1, help="Processes that count. Default: one per core.")
 ]
 StreamOption = Annotated[
     bool,
     _option(
         "--stream",
         help="Do not load the parallel corpus but stream it in shards, whatever its size: JSONL or "
-        "Parquet with a column a language, or CODE=FILE pairs of text files.",
+        "Parquet with a column per language, or CODE=FILE pairs of text files.",
     ),
 ]
 MonolingualOption = Annotated[

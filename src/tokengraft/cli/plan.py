@@ -92,7 +92,7 @@ def plan(
     objective: Annotated[
         Objective,
         typer.Option(
-            help="total: most tokens saved; parity: always help the dearest language; equal: as "
+            help="total: most tokens saved; parity: always help the costliest language; equal: as "
             "many tokens for each; speakers: weigh by number of speakers.",
         ),
     ] = Objective.total,
@@ -121,7 +121,7 @@ def plan(
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
-    engine: options.EngineOption = options.EngineName.local,
+    engine: options.EngineOption = "local",
     address: options.AddressOption = None,
     workers: options.WorkersOption = None,
     text_column: options.TextColumnOption = None,
@@ -169,7 +169,7 @@ def plan(
                 sources,
                 text_column=text_column or "text",
                 format_=format_.value if format_ else None,
-                engine=engine.value,
+                engine=engine,
                 workers=workers,
                 address=address,
                 skip_bad=skip_bad,

@@ -68,7 +68,9 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         else:
             yield Bundle(str(path), (), lambda _: b"")
     except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise CorpusError(f"{path} is damaged or not an archive: {error}. Fetch it anew.") from None
+        raise CorpusError(
+            f"{path} is damaged or not an archive: {error}. Download it again."
+        ) from None
     except (NotImplementedError, RuntimeError) as error:
         # zipfile reports an unknown compression and a password so.
         raise CorpusError(f"{path} cannot be read here: {error}. Unpack it to a folder.") from None

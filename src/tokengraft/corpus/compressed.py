@@ -28,7 +28,7 @@ class Broken(Exception):
 
 
 def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
-    """The stream behind `raw`; damage is found while it is read (see `bounded_lines`)."""
+    """What `raw` holds, unpacked; damage is found while it is read (see `bounded_lines`)."""
     if compression == "gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if compression == "xz":

@@ -30,7 +30,7 @@ _MEMBER = {
     "uzb": "uzn",
 }  # fmt: skip
 
-#: Labels whose script the language table cannot tell, since it has several for the language.
+#: Labels whose script the language table does not settle, since it has several for the language.
 _CODES = {
     "arb": "arb_Arab", "bos": "bos_Latn", "msa": "zsm_Latn", "tuk": "tuk_Latn", "uig": "uig_Arab",
     "uzb": "uzn_Latn", "vie": "vie_Latn", "yue": "yue_Hant", "zho-CN": "zho_Hans",

@@ -128,7 +128,7 @@ def _describe(url: str, format_: Format | None, otherwise: Format | None) -> Fil
     chosen = chosen or otherwise
     if chosen is None:
         raise UsageError(
-            f"{url}: the suffix does not tell the format; say --format jsonl, text or parquet."
+            f"{url}: the suffix does not say the format; give --format jsonl, text or parquet."
         )
     compression = COMPRESSIONS.get(PurePosixPath(url).suffix.lower(), "")
     if chosen == "parquet" and compression:

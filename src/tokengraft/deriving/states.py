@@ -95,7 +95,7 @@ def vocabulary_states(
     """
     check_layers(layers, model.layers)
     rows = len(model.weight)
-    total = rows if count is None else min(count, rows)  # tokens behind the table have no row
+    total = rows if count is None else min(count, rows)  # tokens beyond the table have no row
     shape = (total, model.dimensions)
     found: dict[Layer, Rows] = {}
     files = {layer: _file(cache, key, layer, total, model) for layer in layers}

@@ -135,14 +135,14 @@ def count_shard(
     """
     seen = Seen()
     counter.begin()
-    told = time.monotonic()
+    reported = time.monotonic()
     try:
         for batch in read_rows(shard, layout, seen):
             counter.add(batch, seen)
             if seen.bad and not skip_bad:
                 break
-            if report is not None and time.monotonic() - told > REPORT_EVERY:
-                told = time.monotonic()
+            if report is not None and time.monotonic() - reported > REPORT_EVERY:
+                reported = time.monotonic()
                 report(*counter.progress(), seen.done)
     except Broken as reason:
         return ShardResult.of({}, seen, (0, 0, 0), str(reason))
@@ -205,7 +205,7 @@ class Meter:
     sizes: Sequence[int]
     _figures: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
 
-    def tell(self, number: int, rows: int, size: int, tokens: int, share: float) -> None:
+    def update(self, number: int, rows: int, size: int, tokens: int, share: float) -> None:
         """Take the figures of one shard; they replace its earlier ones."""
         self._figures[number] = (rows, size, tokens, share)
 
@@ -243,7 +243,7 @@ def count_all(
         meter = Meter(sum(sizes), sizes)
 
         def on_progress(number: int, rows: int, size: int, tokens: int, share: float) -> None:
-            meter.tell(number, rows, size, tokens, share)
+            meter.update(number, rows, size, tokens, share)
             if on_meter is not None:
                 on_meter(meter)
 

@@ -82,7 +82,7 @@ class Local:
                     pending[pool.submit(_count, number, items[number])] = number
                 while pending:
                     ready, _ = wait(pending, _POLL, FIRST_COMPLETED)
-                    _tell(board, pending.values(), on_progress)
+                    _pass_on(board, pending.values(), on_progress)
                     for future in ready:
                         result = unseal(future.result())
                         number = pending.pop(future)
@@ -112,7 +112,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _tell(board: Any, numbers: Any, on_progress: OnProgress) -> None:
+def _pass_on(board: Any, numbers: Any, on_progress: OnProgress) -> None:
     for number in numbers:
         rows, size, tokens, share = board[_FIGURES * number : _FIGURES * (number + 1)]
         if rows:

@@ -42,7 +42,7 @@ class Cluster:
     def _run(
         self, ray: Any, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
-        logging.getLogger("ray.data").setLevel(logging.ERROR)  # progress is told by ours alone
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # progress is shown by us alone
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
@@ -112,7 +112,7 @@ class _Board:
     def __init__(self) -> None:
         self._latest: dict[int, tuple[int, int, int, float]] = {}
 
-    def tell(self, number: int, figures: tuple[int, int, int, float]) -> None:
+    def update(self, number: int, figures: tuple[int, int, int, float]) -> None:
         self._latest[number] = figures
 
     def read(self) -> dict[int, tuple[int, int, int, float]]:
@@ -136,7 +136,7 @@ class _Actor:
         number = int(row["number"])
 
         def report(rows: int, size: int, tokens: int, share: float) -> None:
-            self._board.tell.remote(number, (rows, size, tokens, share))
+            self._board.update.remote(number, (rows, size, tokens, share))
 
         item = pickle.loads(row["item"])  # noqa: S301 - the driver made it
         return {"number": number, "result": self._count(item, report)}

@@ -90,7 +90,7 @@ class Tree:
 
 
 def fitting(pair: Alignment, room: int) -> Alignment:
-    """The line up to the last stretch whose old spelling, too, fits behind its new context."""
+    """The line up to the last stretch whose old spelling, too, fits after its new context."""
     starts = np.concatenate(([0], pair.new_at[:-1] + 1))
     sizes = np.diff(pair.old_at, prepend=-1)
     inside = int(np.argmin(np.append(starts + sizes <= room, False)))
@@ -246,7 +246,7 @@ def _mean_head(base: FrozenModel, case: Case, count: int) -> Head:
     """The base's head with the mean of its rows for every new token."""
     torch = require_torch()
     head = base.head(case.rows).exact()
-    count += case.first_new - case.rows  # ids behind its table come before the new ones
+    count += case.first_new - case.rows  # ids beyond its table come before the new ones
     rows = head.weight.mean(0, keepdim=True).expand(count, -1)
     bias = head.bias
     if bias is not None:

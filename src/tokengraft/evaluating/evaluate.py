@@ -66,7 +66,7 @@ def evaluate(
         raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
     if (old.prefix, old.suffix) != (new.prefix, new.suffix):
         raise UsageError(
-            f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} behind every text, "
+            f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} after every text, "
             f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
         )
     chosen = _languages(languages, new)

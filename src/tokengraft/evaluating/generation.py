@@ -161,7 +161,7 @@ def _generate(
 
 
 def _prompt(model: FrozenModel, prompt: str, more: int) -> tuple[Any, int, int]:
-    """Ids to read, how many characters they spell, and how many tokens to write behind them.
+    """Ids to read, how many characters they spell, and how many tokens to write after them.
 
     Both fit into the window: at most half of it is kept free for what is written.
     """

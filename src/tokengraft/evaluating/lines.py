@@ -21,7 +21,7 @@ class Case:
 
     `lengths` are the bytes of each old token, `inside` whether it continues a character begun by
     another, `whole` whether a line was read to its end. `rows` are the old tokens that the base has
-    rows for: an added token may lie behind its table (Gemma 3's image token). No line is longer
+    rows for: an added token may lie beyond its table (Gemma 3's image token). No line is longer
     than `room` under either tokenizer, special tokens left out.
     """
 

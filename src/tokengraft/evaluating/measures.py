@@ -92,6 +92,6 @@ PLAIN = {
 }
 
 
-def told(measure: str) -> tuple[str, str]:
+def described(measure: str) -> tuple[str, str]:
     """A name for the measure, and a plain sentence; empty for one that is not known here."""
     return PLAIN.get(measure, (measure.replace("_", " "), ""))

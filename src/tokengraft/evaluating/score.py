@@ -224,7 +224,7 @@ def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any
 
 
 def rows(scores: Mapping[str, Score], **labels: Any) -> list[dict[str, Any]]:
-    """Table rows, one a metric, behind the given labels."""
+    """Table rows, one per metric, after the given labels."""
     return [{**labels, "metric": name, **found.to_json()} for name, found in scores.items()]
 
 

@@ -82,7 +82,7 @@ def export(
 ) -> Written:
     """Write the model of `model_dir` to `out` with `tokenizer` and an input row per new token.
 
-    New tokens are those of `tokenizer` (a parsed tokenizer.json) with ids behind the base's.
+    New tokens are those of `tokenizer` (a parsed tokenizer.json) with ids after the base's.
     Guarantees: every old row and every other tensor is byte-identical, the type of the tables is
     kept, spare rows are used before the table grows and it never shrinks, shards are as in the
     source. `parts` are each new token's old ids; `head` gives rows for an untied output table.
@@ -155,11 +155,11 @@ def export_into(
 
 
 def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Layout) -> range:
-    """Ids that `tokenizer` has behind the base's; ModelError where it is not this model's."""
+    """Ids that `tokenizer` has after the base's; ModelError where it is not this model's."""
     first, last = first_free_id(base), first_free_id(tokenizer)
     if last <= first:
         raise ModelError("the new tokenizer has no token more than the model's own")
-    # An added token may lie behind the table (Gemma 3's image token); a plain one may not.
+    # An added token may lie beyond the table (Gemma 3's image token); a plain one may not.
     plain = base["model"]["vocab"]
     highest = len(plain) - 1 if isinstance(plain, list) else max(plain.values(), default=-1)
     if highest >= layout.rows:
@@ -265,6 +265,6 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
             cut = tensor.begin + patch.at * tensor.row_bytes
             copy_range(source, out, shard.start + at, cut - at)
             write_all(out, patch.data)
-            # Spare rows behind the new ones, where the table did not have to grow.
+            # Spare rows after the new ones, where the table did not have to grow.
             at = min(cut + len(patch.data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)

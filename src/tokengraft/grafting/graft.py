@@ -174,11 +174,11 @@ def derive_for(
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.task import Deriving
 
-    told = {"seed": seed, **options}
+    settings = {"seed": seed, **options}
     parts = [token.parts for token in plan.tokens]
     made = derive_rows(
-        model, parts, method, text=text, tokenizer=tokenizer, progress=told.pop("progress", None),
-        options=options_from(Deriving, told),
+        model, parts, method, text=text, tokenizer=tokenizer,
+        progress=settings.pop("progress", None), options=options_from(Deriving, settings),
     )  # fmt: skip
     scores: dict[str, float] = {}
     verdict = ""

@@ -129,7 +129,7 @@ def versions() -> dict[str, str]:
 
 
 def shown_command(command: Sequence[str]) -> str:
-    """The command as it was typed, with paths cut to what does not tell of the machine.
+    """The command as it was typed, with paths shortened so that they say nothing about the machine.
 
     A path below the working folder becomes relative, any other keeps its last name; so do the
     paths in `--option=PATH`, `code=PATH` and `-oPATH`.

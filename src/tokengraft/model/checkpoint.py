@@ -38,7 +38,7 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor's bytes lie: offsets count from the first byte behind the header."""
+    """Where a tensor's bytes lie: offsets count from the first byte after the header."""
 
     name: str
     file: str
@@ -63,7 +63,7 @@ class Shard:
     """One file: its tensors in the order of their bytes, and the header's free metadata."""
 
     path: Path
-    start: int  # of the data, behind the header
+    start: int  # of the data, after the header
     tensors: tuple[Tensor, ...]
     metadata: Mapping[str, str]
 

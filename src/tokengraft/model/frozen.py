@@ -140,7 +140,7 @@ class FrozenModel:
 
     @property
     def suffix(self) -> tuple[int, ...]:
-        """Ids that its tokenizer puts behind every text."""
+        """Ids that its tokenizer puts after every text."""
         return self._around[1]
 
     @functools.cached_property
@@ -213,7 +213,7 @@ class FrozenModel:
 
     @property
     def pad(self) -> int:
-        """An id to fill up with; masked out, or behind what a causal model can see."""
+        """An id to fill up with; masked out, or after what a causal model can see."""
         pad = getattr(self._config, "pad_token_id", None)
         return pad if isinstance(pad, int) and pad >= 0 else 0
 

@@ -34,7 +34,7 @@ class Added:
     bias: torch.Tensor | None = None
 
     def grown(self, head: Head) -> Head:
-        """The old head with the new rows behind it, in its type."""
+        """The old head with the new rows after it, in its type."""
         bias = head.bias
         if bias is not None:
             more = self.bias if self.bias is not None else bias.new_zeros(len(self.rows))
@@ -49,7 +49,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Weights:
-    """What each term counts; a term of weight 0 still is told."""
+    """What each term counts; a term of weight 0 is still reported."""
 
     reading: float = 1.0
     pooled: float = 1.0

@@ -54,7 +54,7 @@ def model_tokenizer(folder: Path) -> Tokenizer:
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids that a tokenizer's own template puts before and behind every text (BOS, EOS, [CLS] …)."""
+    """Ids that a tokenizer's own template puts before and after every text (BOS, EOS, [CLS] …)."""
     pipeline: Any = getattr(tokenizer, "pipeline", None)
     if pipeline is None:
         return (), ()

@@ -1,4 +1,4 @@
-"""One plan's work: words counted once, and learners made afresh from them until one keeps."""
+"""One plan's work: words counted once, and new learners made from them until one keeps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Request:
 
 
 class Job:
-    """Words counted once, and learners made afresh from them."""
+    """Words counted once, and new learners made from them."""
 
     def __init__(self, request: Request, cut: Cut, pipeline: Tokenizer) -> None:
         self.request, self.cut = request, cut
@@ -152,7 +152,7 @@ class Job:
         return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
-        """Learn within the budget; what turns out unused in the end is banned, and learned anew."""
+        """Learn within the budget; what is unused in the end is banned, and learning repeated."""
         request = self.request
         banned: frozenset[str] = frozenset()
         for _ in range(_ATTEMPTS):

@@ -75,7 +75,7 @@ class Check:
 
     pieces: int = 0
     longer: int = 0
-    repairs: int = 0  # always 0 now; plans that joined at every mark spent tokens on mending
+    repairs: int = 0  # always 0 now; plans that joined at every mark spent tokens on repairs
 
 
 @dataclass(frozen=True)

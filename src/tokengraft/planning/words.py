@@ -58,7 +58,7 @@ class Cutter:
         return found
 
     def in_text(self, chunk: str) -> str:
-        """A text in which the chunk is cut as behind other text."""
+        """A text in which the chunk is cut as after other text."""
         return f"a{chunk}" if self._prefixes and chunk.startswith(" ") else chunk
 
     def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[Word]]:

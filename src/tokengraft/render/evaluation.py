@@ -10,7 +10,7 @@ import polars as pl
 
 from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import as_csv, in_markdown
-from tokengraft.evaluating.measures import told
+from tokengraft.evaluating.measures import described
 from tokengraft.evaluating.score import Measurements
 from tokengraft.languages.codes import language_name
 
@@ -43,7 +43,7 @@ def write_up(
     notes: Sequence[str] = (),
     verdict: str = "",
 ) -> str:
-    """The README of an evaluation: the verdict, then a table a measure, the telling ones first."""
+    """The README of an evaluation: the verdict, then a table per measure, the main ones first."""
     lines = [
         f"# How much of {in_markdown(base)} was kept in {in_markdown(graft)}",
         "",
@@ -58,7 +58,7 @@ def write_up(
         found.setdefault(row["metric"], []).append(row)
     order = [name for name in _FIRST if name in found]
     for metric in (*order, *(name for name in found if name not in order)):
-        name, sentence = told(metric)
+        name, sentence = described(metric)
         lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]
         lines += ["| language | value | interval | floor | ceiling | n |", "|---|" + "---:|" * 5]
         for row in found[metric]:

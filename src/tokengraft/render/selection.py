@@ -52,7 +52,7 @@ def labels(audit: AuditTables) -> dict[str, str]:
 
 
 def by_cost(audit: AuditTables, tokenizer: str | None = None) -> pl.DataFrame:
-    """One row a language, dearest first: `typical`, the median premium over honest cells.
+    """One row a language, costliest first: `typical`, the median premium over honest cells.
 
     An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
     Languages without any honest cell are left out.
@@ -76,7 +76,7 @@ def readers(code: str) -> int:
 
 
 def most_expensive(audit: AuditTables, count: int) -> list[str]:
-    """The `count` dearest languages by median honest premium; the pivot is not among them."""
+    """The `count` costliest languages by median honest premium; the pivot is not among them."""
     return typical_costs(audit)["language"].to_list()[:count]
 
 
@@ -86,7 +86,7 @@ def typical_costs(audit: AuditTables) -> pl.DataFrame:
 
 
 def all_of_few(audit: AuditTables, tokenizer: str | None = None) -> list[str] | None:
-    """Every language, dearest first, where all were asked for or are few; else None.
+    """Every language, costliest first, where all were asked for or are few; else None.
 
     A figure of some languages must not leave out one that the reader asked for.
     """
@@ -95,13 +95,13 @@ def all_of_few(audit: AuditTables, tokenizer: str | None = None) -> list[str] | 
     return by_cost(audit, tokenizer)["language"].to_list()
 
 
-def one_a_script(audit: AuditTables, tokenizer: str, count: int, dearest: int) -> list[str]:
-    """The most spoken language of each script, and the `dearest` languages, dearest first.
+def one_a_script(audit: AuditTables, tokenizer: str, count: int, costliest: int) -> list[str]:
+    """The most spoken language of each script, and the `costliest` languages, costliest first.
 
     Scripts compete for the places by speakers, so that well-known ones are never crowded out.
     """
     ranked = by_cost(audit, tokenizer)
-    top = ranked.head(dearest)["language"].to_list()
+    top = ranked.head(costliest)["language"].to_list()
     spoken = (
         ranked.with_columns(pl.Series("readers", [readers(c) for c in ranked["language"]]))
         .filter(pl.col("readers") > 0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokengraft.planning.plan_files import TestedPlan
 
 SHOWN = 24  # languages of an audit
-_EDGES = 3  # a cell's two spaces and the line behind it
+_EDGES = 3  # a cell's two spaces and the line after it
 _NARROW = 12  # text may be folded to this width, numbers and codes never
 
 

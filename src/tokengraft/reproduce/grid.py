@@ -173,7 +173,7 @@ class Grid:
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
-        # An added token may lie behind the table.
+        # An added token may lie beyond the table.
         count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
         device = str(self.model.device)
         found = {}

@@ -40,14 +40,14 @@ def run_default(
 
     The method "paper" stands for the paper's 40 strategies on these tokens, judged without
     continuations, as all are without `continuation`. `plans` that were made before are taken as
-    they are; `on_rows` is told a language, a method's name and what `derive_rows` gave.
+    they are; `on_rows` gets a language, a method's name and what `derive_rows` gave.
 
     Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
     only a part of it is judged on); languages without text are left out.
     """
     given = {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
-    told = {"cache": grid.work, **vars(recipe or Recipe()), **given}
-    options = options_from(Deriving, told)
+    settings = {"cache": grid.work, **vars(recipe or Recipe()), **given}
+    options = options_from(Deriving, settings)
     for code in languages:
         lines = [line for line in text.get(code, ()) if line.strip()]
         if not lines:

@@ -169,7 +169,7 @@ def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
             raise ModelError("the merges of the base GGUF are not those of the graft's base")
         return changed | {"tokenizer.ggml.merges": list(spelled.merges)}
     scores = [*base.get("tokenizer.ggml.scores"), *[0.0] * (len(tokens) - size)]
-    below = min(scores) - 1  # behind every old merge, in the order of the new ones
+    below = min(scores) - 1  # after every old merge, in the order of the new ones
     ranked = sorted(new, key=lambda number: -spelled.scores[number])
     for order, number in enumerate(ranked):
         scores[number] = below - order

@@ -124,7 +124,7 @@ def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
 
 
 def frame(tokenizer: dict[str, Any]) -> tuple[int | None, int | None, bool]:
-    """Ids put before and behind every text, and whether a space is put before it."""
+    """Ids put before and after every text, and whether a space is put before it."""
     from tokenizers import Tokenizer
 
     real = Tokenizer.from_str(json.dumps(tokenizer))

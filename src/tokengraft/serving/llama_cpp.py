@@ -107,7 +107,7 @@ class Llama:
 def serving(model: Path, *, context: int = 512, threads: int = 1) -> Iterator[Llama]:
     """A server over the file `model`, ended with the block.
 
-    Raises MissingExtra where no llama.cpp is at hand, LlamaError where it will not load the file.
+    Raises MissingExtra where no llama.cpp is available, LlamaError where it will not load the file.
     """
     program = installed()
     if program is None:

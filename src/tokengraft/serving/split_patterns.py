@@ -146,5 +146,5 @@ def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str
     return (
         f"llama.cpp would read other tokens: {how}, with other ids on {found.wrong} of "
         f"{found.lines} lines, first {json.dumps(found.line[:60], ensure_ascii=False)}. {way}, or "
-        "write the file all the same with --unchecked."
+        "write the file anyway with --unchecked."
     )

@@ -1,7 +1,7 @@
 r"""The split pattern's floor, and the rewrite that keeps marks with their letters.
 
 Most patterns take a word to be `\p{L}+`. Vowel signs, viramas and tone marks are `\p{M}`, so
-Indic, Myanmar and Khmer words fall apart at each of them, and no vocabulary can mend that. The
+Indic, Myanmar and Khmer words fall apart at each of them, and no vocabulary can repair that. The
 rewrite puts one alternative in front of the old pattern, for chosen scripts only:
 
     LEAD? S \p{L}* ( \p{M}+ \p{L}* )* ( (?<=\p{M}) REST )?      S = a letter of the chosen scripts
@@ -157,7 +157,7 @@ def _unless(expressions: Iterable[str]) -> str:
 def split_pattern(tokenizer: dict[str, Any]) -> str | None:
     """The pattern that cuts words at letters, or None where the tokenizer has no such pattern.
 
-    It must be the last step that cuts: another one behind it would see joined pieces.
+    It must be the last step that cuts: another one after it would see joined pieces.
     """
     steps = steps_of(tokenizer.get("pre_tokenizer"))
     place = _place(steps)
@@ -169,8 +169,8 @@ def _place(steps: Sequence[dict[str, Any]]) -> int | None:
     for place, step in enumerate(steps):
         pattern = pattern_of(step)
         if pattern is not None and _WORD.search(pattern) and _REST.search(pattern):
-            behind = [s["type"] == "ByteLevel" and not s.get("use_regex", True) for s in steps]
-            last = all(behind[place + 1 :])
+            no_cut = [s["type"] == "ByteLevel" and not s.get("use_regex", True) for s in steps]
+            last = all(no_cut[place + 1 :])
             return place if last and any(s["type"] == "ByteLevel" for s in steps) else None
     return None
 

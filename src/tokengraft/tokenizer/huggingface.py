@@ -169,7 +169,7 @@ def _outline(pipeline: Any) -> dict[str, Any]:
     """The pipeline's own description, without vocabulary and merges."""
     spec: dict[str, Any] = json.loads(pipeline.to_str())
     model = spec["model"]
-    # Older files leave the type out; the shape tells.
+    # Older files leave the type out; the shape shows it.
     model.setdefault("type", "Unigram" if "unk_id" in model else "BPE")
     spec["model"] = {k: v for k, v in model.items() if k not in ("vocab", "merges")}
     return spec

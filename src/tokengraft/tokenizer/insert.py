@@ -9,7 +9,7 @@ clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
 are; the split pattern too, unless a relaxed one is given (`boundaries`). A Unigram
-with added tokens behind its vocabulary gets one more cut that keeps text from becoming one of them
+with added tokens after its vocabulary gets one more cut that keeps text from becoming one of them
 (`placeholders`).
 """
 
@@ -172,10 +172,10 @@ def settle(tokenizer: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(vocab, list):
         return {**tokenizer, "model": {**tokenizer["model"], "vocab": {**vocab, **hidden}}}
     at = {number: content for content, number in hidden.items()}
-    behind = range(len(vocab), first_free_id(tokenizer))
-    if free := [number for number in behind if number not in at]:
+    after = range(len(vocab), first_free_id(tokenizer))
+    if free := [number for number in after if number not in at]:
         raise TokenizerError(f"id {free[0]} is free between old tokens: a Unigram list has no gaps")
-    contents = [at[number] for number in behind]
+    contents = [at[number] for number in after]
     scores, pattern = placeholders(vocab, contents)
     entries = [[content, score] for content, score in zip(contents, scores, strict=True)]
     result = {**tokenizer, "model": {**tokenizer["model"], "vocab": [*vocab, *entries]}}

@@ -78,7 +78,7 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
 def _beside_marks(
     pieces: Iterable[bytes], marks: str
 ) -> tuple[dict[bytes, set[str]], dict[bytes, set[str]]]:
-    """The marks that stand behind last bytes of a character, and before first bytes, in a token."""
+    """The marks that stand after last bytes of a character, and before first bytes, in a token."""
     ends, starts = defaultdict(set), defaultdict(set)
     for mark in marks:
         for end in _ends(mark.encode("utf-8")):

@@ -41,7 +41,7 @@ PATTERNS = {
     ),
 }
 _END, _PROMPT = "<|endoftext|>", "<|endofprompt|>"
-#: Ids that are spoken for, though rank files do not tell: new tokens must not take them.
+#: Ids that are taken, though rank files do not say so: new tokens must not take them.
 SPECIALS = {
     "gpt2": {_END: 50256},
     "cl100k_base": {

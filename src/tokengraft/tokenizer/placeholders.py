@@ -1,6 +1,6 @@
 """Added tokens as entries of a Unigram vocabulary that no text reaches.
 
-Unigram ids are places in a list, so added tokens that stand behind its end must go into it before
+Unigram ids are places in a list, so added tokens that stand after its end must go into it before
 anything new can follow. An entry is a piece, though, and text that normalises to it (`<mask>` in
 full-width brackets) would then become the token. Two things keep it out:
 
@@ -8,7 +8,7 @@ full-width brackets) would then become the token. Two things keep it out:
   them is a piece itself, no path of any text has a piece or a joined UNK across that place: to cut
   there changes no id, and the entry can never be whole. `<mask>` where no piece begins with `<m`.
 - Else a score below every path of old pieces: n characters take at most n of them, each at least
-  the lowest. Such a score makes UNK dearer too (lowest - 10), which changes no text without UNK.
+  the lowest. Such a score makes UNK costlier too (lowest - 10), which changes no text without UNK.
 
 A score alone would not do: an UNK costs more than any piece, so an entry that has a character the
 vocabulary lacks wins at any score.

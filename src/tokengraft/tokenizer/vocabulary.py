@@ -3,7 +3,7 @@
 `Vocabulary` gives each id's bytes. `clean_*` give the normalised vocabularies of the paper, whose
 tables reproduce only with exactly these readings:
 
-- Hugging Face tokenizers: the string a token decodes to behind the fixed prefix `abcdef`
+- Hugging Face tokenizers: the string a token decodes to after the fixed prefix `abcdef`
   (`transformers`' `StopStringCriteria.clean_tokenizer_vocab`): `Ġthe` and `▁the` are both ` the`,
   and all fragments of a character become U+FFFD.
 - OpenAI encodings: the mergeable ranks as raw bytes, without special tokens.
@@ -55,7 +55,7 @@ class Vocabulary:
 
     @functools.cached_property
     def characters(self) -> frozenset[str]:
-        """The characters that are one token, alone or behind a space."""
+        """The characters that are one token, alone or after a space."""
         texts = set()
         for piece in self.pieces:
             if 0 < len(piece) <= 5:
@@ -115,7 +115,7 @@ def clean_decoded(
 
 
 def clean_prefix() -> str:
-    """The fixed text behind which each token is decoded."""
+    """The fixed text after which each token is decoded."""
     return _PREFIX
 
 

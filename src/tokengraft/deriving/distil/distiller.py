@@ -215,7 +215,7 @@ class Distiller:
         return grad, other
 
     def _done(self, step: int, seconds: float) -> float:
-        """Share of the run that lies behind, by steps or by time, whichever is further."""
+        """Share of the run that is done, by steps or by time, whichever is further."""
         share = step / self.recipe.steps
         if self.recipe.max_minutes is not None:
             share = max(share, seconds / (60 * self.recipe.max_minutes))

@@ -72,7 +72,7 @@ def read_lots(
 ) -> Lots:
     """Cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
 
-    Of a model of `rows` rows, passages with an old token behind them are dropped: it has no row.
+    Of a model of `rows` rows, passages with an old token beyond them are dropped: it has no row.
     """
     lots: tuple[list[str], list[str]] = ([], [])
     for line in dict.fromkeys(one.strip() for one in lines):
@@ -173,7 +173,7 @@ def mix(
 ) -> list[Mixture]:
     """Mixtures of `share` of the passages, each cut at a common position drawn at random.
 
-    New tokens come first and at most `most` old ones behind them, matched at `places` positions;
+    New tokens come first and at most `most` old ones after them, matched at `places` positions;
     where the model `writes`, every second has it the other way round.
     """
     generator = np.random.default_rng([seed, 1])

@@ -1,4 +1,4 @@
-"""Text in which new tokens have no business: English and code at hand, and what the user gives.
+"""Text in which new tokens have no business: English, code, and what the user gives.
 
 At hand on every machine: the Universal Declaration in English and a few languages of other scripts
 (bundled), the help pages that come with Python (English about code), and the source of this
@@ -24,7 +24,7 @@ _MOST = 1200  # passages
 
 
 def bundled() -> Iterator[str]:
-    """Lines at hand, kinds in turn, so that a limit leaves some of each."""
+    """Lines that are here, kinds in turn, so that a limit leaves some of each."""
     corpus = udhr.load([_ENGLISH, *_OTHERS])
     english = list(corpus.lines(_ENGLISH))
     others = [line for code in _OTHERS for line in corpus.lines(code)[::6]]

@@ -73,7 +73,7 @@ class Writer:
     def next_ids(
         self, passages: Sequence[Alignment], device: torch.device | None = None
     ) -> torch.Tensor:
-        """`following` of the passages, new tokens numbered behind the rows that the head has."""
+        """`following` of the passages, new tokens numbered after the rows that the head has."""
         ids = np.concatenate([following(one) for one in passages])
         gap = self.reader.first_new - len(self.reader.head.weight)
         ids = np.where(ids >= self.reader.first_new, ids - gap, ids)

@@ -6,7 +6,7 @@
 
 The paper fits on tokens read alone as themselves, so its methods never see a token whose parts were
 read, nor a right answer for one. Here every anchor has both: the states of its parts and its true
-row. That gives a ground truth, and an error that can be told: `leave_one_script_out` fits without a
+row. That gives a ground truth, and a known error: `leave_one_script_out` fits without a
 script and predicts that script's rows.
 
 Reference: predicting a whole's vector from its parts' states by regression, Lazaridou et al. 2013

@@ -105,7 +105,7 @@ class _Verification:
     @functools.cached_property
     def encoded(self) -> verify_tokens.Encoded:
         said: Mapping[str, Any] = {}
-        with contextlib.suppress(ModelError):  # its own check tells of a damaged manifest
+        with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = read_manifest(self.folder) or {}
         lines = check_lines(said.get("languages", ())) if self.texts is None else self.texts
         # Words that emitted the new tokens when they were planned; the proof is still made here.

@@ -70,7 +70,7 @@ def generation_difference(base: Path, folder: Path) -> str | None:
 def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:
     """What tokenizer.json says otherwise besides vocabulary, merges and split pattern, or None.
 
-    The base's added tokens stay the first ones, every flag included; added tokens behind them
+    The base's added tokens stay the first ones, every flag included; added tokens after them
     (the paper's mode) have new ids.
     """
     before, after = (list(one.get("added_tokens") or ()) for one in (old, new))

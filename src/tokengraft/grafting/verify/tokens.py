@@ -91,7 +91,7 @@ class Pair:
 
 
 def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
-    """Ids before, between and behind those of the texts; all ids where a text's are not there."""
+    """Ids before, between and after those of the texts; all ids where a text's are not there."""
     whole, found, at = list(dressed), [], 0
     for text in map(list, texts):
         places = range(at, len(whole) - len(text) + 1)
@@ -156,7 +156,7 @@ def untouched(pair: Pair, encoded: Encoded, new: range) -> tuple[bool, str]:
 def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> list[int]:
     """New ids emitted neither on `lines` nor on text built around the token's own bytes.
 
-    The text is the token alone, behind a space, and with each character of `lines` and of the new
+    The text is the token alone, after a space, and with each character of `lines` and of the new
     tokens on either side; bytes that are part of a character are completed to one of those.
     """
     left = [i for i in new if i not in seen]

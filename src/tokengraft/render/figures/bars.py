@@ -104,7 +104,7 @@ def cost(audit: AuditTables, languages: Iterable[str] | None = None) -> Figure |
 
 
 def _affected(audit: AuditTables, table: pl.DataFrame) -> tuple[list[str], str]:
-    """Languages, dearest first, and in words which they are."""
+    """Languages, costliest first, and in words which they are."""
     ranked = (
         table.group_by("language", maintain_order=True)
         .agg(pl.col("relative_cost").mean())

@@ -69,7 +69,7 @@ def apart(
         codes = every
     else:
         codes = one_a_script(audit, shown[0], ROWS, DEAREST)
-        which = "The most spoken language of each script, and the dearest."
+        which = "The most spoken language of each script, and the costliest."
     missing = not_comparable(audit)
     codes = [code for code in codes if code not in missing]
     cells = {

@@ -60,13 +60,13 @@ Row = tuple[str, bool]  # a language's code, or a heading
 def premiums(
     audit: AuditTables, languages: Iterable[str] | None = None, top: int = TOP
 ) -> Figure | None:
-    """Premiums of `languages`, or of the `top` dearest by median honest premium."""
+    """Premiums of `languages`, or of the `top` costliest by median honest premium."""
     if languages is None:
         codes = most_expensive(audit, top)
         every = typical_costs(audit).height
         if all_of_few(audit) is not None:
             codes = most_expensive(audit, every)
-        chosen = f"The {len(codes)} dearest of {counted(every, 'language')}"
+        chosen = f"The {len(codes)} costliest of {counted(every, 'language')}"
         if len(codes) == every:
             chosen = counted(every, "language")
     else:
@@ -104,7 +104,7 @@ def premiums(
 
 
 def premiums_all(audit: AuditTables) -> Figure | None:
-    """Premiums of every language, scripts together, dearest script first."""
+    """Premiums of every language, scripts together, costliest script first."""
     columns = _cheapest_first(audit, audit.corpus.languages)
     rows = by_script(audit)
     if len(rows) < 3:
@@ -117,14 +117,14 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     tall = cell * max(map(len, panels))
     pivot = pivot_name(audit)
     others = typical_costs(audit)
-    dear = others.filter(pl.col("typical") > 2).height
+    costly = others.filter(pl.col("typical") > 2).height
     title = (
-        f"{dear} of {counted(others.height, 'language')} typically cost more than twice what "
+        f"{costly} of {counted(others.height, 'language')} typically cost more than twice what "
         f"{pivot} costs"
     )
     subtitle = (
         f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
-        f"{units(audit)}. Languages by script, dearest script first by median. "
+        f"{units(audit)}. Languages by script, costliest script first by median. "
         f"{comparable_note(audit)}"
     ).strip()
     width = len(panels) * one + (len(panels) - 1) * gap
@@ -249,7 +249,7 @@ def _legend(page: Sheet, spoilt: bool) -> None:
 
 
 def by_script(audit: AuditTables) -> list[Row]:
-    """Every language under its script, dearest script first by median."""
+    """Every language under its script, costliest script first by median."""
     ranked = by_cost(audit)
     if ranked.is_empty():
         return []

@@ -210,8 +210,8 @@ def _notable(points: pl.DataFrame) -> list[int]:
     if count <= LABELLED:
         return [int(n) for n in by_cost]
     latin = np.flatnonzero(points["script"].to_numpy() == "Latn")
-    dear_latin = latin[np.argsort(-points["cost"].to_numpy()[latin], kind="stable")]
-    first = [*by_cost[:18], *by_speakers[:28], *dear_latin[:8], *by_speakers[::-1][:8]]
+    costly_latin = latin[np.argsort(-points["cost"].to_numpy()[latin], kind="stable")]
+    first = [*by_cost[:18], *by_speakers[:28], *costly_latin[:8], *by_speakers[::-1][:8]]
     others = [n for n in by_cost if points["script"][int(n)] != "Latn"]
     return [int(n) for n in dict.fromkeys([*first, *others])]
 

@@ -88,7 +88,7 @@ def audit_data(folder: Path) -> dict[str, Any]:
 
 
 def counted_data(folder: Path) -> dict[str, Any]:
-    """What the page shows of text that is not parallel: tokens per byte, dearest language first."""
+    """What the page shows of text that is not parallel: tokens per byte, most costly first."""
     manifest, counts = read_manifest(folder), read_table(folder, "counts")
     if counts is None or counts.is_empty():
         raise TokengraftError(f"{folder}: the audit has no counts")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.files import read_json
-from tokengraft.evaluating.measures import told
+from tokengraft.evaluating.measures import described
 from tokengraft.languages.codes import language_name, well_formed
 from tokengraft.render.page.shown import digits, without_paths
 
@@ -41,7 +41,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "graft": _text(value.get("graft")),
         "base": _text(value.get("base")),
         "scores": scores,
-        "measures": {score["measure"]: told(score["measure"]) for score in scores},
+        "measures": {score["measure"]: described(score["measure"]) for score in scores},
         "notes": [_named_in(note) for note in notes if isinstance(note, str)]
         if isinstance(notes, list)
         else [],
@@ -72,8 +72,8 @@ def _scores(
             yield _score(value, here, path)
             return
         for key, inner in value.items():
-            told = {**here, "language": key} if well_formed(str(key)) else here
-            yield from _scores(inner, told, (*path, str(key)))
+            place = {**here, "language": key} if well_formed(str(key)) else here
+            yield from _scores(inner, place, (*path, str(key)))
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for inner in value:
             yield from _scores(inner, context, path)

@@ -98,7 +98,7 @@ def shelves_of(
 
 
 def graft_shelves(folder: Path, base: str) -> list[Shelf]:
-    """The tokenizer of a graft's base, where it is here, and the graft's own behind it."""
+    """The tokenizer of a graft's base, where it is here, and the graft's own after it."""
     name = folder.resolve().name
     own = Shelf(f"{name} (grafted)", find(str(folder)).open, graft=True)
     embedded = resources.files("tokengraft") / "assets" / base

@@ -54,7 +54,7 @@ def _cut(text: str) -> str:
 
 
 def last_name(path: str) -> str:
-    """What stands behind the last separator that has something behind it."""
+    """What stands after the last separator that has something after it."""
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 

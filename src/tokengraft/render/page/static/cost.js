@@ -2,12 +2,12 @@
 
 const COST_ROWS = 24;
 
-// The most spoken language of each script, and the languages asked for, dearest first.
-function costPlaces(model, dearest) {
+// The most spoken language of each script, and the languages asked for, costliest first.
+function costPlaces(model, costliest) {
   const sums = (n) => audit().cells.sums[model.tokenizer][n];
   const usable = languages().map((_, n) => n).filter((n) => n !== audit().pivot && sums(n) && !isBad(model.tokenizer, n));
   usable.sort((a, b) => sums(b) - sums(a));
-  if (dearest) return usable.slice(0, COST_ROWS);
+  if (costliest) return usable.slice(0, COST_ROWS);
   const seen = new Set();
   return [...usable]
     .sort((a, b) => languages()[b].readers - languages()[a].readers)
@@ -16,9 +16,9 @@ function costPlaces(model, dearest) {
     .sort((a, b) => sums(b) - sums(a));
 }
 
-function paintCost(host, model, dearest) {
+function paintCost(host, model, costliest) {
   const c = audit().cells;
-  const places = costPlaces(model, dearest);
+  const places = costPlaces(model, costliest);
   const most = Math.max(1, ...places.map((n) => c.sums[model.tokenizer][n]));
   const rows = [audit().pivot, ...places].map((n) => {
     const ratio = c.sums[model.tokenizer][n];
@@ -42,12 +42,12 @@ sections.push({
     // Dollars are for models with a price; without any, all are shown by how many times as much.
     const priced = audit().cost.models.filter((m) => m.input !== null);
     const models = priced.length ? priced : audit().cost.models;
-    let [at, dearest] = [Math.max(0, models.findIndex((m) => m.model === "GPT-4o")), false];
+    let [at, costliest] = [Math.max(0, models.findIndex((m) => m.model === "GPT-4o")), false];
     const box = el("figure", { class: "bars" });
     const caption = el("p", { class: "status" });
     const paint = () => {
       const model = models[at];
-      paintCost(box, model, dearest);
+      paintCost(box, model, costliest);
       caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}; by total length of the text.`;
     };
     draw(
@@ -60,8 +60,8 @@ sections.push({
           at = Number(v);
           paint();
         }, { id: "cost-model" }),
-        choice("Languages", [["spoken", "most spoken of each script"], ["dear", "dearest"]], "spoken", (v) => {
-          dearest = v === "dear";
+        choice("Languages", [["spoken", "most spoken of each script"], ["costly", "costliest"]], "spoken", (v) => {
+          costliest = v === "costly";
           paint();
         }, { id: "cost-languages" }),
       ),

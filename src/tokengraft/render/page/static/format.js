@@ -10,7 +10,7 @@ const percent = (share) => {
   return `${p.toFixed(0)} %`;
 };
 
-// A share of UNK is told to one decimal while it is small: the limit is one percent.
+// A share of UNK is shown to one decimal while it is small: the limit is one percent.
 const unkPercent = (share) => (share < 0.0995 ? `${(100 * share).toFixed(1)} %` : percent(share));
 
 function plain(v) {

@@ -44,13 +44,13 @@ function paintScatter(host, t, width) {
   walk(host.firstChild, "circle", byX);
 }
 
-// Names of the dearest and the most spoken languages, as far as they do not overlap.
+// Names of the costliest and the most spoken languages, as far as they do not overlap.
 function scatterLabels(points, x, y, end) {
-  const dear = [...points].sort((a, b) => b.y - a.y).slice(0, 14);
+  const costly = [...points].sort((a, b) => b.y - a.y).slice(0, 14);
   const big = [...points].sort((a, b) => b.x - a.x).slice(0, 16);
   const boxes = points.map((p) => [x(p.x) - 4, y(p.y) - 4, x(p.x) + 4, y(p.y) + 4]);
   const labels = [];
-  for (const p of [...new Set([...dear, ...big])]) {
+  for (const p of [...new Set([...costly, ...big])]) {
     const text = p.entry.name.replace(/ \([^)]* script\)$/, "");
     const wide = text.length * 6.6;
     const [cx, cy] = [x(p.x), y(p.y)];
@@ -104,7 +104,7 @@ sections.push({
     let t = defaultTokenizer();
     const plot = el("div", { class: "plot" });
     const [title, words] = [el("div"), el("p", { class: "intro" })];
-    const tell = () => {
+    const announce = () => {
       const found = fork(t);
       draw(title, heading("speakers", found.title));
       words.textContent = found.words;
@@ -117,13 +117,13 @@ sections.push({
       words,
       el("div", { class: "controls" }, choice("Tokenizer", audit().tokenizers.map((k, i) => [i, k.label]), t, (value) => {
         t = Number(value);
-        tell();
+        announce();
         repaint();
       }, { id: "scatter-tokenizer" })),
       el("ul", { class: "groups" }, present.map((g) => el("li", { class: groupClass(g) }, el("i"), g))),
       plot,
     );
-    tell();
+    announce();
     tipped(plot, "circle", (dot) => aboutCell(t, Number(dot.dataset.n)));
     plot.addEventListener("click", (event) => {
       const dot = event.target.closest("circle");

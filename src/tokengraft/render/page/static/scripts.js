@@ -1,4 +1,4 @@
-// Small multiples: one panel a script, one row a tokenizer, from the cheapest language to the dearest.
+// Small multiples: one panel a script, one row a tokenizer, from the cheapest language to the costliest.
 
 const PANELS = innerWidth < 640 ? 6 : 12;
 
@@ -70,7 +70,7 @@ sections.push({
       : null;
     draw(
       host,
-      heading("scripts", "A world of scripts", "For each script the median premium of its languages (dot) and the range from the cheapest to the dearest (line), tokenizer by tokenizer."),
+      heading("scripts", "A world of scripts", "For each script the median premium of its languages (dot) and the range from the cheapest to the costliest (line), tokenizer by tokenizer."),
       grid,
       more,
     );

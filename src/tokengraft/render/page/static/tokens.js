@@ -175,7 +175,7 @@ sections.push({
             paint();
           } },
         }, `Sentence ${i + 1}`)));
-        source.textContent = `Text: ${store.corpus}${store.own ? "" : ", since the run’s own text is not at hand"}.`;
+        source.textContent = `Text: ${store.corpus}${store.own ? "" : ", since the run’s own text is not available"}.`;
         return paint();
       },
       () => draw(view, el("p", { class: "status" }, "This browser cannot unpack the sentences (it lacks DecompressionStream).")),
