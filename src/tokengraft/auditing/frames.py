@@ -124,7 +124,7 @@ def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
 
 
 def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
-    """One row a tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
+    """One row per tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
 
     Every figure is over the `compared` languages (see `honest`), Gini over these and the pivot;
     those lost to UNK and those without a premium (no unit in common with the pivot) are counted

@@ -38,7 +38,7 @@ class Premium:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Both premiums of many cells (one a column of the input), with their intervals."""
+    """Both premiums of many cells (one per column of the input), with their intervals."""
 
     n: NDArray[np.int64]
     mean_of_ratios: Floats

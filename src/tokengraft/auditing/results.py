@@ -101,14 +101,16 @@ class AuditTables:
         "counts", "shards", "bad_rows",
     )  # fmt: skip
 
-    premiums = _Table("One row a tokenizer and language: premiums, intervals, UNK, decomposition.")
-    summary = _Table("One row a tokenizer: Gini, median and worst premium of those compared.")
-    vocabulary = _Table("The paper's breakdown, one row a tokenizer.")
+    premiums = _Table(
+        "One row per tokenizer and language: premiums, intervals, UNK, decomposition."
+    )
+    summary = _Table("One row per tokenizer: Gini, median and worst premium of those compared.")
+    vocabulary = _Table("The paper's breakdown, one row per tokenizer.")
     jaccard = _Table("Jaccard similarity of each pair of vocabularies, in clustering order.")
     containment = _Table("Share of the row's vocabulary that the column's holds, in that order.")
-    coverage = _Table("One row a tokenizer and language: characters that are one token.")
+    coverage = _Table("One row per tokenizer and language: characters that are one token.")
     cost = _Table("One row a priced model and language: relative cost, dollars, context.")
-    counts = _Table("One row a tokenizer and language of text that is not parallel.")
+    counts = _Table("One row per tokenizer and language of text that is not parallel.")
 
     def __eq__(self, other: object) -> bool:
         return (

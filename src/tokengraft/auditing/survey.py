@@ -59,7 +59,7 @@ def survey(
     """Count a corpus of any size, streamed in shards.
 
     `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
-    `parallel` they are tables with a column a language, or `code=path` pairs of aligned text files,
+    `parallel` they are tables with a column per language, or `code=path` pairs of aligned files,
     and the result holds premiums. Finished shards are kept under `state` (by default the cache),
     so a run that was stopped goes on. Engines and shard sizes give the same integers. Languages are
     named as everywhere (`shn`, `Shan`); what `layout.only` names may also be any label of the data,
@@ -196,7 +196,7 @@ def _pair(source: str, format_: Format | None) -> tuple[str, File]:
         raise UsageError(f"{source!r} is not code=path, like eng_Latn=english.txt.gz.")
     found = find_files([path], format_ or "text")
     if len(found) != 1:
-        raise UsageError(f"{source}: one file a language is needed, not {len(found)}.")
+        raise UsageError(f"{source}: one file per language is needed, not {len(found)}.")
     return resolve(code), found[0]
 
 

@@ -1,4 +1,4 @@
-"""Sums → data frames: one row a tokenizer and language, no I/O."""
+"""Sums → data frames: one row per tokenizer and language, no I/O."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Shard:
-    """What one task counts: a span, or one span a language of aligned files."""
+    """What one task counts: a span, or one span per language of aligned files."""
 
     spans: tuple[Span, ...]
     size: int  # bytes on disk, for progress

@@ -90,7 +90,7 @@ def _copy(value: Any) -> Any:
 
 
 class Counter(Protocol):
-    """Counts batches; opened once a worker, used for one shard after the other."""
+    """Counts batches; opened once per worker, used for one shard after the other."""
 
     def begin(self) -> None:
         """Forget all counts."""

@@ -1,4 +1,4 @@
-"""The engine on this machine: one process a core, or this process where there is one item.
+"""The engine on this machine: one process per core, or this process where there is one item.
 
 Processes, not threads: reading JSON and gathering ids hold the interpreter lock, which would cap
 the cores in use at about ten. Their tokenizers run single-threaded, so nothing competes.

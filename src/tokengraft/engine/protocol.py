@@ -37,7 +37,7 @@ class Task(Protocol[ItemT_contra]):
     """What is mapped; plain data that travels to workers."""
 
     def open(self, threads: int) -> Callable[[ItemT_contra, Report], bytes]:
-        """Prepare once a worker (open tokenizers); the result counts one item after the other."""
+        """Prepare once per worker (open tokenizers); the result counts one item after the other."""
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ from tokengraft.engine.protocol import Engine, cores
 class Counting:
     """How a large corpus is counted: who does it, in pieces of which size, what is left out.
 
-    `workers` are processes, by default one a core; `address` is a Ray cluster's. With `skip_bad`
+    `workers` are processes, by default one per core; `address` is a Ray cluster's. With `skip_bad`
     bad rows and broken files are left out and listed instead of stopping the run. Finished shards
     are kept under `state`, by default in the cache, so a run that was stopped goes on.
     """
@@ -43,7 +43,7 @@ class EngineRow:
 
 
 def make_engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
-    """The engine of this name; `workers` processes, by default one a core."""
+    """The engine of this name; `workers` processes, by default one per core."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed.")
     if name not in ENGINES:

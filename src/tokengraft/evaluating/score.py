@@ -156,7 +156,7 @@ class Measurements:
 
     @property
     def summary(self) -> pl.DataFrame:
-        """One row a language, one column a metric: the bare values, for reading."""
+        """One row per language, one column per metric: the bare values, for reading."""
         wide: pl.DataFrame = self.scores.pivot(
             "metric", index="language", values="value", maintain_order=True
         )

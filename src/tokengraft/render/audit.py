@@ -27,7 +27,7 @@ FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded",
     "premiums_all": "the same for every language, grouped by script",
-    "summary": "one row a tokenizer: inequality, worst language, languages with much UNK",
+    "summary": "one row per tokenizer: inequality, worst language, languages with much UNK",
     "vocabulary": "what the vocabularies consist of: characters and token lengths",
     "jaccard": "how alike the vocabularies are, in clustering order",
     "containment": "how much of each vocabulary another one holds",

@@ -91,7 +91,7 @@ def save_figure(scores: pl.DataFrame, title: str, folder: Path) -> list[Path]:
 
 
 def draw(scores: pl.DataFrame, title: str) -> Any:
-    """A matplotlib figure with one panel a metric and one row a language."""
+    """A matplotlib figure with one panel per metric and one row per language."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

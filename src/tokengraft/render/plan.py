@@ -25,7 +25,7 @@ PROVENANCE = "provenance.json"  # the texts that a plan was chosen and tested on
 
 
 def outcomes(plan: Plan) -> pl.DataFrame:
-    """One row a language: what the plan does to its premium and its tokens."""
+    """One row per language: what the plan does to its premium and its tokens."""
     rows: list[dict[str, Any]] = [
         {
             "language": code,
@@ -156,7 +156,7 @@ def _share(value: float | None) -> str:
 
 
 def draw(plans: Mapping[str, TestedPlan]) -> Figure | None:
-    """Premium against the number of new tokens, a panel a plan; None where no premium is known."""
+    """Premium against the number of new tokens, a panel per plan; None where none is known."""
     from tokengraft.render.figures.style import sheet, styled
 
     first = next(iter(plans.values()))

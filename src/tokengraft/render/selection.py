@@ -52,7 +52,7 @@ def labels(audit: AuditTables) -> dict[str, str]:
 
 
 def by_cost(audit: AuditTables, tokenizer: str | None = None) -> pl.DataFrame:
-    """One row a language, costliest first: `typical`, the median premium over honest cells.
+    """One row per language, costliest first: `typical`, the median premium over honest cells.
 
     An honest cell is one that UNK does not make meaningless. With `tokenizer`, its premium alone.
     Languages without any honest cell are left out.

@@ -58,7 +58,7 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     """Write `frame` as `stem`.csv, .parquet and .json without loss of precision.
 
     CSV holds the shortest decimal that reads back as the same float, null as nothing and the empty
-    string as `""`. JSON is a list of records, one a line, NaN and infinities as null.
+    string as `""`. JSON is a list of records, one per line, NaN and infinities as null.
     """
     csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
     with writing(csv) as temporary:

@@ -244,7 +244,7 @@ _SCORES = {
 
 
 def show_evaluation(console: Console, found: Measurements) -> None:
-    """Print one row a language, with the floor under each value."""
+    """Print one row per language, with the floor under each value."""
     rows = {(r["language"], r["metric"]): r for r in found.scores.to_dicts()}
     measured = {metric for _, metric in rows}
     columns = [metric for metric in _SCORES if metric in measured]

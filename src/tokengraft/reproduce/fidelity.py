@@ -55,7 +55,7 @@ def read_paper() -> Paper:
 class Fidelity:
     """The grid as measured, and the paper's beside it.
 
-    `grid` has one row a cell and metric; `missing` cells were not made within the time given.
+    `grid` has one row per cell and metric; `missing` cells were not made within the time given.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Fidelity:
     verdict: Verdict | None  # None for any model but the paper's own
 
     def table(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
-        """One row a method, one column a language, and their mean where all are there."""
+        """One row per method, one column per language, and their mean where all are there."""
         chosen = self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == mode))
         wide: pl.DataFrame = chosen.pivot(
             "language", index="method", values="value", maintain_order=True

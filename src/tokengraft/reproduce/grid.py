@@ -1,6 +1,6 @@
 """Many ways to derive rows, judged by every figure, language by language.
 
-The base model reads each language once a tokenizer; a strategy then costs one pass over the new
+The base model reads each language once per tokenizer; a strategy then costs one pass over the new
 tokenization. Rows of the paper's 40 strategies are made once for the characters of all languages.
 """
 
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass
 class Grid:
-    """One model, one corpus; results gather in `rows` (one a cell and metric)."""
+    """One model, one corpus; results gather in `rows` (one per cell and metric)."""
 
     model: FrozenModel
     corpus: ParallelCorpus

@@ -36,7 +36,7 @@ def run_default(
     on_rows: Callable[[str, str, Derived], None] | None = None,
     continuation: bool = True,
 ) -> None:
-    """Choose `budget` tokens a language on its `text`, derive their rows, judge them.
+    """Choose `budget` tokens per language on its `text`, derive their rows, judge them.
 
     The method "paper" stands for the paper's 40 strategies on these tokens, judged without
     continuations, as all are without `continuation`. `plans` that were made before are taken as

@@ -1,4 +1,4 @@
-"""The paper's 40 strategies in one call: states are computed once, neighbours once a layer.
+"""The paper's 40 strategies in one call: states are computed once, neighbours once per layer.
 
     4 layers {0, 1, n−1, n} × [knn k = 1, 2, 3, 5, 10; linear; local-linear k = 2, 3, 5, 10]
 

@@ -55,7 +55,7 @@ def apart(
     tokenizers: Iterable[str] | None = None,
     languages: Iterable[str] | None = None,
 ) -> Figure | None:
-    """Stacked premiums, one panel a tokenizer: Llama 3 and GPT-4o unless told otherwise.
+    """Stacked premiums, one panel per tokenizer: Llama 3 and GPT-4o unless told otherwise.
 
     None where no tokenizer of the audit has a floor.
     """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tokengraft.auditing.results import AuditTables
 
 TOP = 30
-PANEL_ROWS = 104  # rows a column of the full map, headings included
+PANEL_ROWS = 104  # rows per column of the full map, headings included
 # Equal ratios are equal steps of colour on both sides of 1.
 NORM = LogNorm(1 / 20, 20, clip=True)
 _ALONE = "alone in their script"

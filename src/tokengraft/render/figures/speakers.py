@@ -101,7 +101,7 @@ def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
 
 
 def _points(audit: AuditTables, tokenizer: str | None) -> tuple[pl.DataFrame, str]:
-    """One row a language with known speakers, and in words what `cost` is."""
+    """One row per language with known speakers, and in words what `cost` is."""
     cells = audit.premiums.filter(
         ~pl.col("meaningless") & pl.col("premium").is_finite() & (pl.col("speakers_total") > 0)
     )

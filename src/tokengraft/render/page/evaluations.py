@@ -133,7 +133,7 @@ def _samples(value: Any) -> Iterator[dict[str, str]]:
 
 
 def _costs(rows: Any) -> Iterator[dict[str, Any]]:
-    """What generation cost, a row a language: each figure as [base, graft]."""
+    """What generation cost, a row per language: each figure as [base, graft]."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ():
         if isinstance(row, Mapping) and row.get("model") in ("base", "graft"):

@@ -134,7 +134,7 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
 
 
 def segment(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Shown]]:
-    """The tokens of each text, one entry a token."""
+    """The tokens of each text, one entry per token."""
     words = _word_starts(tokenizer)
     return [
         [

@@ -42,7 +42,7 @@ function dumbbells(languages_, width) {
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": languages_.map((l) => `${l.name} ${times(l.premium_before)} before, ${times(l.premium_after)} after`).join("; ") }, parts);
 }
 
-// One measure: a row a language and method, with floor and ceiling as ticks.
+// One measure: a row per language and method, with floor and ceiling as ticks.
 function scoreChart(scores, width) {
   const [left, row, top] = [Math.min(190, width * 0.38), 26, 6];
   const numbers = scores.flatMap((s) => [s.value, s.floor, s.ceiling, s.low, s.high]).filter((v) => v !== null);

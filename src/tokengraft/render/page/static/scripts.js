@@ -1,4 +1,4 @@
-// Small multiples: one panel a script, one row a tokenizer, from the cheapest language to the costliest.
+// Small multiples: one panel per script, one row per tokenizer, from the cheapest language to the costliest.
 
 const PANELS = innerWidth < 640 ? 6 : 12;
 
