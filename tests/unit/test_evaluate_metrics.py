@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
 from tokengraft.core.errors import CorpusError  # noqa: E402
 from tokengraft.evaluating.disjoint import assert_disjoint  # noqa: E402
-from tokengraft.evaluating.likeness import cosines, derangement, ranks  # noqa: E402
+from tokengraft.evaluating.likeness import centred, cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
 from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
@@ -165,3 +165,15 @@ def test_the_command_imports_no_torch():
 
     code = "import sys, tokengraft.cli.evaluate as e; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_centring_takes_away_what_all_sentences_share() -> None:
+    generator = np.random.default_rng(0)
+    own = generator.normal(size=(40, 8))
+    old = own + 50 * np.eye(8)[0]  # one large direction, as hidden states have it
+    new = own + 0.1 * generator.normal(size=own.shape) + 50 * np.eye(8)[1]
+    assert np.nanmean(ranks(old, new).mutual) > 10
+    assert np.nanmean(ranks(centred(old), centred(new)).mutual) < 1.2
+    gap = old.copy()
+    gap[3] = np.nan
+    assert np.isnan(centred(gap)).any(1).sum() == 1

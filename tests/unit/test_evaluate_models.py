@@ -118,6 +118,7 @@ EXACT = {
     "aligned_cosine": 1.0, "kl": 0.0, "top1": 1.0, "top10": 1.0, "pooled_cosine": 1.0,
     "aligned_pooled_cosine": 1.0, "mutual_rank": 1.0, "retrieval": 1.0,
     "aligned_mutual_rank": 1.0, "aligned_retrieval": 1.0, "continuation_excess": 0.0,
+    "centred_mutual_rank": 1.0, "centred_retrieval": 1.0,
 }  # fmt: skip
 
 

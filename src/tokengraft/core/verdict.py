@@ -15,7 +15,7 @@ from dataclasses import dataclass
 TELLING = ("kl", "top1", "continuation_excess", "aligned_cosine")
 LOWER = frozenset(
     {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
-     "mutual_rank", "aligned_mutual_rank"}
+     "mutual_rank", "aligned_mutual_rank", "centred_mutual_rank"}
 )  # fmt: skip
 _NAMED = 3
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengraft.evaluating.likeness import cosines, derangement, ranks
+from tokengraft.evaluating.likeness import centred, cosines, derangement, ranks
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
 from tokengraft.evaluating.segmenter import Segmenter
@@ -45,6 +45,9 @@ METRICS = {
         Metric("aligned_mutual_rank", "as mutual_rank, vectors as in aligned_pooled_cosine",
                higher=False),
         Metric("aligned_retrieval", "as retrieval, vectors as in aligned_pooled_cosine"),
+        Metric("centred_mutual_rank", "as aligned_mutual_rank, each model's vectors less their "
+               "mean over the language's sentences", higher=False),
+        Metric("centred_retrieval", "as aligned_retrieval, centred as in centred_mutual_rank"),
     )
 }  # fmt: skip
 
@@ -126,6 +129,7 @@ class BaseReading:
         if len(old.pooled) > 1:
             for prefix, ours, theirs in (
                 ("", old.pooled, view.pooled), ("aligned_", old.means, view.means),
+                ("centred_", centred(old.means), centred(view.means)),
             ):  # fmt: skip
                 both = ranks(ours, theirs)
                 found[f"{prefix}mutual_rank"] = Sums.of(both.mutual)

@@ -54,6 +54,17 @@ def ranks(old: Floats, new: Floats) -> Ranks:
     return Ranks(mutual, first)
 
 
+def centred(vectors: Floats) -> Floats:
+    """Vectors less their own mean over sentences; lines with NaN stay NaN.
+
+    States share a few large directions, which leave all sentences near each other; a graft that
+    moves all of them alike then looks as if it had mixed them up.
+    """
+    there = ~np.isnan(vectors).any(1)
+    mean = vectors[there].mean(0) if there.any() else 0.0
+    return np.asarray(vectors - mean, np.float64)
+
+
 def derangement(count: int, seed: int = 0) -> Ints:
     """A permutation in which nothing keeps its place (for two and more)."""
     order = np.random.default_rng(seed).permutation(count)

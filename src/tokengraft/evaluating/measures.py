@@ -46,6 +46,15 @@ PLAIN = {
         "The same rank, with averages over places where both models have read the same text. 1 is "
         "best.",
     ),
+    "centred_mutual_rank": (
+        f"Rank of a sentence’s own counterpart{_PLACES}, centred",
+        "The same rank, once what all sentences have in common is taken from each model’s "
+        "averages. 1 is best.",
+    ),
+    "centred_retrieval": (
+        f"Sentences that find themselves{_PLACES}, centred",
+        "The same share with these averages. 1 is best.",
+    ),
     "retrieval": (
         "Sentences that find themselves",
         "How many sentences are nearest to their own average from before the graft, of all "
