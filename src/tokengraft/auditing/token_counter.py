@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from tokengraft.core.errors import gave_up
 from tokengraft.core.files import sha256
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
@@ -77,7 +77,7 @@ class TokenCounter:
         try:
             encoded = {name: self._measure(t, texts) for name, t in self._tokenizers.items()}
         except BaseException as error:
-            if not _refused(error):
+            if not gave_up(error):
                 raise
             self._sift(batch, seen)
             return
@@ -135,7 +135,7 @@ class TokenCounter:
                 try:
                     encode(tokenizer, texts, self._threads)
                 except BaseException as error:
-                    if not _refused(error):
+                    if not gave_up(error):
                         raise
                     refused = f"{name} cannot encode it ({str(error)[:80]})"
                     break
@@ -169,14 +169,3 @@ def _added(table: Ints, rows: int, which: Ints, values: Ints) -> Ints:
         table = np.concatenate([table, np.zeros((rows - len(table), table.shape[1]), np.int64)])
     np.add.at(table, which, values)
     return table
-
-
-def _refused(error: BaseException) -> bool:
-    """Whether a tokenizer library gave up on a text.
-
-    Panics of Rust code come as BaseException; running out of memory is nobody's fault but ours.
-    """
-    kind: Any = type(error)
-    return kind.__name__ == "PanicException" or (
-        isinstance(error, Exception) and not isinstance(error, MemoryError)
-    )

@@ -50,6 +50,16 @@ class MissingExtra(TokengraftError):
         super().__init__(f"{feature} needs more packages: pip install 'tokengraft[{extra}]'")
 
 
+def gave_up(error: BaseException) -> bool:
+    """Whether a library gave up on what it was given.
+
+    Panics of Rust code come as BaseException; running out of memory is nobody's fault but ours.
+    """
+    return type(error).__name__ == "PanicException" or (
+        isinstance(error, Exception) and not isinstance(error, MemoryError)
+    )
+
+
 def did_you_mean(got: str, known: Iterable[str], limit: int = 3) -> str:
     """' Did you mean x, y?' for the known names closest to `got`, or '' where none is close."""
     close = difflib.get_close_matches(got, list(known), n=limit, cutoff=0.6)

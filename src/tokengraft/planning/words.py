@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 from tokenizers import Encoding, Tokenizer
 
-from tokengraft.core.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
@@ -224,7 +224,7 @@ def load(tokenizer: dict[str, Any]) -> Tokenizer:
     try:
         pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
     except BaseException as error:  # the library raises bare Exception, and Rust may panic
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not gave_up(error):
             raise
         raise TokenizerError(f"this tokenizer.json cannot be used ({error})") from error
     pipeline.no_padding()

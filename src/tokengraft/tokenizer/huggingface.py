@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
-from tokengraft.core.errors import TokenizerError
+from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.core.files import sha256
 from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
@@ -39,7 +39,7 @@ class HuggingFace(Tokenizer):
         try:
             return cls(name, fingerprint, Pipeline.from_str(data.decode("utf-8")), len(data))
         except BaseException as error:  # tokenizers raises bare Exception, and Rust may panic
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            if not gave_up(error):
                 raise
             raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
 
@@ -92,7 +92,7 @@ class HuggingFace(Tokenizer):
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            if not gave_up(error):
                 raise
             said = str(error).partition("\n")[0]
             raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
