@@ -33,6 +33,7 @@ PATTERNS = (
 #: What a pattern in tokenizer.json holds, and the names to try first then.
 _LIKELY = (
     (r"[\p{Lu}\p{Lt}", ("granite-embed-multi-97m", "gpt-4o", "tekken")),
+    (r"\p{L}[\p{L}\p{M}]*", ("granite-embed-multi-97m", "qwen35")),
     (r"\p{N}{1,3}|", ("llama-bpe", "smaug-bpe")),
     (r"|\p{N}|", ("qwen2", "stablelm2")),
     ("'(?:[sdmt]|ll|ve|re)", ("gpt-2",)),
