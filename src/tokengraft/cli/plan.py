@@ -20,9 +20,12 @@ from tokengraft.cli.destination import (
     holds_file,
 )
 from tokengraft.cli.text import KINDS, by_language, lines_by_language
-from tokengraft.languages.codes import resolve
+from tokengraft.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.planning.count_words import CountedTexts
 
 
@@ -43,25 +46,23 @@ class Boundaries(str, enum.Enum):
     portable = "portable"
 
 
-class Objective(str, enum.Enum):
-    """Which language the next token should help."""
-
-    total = "total"
-    parity = "parity"
-    equal = "equal"
-    speakers = "speakers"
-
-
 def plan(
     tokenizer: Annotated[str, typer.Argument(help="A catalog name, hub id or path.")],
     language: Annotated[
-        list[str], typer.Option("--language", "-l", help="Plan for this language; repeat for more.")
+        list[str],
+        typer.Option(
+            "--language",
+            "-l",
+            help="Plan for this language; repeat for more. Or for a group of those with text: all, "
+            "a script (Latn), a family (Niger-Congo), or 'premium>2' (on the test corpus).",
+        ),
     ],
     text: Annotated[
         list[str] | None,
         typer.Option(
             "--text",
-            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE; "
+            help="Text to choose tokens on: FILE when there is one language, or CODE=FILE, or a "
+            "FOLDER with a file a language (swh_Latn.txt); "
             f"{KINDS}. Without it, half of the test corpus is used.",
         ),
     ] = None,
@@ -90,12 +91,13 @@ def plan(
         ),
     ] = Boundaries.auto,
     objective: Annotated[
-        Objective,
+        str,
         typer.Option(
             help="total: most tokens saved; parity: always help the costliest language; equal: as "
-            "many tokens for each; speakers: weigh by number of speakers.",
+            "many tokens for each; speakers: weigh by first-language speakers; minimax:2.0: the "
+            "fewest tokens that bring every language to that premium, within the budget.",
         ),
-    ] = Objective.total,
+    ] = "total",
     protect: Annotated[
         list[str] | None,
         typer.Option(
@@ -149,17 +151,22 @@ def plan(
 
       tokengraft plan llama-3 -l swh -l yor --protect fra \
         --protect my-prompts.txt -o plan/
+
+      tokengraft plan llama-3 -l 'premium>2' --text texts/ \
+        --budget 32000 --objective parity -o world/
     """
     from tokengraft.api.verbs import metered, open_corpus
     from tokengraft.api.verbs import plan as run_plan
     from tokengraft.planning.count_words import count_words
+    from tokengraft.planning.objectives import check_objective
+    from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
     from tokengraft.serving.servers import where_served
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
-    codes = [resolve(code) for code in language]
-    sources = by_language(text, codes) if text else None
+    check_objective(objective)
+    codes, sources = _asked(tokenizer, language, text or [], corpus, pivot, tokenizers or ())
     texts: CountedTexts | dict[str, list[str]] | None = None
     if sources and mode is Mode.paper:
         texts = lines_by_language(sources, text_column or "text", format_)
@@ -177,11 +184,11 @@ def plan(
                 on_meter=metered(progress),
             )
         tell_left_out(counted.total)
-    wanted = list(Objective) if compare else [objective]
+    wanted = list(dict.fromkeys((*OBJECTIVES, objective))) if compare else [objective]
     plans = {}
     for goal in wanted:
         with drawing() as progress:
-            plans[goal.value] = run_plan(
+            plans[goal] = run_plan(
                 tokenizer,
                 codes,
                 texts,
@@ -189,14 +196,14 @@ def plan(
                 budget=budget,
                 mode=mode.value,
                 boundaries=boundaries.value,
-                objective=goal.value,
+                objective=goal,
                 test=corpus,
                 pivot=pivot,
                 search=tokenizers or (),
                 progress=progress,
                 protect=protect or (),
             )
-    chosen = plans[objective.value]
+    chosen = plans[objective]
     for note in chosen.plan.notes:
         warn(note)
     others = plans if compare else None
@@ -210,10 +217,43 @@ def plan(
         stdout.print(f"{len(written)} files written to {out}")
 
 
+def _asked(
+    tokenizer: str,
+    asked: list[str],
+    given: list[str],
+    corpus: ParallelCorpus,
+    pivot: str,
+    search: Sequence[Path],
+) -> tuple[list[str], dict[str, list[str]] | None]:
+    """The planned languages and their text, from what -l and --text say."""
+    from tokengraft.planning.plan_files import premium_before
+    from tokengraft.planning.which import is_group, languages_for, texts_of_folder
+
+    several = len(asked) > 1 or any(map(is_group, asked))
+    folder = texts_of_folder(Path(given[0])) if several and _one_folder(given) else {}
+    codes = languages_for(
+        asked,
+        list(folder) or corpus.languages,
+        corpus.require(pivot),
+        lambda code: premium_before(tokenizer, corpus, code, pivot, search),
+    )
+    if not folder:
+        return codes, by_language(given, codes) if given else None
+    missing = [code for code in codes if code not in folder]
+    if missing:
+        raise UsageError(f"{given[0]} has no file for {', '.join(missing)}")
+    return codes, {code: [str(folder[code])] for code in codes}
+
+
+def _one_folder(given: list[str]) -> bool:
+    return len(given) == 1 and Path(given[0]).is_dir()
+
+
 def _names(sources: dict[str, list[str]]) -> str:
     """What was chosen on, without the folders it lies in."""
     every = {Path(source).name for given in sources.values() for source in given}
-    return ", ".join(sorted(every))
+    shown = ", ".join(sorted(every)[:12])
+    return shown if len(every) <= 12 else f"{shown}, … ({len(every)} files)"
 
 
 def insert(

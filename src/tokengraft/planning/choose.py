@@ -15,7 +15,7 @@ from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
 from tokengraft.planning.learning import LEAST, Job, Request
-from tokengraft.planning.objectives import check_objective
+from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.plan import Boundaries, Check, Mode, Objective, Outcome, Plan, Protection
@@ -137,6 +137,9 @@ def _why_no_more(plan: Plan) -> list[str]:
     """A note where the budget is not spent."""
     if len(plan.tokens) >= plan.budget:
         return []
+    if target_of(plan.objective) is not None:
+        done = "every language is at that premium in the planning text, or no further piece helps"
+        return [f"{len(plan.tokens):,} tokens of {plan.budget:,} by {plan.objective}: {done}"]
     why = (
         f"every further piece in a planned script occurs fewer than {LEAST} times in its text, or "
         "would not be used in it; more text gives more tokens"
@@ -149,6 +152,9 @@ def _why_no_more(plan: Plan) -> list[str]:
 def _why_none(plan: Plan, code: str) -> str:
     if plan.mode == "paper":
         return "the vocabulary holds every character of its text"
+    target, before = target_of(plan.objective), plan.languages[code].premium_before
+    if target is not None and before is not None and before <= target:
+        return "its premium is not above that of the objective"
     if plan.protected is not None:
         return "what recurs in its text takes one token already, or stands in protected text too"
     if plan.family in ("unigram", "wordpiece"):

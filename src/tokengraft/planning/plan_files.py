@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
+
+from tokenizers import Tokenizer
 
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.core.files import read_json, write_json, writing_folder
@@ -16,9 +19,12 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language, listed, resolve
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
 from tokengraft.planning.protect import protected_text, unprotected_code
+from tokengraft.planning.which import is_group, languages_for, texts_of_folder
+from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 from tokengraft.tokenizer.shape import settings
@@ -54,10 +60,12 @@ def plan(
     """Choose at most `budget` tokens for `languages`, and say what premium they buy.
 
     Without a budget it is 2000; mode paper adds every absent character and refuses one.
-    `text` gives for each language what to choose on: files or lines (`corpus.lines_of`), or text
-    that was counted before (`count_words`); with one language no mapping is needed. `chosen_on`
-    names where it is from. Premiums are measured on `test`, a parallel corpus, so use text that is
-    not in it. Without `text` the odd units of `test` are chosen on and the even ones tested on.
+    `languages` may be groups of those there is text for (`planning.which`): "all", a script, a
+    family, "premium>2". `text` gives for each language what to choose on: files or lines
+    (`corpus.lines_of`), or text that was counted before (`count_words`); with one language no
+    mapping is needed, and with several a folder with a file a language will do. `chosen_on` names
+    where it is from. Premiums are measured on `test`, a parallel corpus, so use text that is not in
+    it. Without `text` the odd units of `test` are chosen on and the even ones tested on.
     Where boundaries are relaxed, every line of `test` and of the bundled UDHR in a planned script
     is checked: none may get longer.
 
@@ -68,7 +76,16 @@ def plan(
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(pivot)
-    codes = list(dict.fromkeys(resolve(code) for code in listed(languages)))
+    asked = listed(languages)
+    folder = text if isinstance(text, str | Path) and Path(text).is_dir() else None
+    if folder is not None and (len(asked) > 1 or any(map(is_group, asked))):
+        text = {**texts_of_folder(Path(folder))}
+    codes = languages_for(
+        asked,
+        [resolve(code) for code in text] if isinstance(text, Mapping) else corpus.languages,
+        pivot,
+        lambda code: premium_before(tokenizer, corpus, code, pivot, search),
+    )
     if not codes:
         raise UsageError("no language to plan for: name at least one (--language)")
     found = find(str(tokenizer), search)
@@ -86,7 +103,8 @@ def plan(
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
-    asked = [protect] if isinstance(protect, str | Path) else list(protect)
+    kept = [protect] if isinstance(protect, str | Path) else list(protect)
+    speakers, notes = _speakers(codes) if objective == "speakers" else (None, ())
     result = plan_tokens(
         parsed,
         lines,
@@ -96,15 +114,38 @@ def plan(
         objective=objective,
         test=tested or None,
         pivot=pivot,
-        speakers=_speakers(codes) if objective == "speakers" else None,
+        speakers=speakers,
         check=list(_same_script(codes, corpus)),
-        protect=protected_text(asked, shares_letters(codes) and mode != "paper"),
+        protect=protected_text(kept, shares_letters(codes) and mode != "paper"),
         elsewhere={
             f"{pivot} of {corpus.name}": corpus.lines(pivot),
             "source code": unprotected_code(),
         },
     )
-    return TestedPlan(replace(result, label=found.label), chosen_on, tested_on)
+    result = replace(result, label=found.label, notes=(*result.notes, *notes))
+    return TestedPlan(result, chosen_on, tested_on)
+
+
+def premium_before(
+    tokenizer: str | Path,
+    corpus: ParallelCorpus,
+    code: str,
+    pivot: str,
+    search: Sequence[Path] = (),
+) -> float | None:
+    """The premium of a language under the tokenizer as it is; None where the corpus lacks it."""
+    if code not in corpus.texts:
+        return None
+    pairs = _pairs(corpus, [code], pivot)
+    if not pairs:
+        return None
+    pipeline = _pipeline(str(tokenizer), tuple(search))
+    return mean_ratio(lengths(pipeline, pairs[code]), lengths(pipeline, pairs[pivot]))
+
+
+@functools.lru_cache(maxsize=1)
+def _pipeline(tokenizer: str, search: tuple[Path, ...]) -> Tokenizer:
+    return load(as_json(find(tokenizer, search)))
 
 
 def insert_plan(
@@ -206,12 +247,26 @@ def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
                 yield from corpus.lines(code)
 
 
-def _speakers(codes: Iterable[str]) -> dict[str, float]:
-    found = {code: language(code).speakers_total for code in codes}
-    unknown = [code for code, number in found.items() if number is None]
-    if unknown:
+def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
+    """First-language speakers where they are known, and notes on what stands in where not."""
+    first, total, none = {}, [], []
+    for code in codes:
+        row = language(code)
+        number = row.speakers_first or row.speakers_total
+        if number is None:
+            none.append(code)
+        elif not row.speakers_first:
+            total.append(code)
+        first[code] = float(number or 0)
+    known = [number for number in first.values() if number]
+    if not known:
         raise UsageError(
-            f"no number of speakers is known for {', '.join(unknown)}: use another objective "
+            f"no number of speakers is known for {', '.join(none)}: use another objective "
             "(--objective)"
         )
-    return {code: float(number) for code, number in found.items() if number is not None}
+    notes = []
+    if total:
+        notes.append(f"speakers: all speakers, not first-language ones, of {', '.join(total)}")
+    if none:
+        notes.append(f"speakers: none known of {', '.join(none)}; they count as the fewest known")
+    return {code: number or min(known) for code, number in first.items()}, notes
