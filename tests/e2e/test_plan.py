@@ -251,7 +251,7 @@ def test_bad_text_and_plans_are_clear_errors(tmp_path):
     with pytest.raises(UsageError, match="no text for shn_Mymr"):
         plan("gpt2", ["shn"], {}, budget=5)
     (tmp_path / "plan.json").write_text("[1]")
-    with pytest.raises(TokengraftError, match="no plan"):
+    with pytest.raises(TokengraftError, match="not a plan"):
         read_plan(tmp_path)
 
 

@@ -230,7 +230,7 @@ def test_counted_words_are_for_plan_alone(
         (["missing.txt"], UsageError, "'missing.txt' looks like a file"),
         (["a line", "missing.jsonl.gz"], UsageError, "'missing.jsonl.gz' looks like a file"),
         (["a line", 3], UsageError, "must be a string, not 3"),
-        (3, UsageError, "3 is no text"),
+        (3, UsageError, "3 is not text"),
         ([], CorpusError, "holds no line"),
         ([" ", "\n"], CorpusError, "holds no line"),
         ({"amh": ["a line"], "tam": "missing.txt"}, CorpusError, "missing.txt: no such file"),

@@ -208,5 +208,5 @@ def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> No
 
 
 def test_a_processor_needs_a_grafted_model(tied: Path) -> None:
-    with pytest.raises(TokengraftError, match="no grafted model"):
+    with pytest.raises(TokengraftError, match="not a grafted model"):
         logits_processor(tied)

@@ -246,7 +246,7 @@ def test_models_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (resolve("rootstock").path / "model.safetensors").is_file()
     with pytest.raises(ModelError, match="Did you mean rootstock"):
         resolve("rootstok")
-    with pytest.raises(ModelError, match="no model folder"):
+    with pytest.raises(ModelError, match="not a model folder"):
         resolve(tmp_path)
 
     from huggingface_hub import errors

@@ -87,7 +87,7 @@ def test_plans_know_their_tokenizer() -> None:
         insert(tiny(["a b"]), replace(plan, label="Tiny"), "Other")
     with pytest.raises(TokengraftError, match="schema"):
         Plan.from_json({"schema": 99})
-    with pytest.raises(TokengraftError, match="no plan"):
+    with pytest.raises(TokengraftError, match="not a plan"):
         Plan.from_json({"schema": 1})
 
 
@@ -143,7 +143,7 @@ def small_plan() -> tuple[dict, Plan]:
     ("change", "message"),
     [
         ({"parts": (65, 66)}, "its parts spell"),
-        ({"parts": (10**6,)}, "no token of the old vocabulary"),
+        ({"parts": (10**6,)}, "not a token of the old vocabulary"),
         ({"bytes": "e0a495e0"}, "its bytes are"),
         ({"text": "A"}, "its text is"),
     ],
@@ -185,5 +185,5 @@ def test_values_that_no_plan_holds_are_refused(what: str) -> None:
     data = json.loads(json.dumps(small_plan()[1].to_json()))
     Plan.from_json(data)
     FALSE_VALUES[what](data)
-    with pytest.raises(TokengraftError, match="this is no plan"):
+    with pytest.raises(TokengraftError, match="this is not a plan"):
         Plan.from_json(data)

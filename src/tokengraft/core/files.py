@@ -200,7 +200,7 @@ def read_json(
     except (OSError, ValueError) as reason:
         raise error(f"{path.name} cannot be read: {reason}") from reason
     if not isinstance(value, dict):
-        raise error(f"{path.name} is no {what}")
+        raise error(f"{path.name} is not a {what}")
     return value
 
 

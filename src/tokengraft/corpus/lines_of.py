@@ -79,7 +79,7 @@ def files_named(source: Source) -> list[str | Path] | None:
     if isinstance(source, str | Path):
         return [source]
     if not isinstance(source, Iterable):
-        raise UsageError(f"{source!r} is no text: give a file, a list of files, or lines")
+        raise UsageError(f"{source!r} is not text: give a file, a list of files, or lines")
     if not isinstance(source, Sequence) or not source:
         return None
     if all(isinstance(one, str | Path) for one in source) and any(

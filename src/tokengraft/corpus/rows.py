@@ -145,7 +145,7 @@ class Layout:
         try:
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
-            raise BadRow("holds half of a surrogate pair, which is no character") from None
+            raise BadRow("holds half of a surrogate pair, which is not a character") from None
         if size > self.max_row_bytes:
             raise BadRow(f"longer than --max-row-bytes {self.max_row_bytes:,}")
         return size
@@ -211,7 +211,7 @@ def load_detector(name: str) -> Callable[[str], Any]:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--detector {name}: {error}. Is it installed on every worker?") from None
     if not callable(function):
-        raise UsageError(f"--detector {name} is no function.")
+        raise UsageError(f"--detector {name} is not a function.")
     return function  # type: ignore[no-any-return]
 
 

@@ -145,8 +145,8 @@ def _jsonl(data: bytes, where: str) -> Table:
             for text in (*record, *record.values()):
                 if isinstance(text, str) and _SURROGATE.search(text):
                     raise CorpusError(
-                        f"{place}: holds half of a surrogate pair (\\ud800…\\udfff), which is no "
-                        f"character; write the character itself."
+                        f"{place}: holds half of a surrogate pair (\\ud800…\\udfff), which is not "
+                        f"a character; write the character itself."
                     )
         records.append(record)
     columns = tuple(dict.fromkeys(key for record in records for key in record))

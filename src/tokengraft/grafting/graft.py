@@ -152,7 +152,7 @@ def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
         raise MissingExtra("A logits processor", "model") from None
     manifest = read_manifest(Path(folder))
     if manifest is None:
-        raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is no grafted model")
+        raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is not a grafted model")
     output = manifest["output"]
     processors = LogitsProcessorList()
     if POLICIES[output["policy"]].pools:
@@ -230,4 +230,6 @@ def _check_target(out: Path, base: Path, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file, a folder is needed: choose another")
     if not force and out.exists() and not (out / MANIFEST).is_file() and any(out.iterdir()):
-        raise UsageError(f"{out} exists and is no grafted model: it is left alone, choose another")
+        raise UsageError(
+            f"{out} exists and is not a grafted model: it is left alone, choose another"
+        )

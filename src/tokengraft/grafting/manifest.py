@@ -99,7 +99,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(hashes, dict) or not hashes:
         raise ModelError(f"{MANIFEST} names no files")
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
-        raise ModelError(f"{MANIFEST} is damaged: languages or examples are no lists of words")
+        raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value
 
 

@@ -169,7 +169,7 @@ def read_shard(path: Path) -> Shard:
         header = parse_json(raw)
         metadata = header.pop("__metadata__", {})
         if not all(isinstance(word, str) for pair in metadata.items() for word in pair):
-            raise ValueError("its metadata is no table of words")
+            raise ValueError("its metadata is not a table of words")
         tensors = [
             Tensor(name, path.name, t["dtype"], tuple(t["shape"]), *t["data_offsets"])
             for name, t in header.items()

@@ -48,7 +48,7 @@ def resolve(model: str | Path) -> Model:
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / CONFIG).is_file():
-            raise ModelError(f"{path} holds no {CONFIG}: it is no model folder")
+            raise ModelError(f"{path} holds no {CONFIG}: it is not a model folder")
         refuse_links_out(path, ModelError)
         return Model(path, _cited(path), _license(path))
     if isinstance(model, str) and _HUB_ID.fullmatch(model):

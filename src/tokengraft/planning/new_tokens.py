@@ -62,7 +62,7 @@ def check_tokens(
     made = {left + right for left, right in merges}
     for token in tokens:
         if unknown := [part for part in token.parts if part not in pieces]:
-            _refuse(token, f"its part {unknown[0]} is no token of the old vocabulary")
+            _refuse(token, f"its part {unknown[0]} is not a token of the old vocabulary")
         spelled = b"".join(pieces[part] for part in token.parts)
         if spelled.hex() != token.bytes:
             _refuse(token, f"its parts spell {_shown(spelled)}")

@@ -196,7 +196,7 @@ class Plan:
                 protected=_protection(data.get("protected")),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TokengraftError(f"this is no plan: {error!r}") from error
+            raise TokengraftError(f"this is not a plan: {error!r}") from error
 
     def write(self, path: Path) -> Path:
         """Write `plan.json`, whole or not at all."""

@@ -114,6 +114,6 @@ def _check(what: str, got: Any, sound: Callable[[Any], bool], wanted: str) -> No
 
 def _refuse(what: str, got: Any, wanted: str) -> NoReturn:
     raise TokengraftError(
-        f"this is no plan: {what} is {str(got)[:60]!r}, not {wanted}. It was edited or damaged: "
+        f"this is not a plan: {what} is {str(got)[:60]!r}, not {wanted}. It was edited or damaged: "
         "plan again."
     )

@@ -35,7 +35,7 @@ FILES = {
     "cost": "what the premiums mean in money and context",
     "speakers": "premium against number of speakers",
     "apart": "the premium taken apart: split pattern, longer tokens, characters",
-    "counts": "what each language’s text costs; texts differ, so this is no premium",
+    "counts": "what each language’s text costs; texts differ, so this is not a premium",
     "shards": "what was counted, piece by piece, with hashes",
     "bad_rows": "rows that were left out, and why",
 }

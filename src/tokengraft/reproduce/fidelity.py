@@ -157,7 +157,7 @@ def run(
     codes = _codes(paper, languages, corpus)
     loaded = FrozenModel.load(model, Reading(device))
     if loaded.kind != "causal":
-        raise UsageError(f"{loaded.name} is no causal model, as the paper's table needs")
+        raise UsageError(f"{loaded.name} is not a causal model, as the paper's table needs")
     lock = None if work is None else hold(work)
     grid = Grid(
         loaded, (judged or corpus).select(codes),

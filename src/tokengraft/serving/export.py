@@ -121,7 +121,7 @@ def _try(file: Path, folder: Path) -> None:
 
 def _parent(out: Path) -> Path:
     if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is no folder: make it first")
+        raise UsageError(f"{out.parent} is not a folder: make it first")
     return out.parent
 
 

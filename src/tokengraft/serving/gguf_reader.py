@@ -71,7 +71,7 @@ def _read(file: BinaryIO, path: Path) -> Gguf:
 
     magic, version = file.read(4), _number(file, "I")
     if magic != b"GGUF" or version not in _VERSIONS:
-        raise ModelError(f"{path.name} is no GGUF file of version 2 or 3")
+        raise ModelError(f"{path.name} is not a GGUF file of version 2 or 3")
     count, keys = _number(file, "Q"), _number(file, "Q")
     values = {_text(file): _value(file, _number(file, "I")) for _ in range(keys)}
     infos = []

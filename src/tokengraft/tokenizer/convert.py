@@ -106,7 +106,7 @@ def from_vocab_txt(data: bytes, lowercase: bool) -> dict[str, Any]:
     """BERT's `vocab.txt`: one token a line; TokenizerError where it has no [UNK]."""
     lines = [line.rstrip("\r") for line in data.decode("utf-8").split("\n")]
     if "[UNK]" not in lines:
-        raise TokenizerError("vocab.txt has no [UNK] token, so it is no WordPiece file")
+        raise TokenizerError("vocab.txt has no [UNK] token, so it is not a WordPiece file")
     return from_wordpiece(lines, lowercase)
 
 
@@ -147,9 +147,9 @@ def from_sentencepiece(model: bytes) -> dict[str, Any]:
     try:
         parsed.ParseFromString(model)
     except Exception as error:  # protobuf's own errors differ with its backend
-        raise TokenizerError(f"this is no SentencePiece model ({error})") from error
+        raise TokenizerError(f"this is not a SentencePiece model ({error})") from error
     if not parsed.pieces:
-        raise TokenizerError("this is no SentencePiece model (it has no pieces)")
+        raise TokenizerError("this is not a SentencePiece model (it has no pieces)")
     kind = parsed.trainer_spec.model_type
     if kind == _UNIGRAM:
         return _unigram(parsed)

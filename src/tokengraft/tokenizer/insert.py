@@ -55,7 +55,7 @@ def family(tokenizer: dict[str, Any]) -> Family:
     """Which of the four supported kinds a parsed `tokenizer.json` is; TokenizerError for others."""
     model = tokenizer.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
-        raise TokenizerError("this is no tokenizer.json: it has no model with a vocabulary")
+        raise TokenizerError("this is not a tokenizer.json: it has no model with a vocabulary")
     kind = model.get("type") or _guessed_type(model)
     if kind == "Unigram":
         return "unigram"

@@ -87,7 +87,7 @@ class TikToken(Tokenizer):
                 token, rank = line.split()
                 ranks[base64.b64decode(token, validate=True)] = int(rank)
             except (ValueError, binascii.Error) as error:
-                raise TokenizerError(f"{name}: line {number} is no tiktoken rank") from error
+                raise TokenizerError(f"{name}: line {number} is not a tiktoken rank") from error
         if not ranks:
             raise TokenizerError(f"{name}: the file of ranks is empty")
         check_highest_id(max(ranks.values(), default=0), len(data), name, TokenizerError)

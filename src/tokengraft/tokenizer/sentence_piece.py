@@ -129,7 +129,7 @@ def _ids_of(table: bytes, name: str) -> dict[str, int]:
     except ValueError as error:
         raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
     if not isinstance(ids, dict):
-        raise TokenizerError(f"{name}: vocab.json is no table of ids")
+        raise TokenizerError(f"{name}: vocab.json is not a table of ids")
     for number in ids.values():
         check_highest_id(number, len(table), f"{name}: vocab.json", TokenizerError)
     return ids

@@ -13,13 +13,13 @@ from tokengraft.core.limits import check_highest_id, parse_json
 
 
 def settings(data: bytes, where: str) -> dict[str, Any]:
-    """What a `tokenizer_config.json` says; TokenizerError where it is no JSON object."""
+    """What a `tokenizer_config.json` says; TokenizerError where it is not a JSON object."""
     try:
         said = parse_json(data)
     except ValueError as error:
         raise TokenizerError(f"{where}: tokenizer_config.json cannot be read ({error})") from error
     if not isinstance(said, dict):
-        raise TokenizerError(f"{where}: tokenizer_config.json is no JSON object")
+        raise TokenizerError(f"{where}: tokenizer_config.json is not a JSON object")
     return said
 
 

@@ -81,7 +81,7 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
         return f"added token {before[len(after)].get('content')!r} is missing"
     for token in after[len(before) :]:
         if token.get("special") or token.get("id") not in ids:
-            return f"added token {token.get('content')!r} is no token of the graft"
+            return f"added token {token.get('content')!r} is not a token of the graft"
     free = ("model", "added_tokens", "pre_tokenizer", "post_processor")
     kept = [{k: v for k, v in one.items() if k not in free} for one in (old, new)]
     inner = [

@@ -27,7 +27,7 @@ def plan_data(path: Path) -> dict[str, Any]:
     outcomes: Mapping[str, Any] = plan.get("languages") or {}
     tokens = plan.get("tokens") or []
     if not isinstance(tokens, list) or not isinstance(outcomes, Mapping):
-        raise TokengraftError(f"{path}: this is no plan")
+        raise TokengraftError(f"{path}: this is not a plan")
     pivot = plan.get("pivot")
     return {
         "name": path.parent.resolve().name if path.name == "plan.json" else path.stem,
