@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import (
     BUDGET,
+    CASES,
     edit,
     load,
     make,
@@ -26,10 +27,11 @@ from test_graft_tiny import (
 )
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.grafting.export import export
+from tokengraft.grafting.export import export, second_table
 from tokengraft.grafting.graft import Rows, graft, logits_processor
 from tokengraft.grafting.output_policies import named
 from tokengraft.grafting.policy import generation_config, removable
+from tokengraft.grafting.verify.invariants import verify
 from tokengraft.planning.plan import insert
 
 OLD = 320
@@ -210,3 +212,71 @@ def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> No
 def test_a_processor_needs_a_grafted_model(tied: Path) -> None:
     with pytest.raises(TokengraftError, match="not a grafted model"):
         logits_processor(tied)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_write_gives_every_architecture_output_rows_of_its_own(case: str, tmp_path: Path) -> None:
+    base = make(tmp_path / "base", case, rows=OLD + 5)  # five spare rows
+    rows, head = new_rows(), new_rows(seed=2)
+    made = Rows(rows, "given", head=head)
+    found = graft(
+        base, plan(), tmp_path / "out", rows=made, policy="write", check=LINES, verified=False
+    )
+    assert not found.written.tied
+    checks = {c.name: c for c in verify(tmp_path / "out", base, LINES).checks}
+    # "preserved" looks at the tokenizer's pad token, which transformers gives a tiny Qwen 2 itself.
+    wanted = set(checks) - ({"preserved"} if case == "qwen2" else set())
+    assert all(checks[name].passed for name in wanted)
+    old, new = load(base), load(tmp_path / "out")
+    inputs, outputs = (m.get_input_embeddings().weight for m in (old, new))
+    assert torch.equal(outputs[:OLD], inputs[:OLD])
+    heads = old.get_output_embeddings(), new.get_output_embeddings()
+    assert torch.equal(heads[1].weight[:OLD], heads[0].weight[:OLD])
+    assert np.allclose(outputs[OLD:].detach().numpy(), rows, atol=1e-6)
+    assert np.allclose(heads[1].weight[OLD:].detach().numpy(), head, atol=1e-6)
+    assert heads[1].weight.data_ptr() != outputs.data_ptr()
+    if heads[0].bias is not None:
+        expected = [heads[0].bias[list(one)].mean().item() for one in parts()]
+        assert np.allclose(heads[1].bias[OLD:].detach().numpy(), expected, atol=1e-6)
+    text = torch.tensor([[5, 77, 130, 41]])
+    with torch.no_grad():
+        assert torch.allclose(new(text).logits[..., :OLD], old(text).logits[..., :OLD], atol=1e-5)
+
+
+def test_write_may_keep_one_table_for_both_ends(tied: Path, tmp_path: Path) -> None:
+    found = graft(tied, plan(), tmp_path / "out", rows=new_rows(), policy="write", check=LINES)
+    assert found.written.tied
+    model = load(tmp_path / "out")
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_a_head_that_lost_an_old_row_is_seen(tied: Path, tmp_path: Path) -> None:
+    made = Rows(new_rows(), "given", head=new_rows(seed=2))
+    graft(tied, plan(), tmp_path / "out", rows=made, policy="write", check=LINES)
+    assert second_table(tied, len(NEW)) == (OLD + BUDGET) * 16 * 4
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.weight"][7] += 1
+    save_file(tensors, file, metadata={"format": "pt"})
+    report = verify(tmp_path / "out", tied, LINES)
+    failed = {check.name: check.detail for check in report.checks if not check.passed}
+    assert "old row 7 of lm_head.weight" in failed["old weights"]
+
+
+def test_writing_needs_text(tied: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="learned from text"):
+        graft(tied, plan(), tmp_path / "out", policy="write")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tiny_model_learns_to_write(tied: Path, tmp_path: Path) -> None:
+    options = {"steps": 4, "passages": 4, "strays": 32}
+    found = graft(
+        tied, plan(), tmp_path / "out", policy="write", text=LINES, derive_options=options,
+        check=LINES,
+    )  # fmt: skip
+    assert found.rows.head is not None
+    assert not np.array_equal(found.rows.head, found.rows.rows)
+    assert not found.written.tied

@@ -39,6 +39,18 @@ def _layer(said: str | None) -> int | str | None:
     return int(said)
 
 
+def _tell_of_second_table(model: str) -> None:
+    """Say before the work what untying will cost."""
+    from tokengraft.grafting.export import second_table
+    from tokengraft.model.folder import resolve
+
+    if size := second_table(resolve(model).path, 0):
+        warn(
+            f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
+            "and the new rows will be written (--tied keeps one)"
+        )
+
+
 def graft(
     model: ModelArgument,
     plan: PlanArgument,
@@ -89,6 +101,22 @@ def graft(
             + " ".join(f"{one.name}: {one.help}." for one in POLICIES.values())
         ),
     ] = DEFAULT,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--protect",
+            help="For write: text in which new tokens must stay silent, besides bundled English "
+            "and code. Repeat for more.",
+        ),
+    ] = None,
+    tied: Annotated[
+        bool,
+        typer.Option(
+            "--tied",
+            help="For write: a model whose input and output share a table keeps it so; one row "
+            "serves both ends, which writes a little worse.",
+        ),
+    ] = False,
     bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
     device: Annotated[
         str,
@@ -123,6 +151,8 @@ def graft(
     options: dict[str, Any] = {
         name: given[name] for name in ("layer", "k", "work") if name in given
     }
+    if policy == "write" and not tied:
+        _tell_of_second_table(model)
     with drawing() as progress:
         result = run_graft(
             model,
@@ -137,6 +167,8 @@ def graft(
             progress=progress,
             policy=policy,
             bias=bias,
+            protect=read_text(protect, text_column, format_),
+            untie=not tied,
             seed=seed,
             force=force,
             command=["tokengraft", *sys.argv[1:]],

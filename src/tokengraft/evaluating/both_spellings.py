@@ -39,6 +39,12 @@ BPB = Metric(
 NEW_ONLY = Metric(
     "new_spelling_bpb", "as shared_bpb, the new tokenizer's own spelling only", higher=False
 )
+RATIO = Metric(
+    "writing_ratio",
+    "bits of whole lines in the new tokenizer's own spelling over the base's bits for the same "
+    "bytes",
+    higher=False,
+)
 BASE = Metric("base_bpb", "bits per byte of the same bytes by the base model", higher=False)
 SPLIT = Metric(
     "vote_split",
@@ -220,6 +226,10 @@ def shared_scores(
         )
         for place, (metric, sums) in enumerate(found.items())
     }  # fmt: skip
+    scores[RATIO.name] = score(
+        RATIO, Sums(measured[:, 1], base_bits), ceiling=1.0, n=len(pairs), resamples=resamples,
+        seed=seed, mean_row=float(nothing[:, 1].sum() / base_bits.sum()),
+    )  # fmt: skip
     if measured[:, 3].sum():
         sums = Sums(measured[:, 2], measured[:, 3])
         scores[SPLIT.name] = score(SPLIT, sums, resamples=resamples, seed=seed)

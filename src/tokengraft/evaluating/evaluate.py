@@ -54,7 +54,8 @@ def evaluate(
     the rows were trained on (files or lines, `corpus.lines_of`), checked to hold no line of the
     corpus. `against=False` leaves floors
     and ceilings out (a third of the time). `shared` asks for bits per byte with new tokens written
-    too (default: where the graft's output policy lets it write them). `prompts` asks for costs and
+    too (default: where the graft's output policy lets it write them; then what it writes and what
+    English keeps are measured as well). `prompts` asks for costs and
     samples of generation on so many lines. `tasks` are names of lm-evaluation-harness tasks.
 
     A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
@@ -76,6 +77,7 @@ def evaluate(
         assert_disjoint(lines_of(text), found)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
+    english: dict[str, Score] = {}
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
     for code in found.languages:
         room = min(old.window, new.window)
@@ -89,6 +91,9 @@ def evaluate(
             if shared if shared is not None else POLICIES[new.policy].writes:
                 scores |= (both := job.shared())
                 unread += [] if both else [code]
+                if new.policy != "input-only":
+                    english = english or _english(old, new, found, resamples, seed)
+                    scores |= job.written() | english
             if prompts:
                 costs, samples = job.generation(found.lines(code)[:prompts])
                 tables["generation"] += costs
@@ -167,6 +172,13 @@ class _Job:
             progress=self.tell("both spellings"),
         )  # fmt: skip
 
+    def written(self) -> dict[str, Score]:
+        from tokengraft.evaluating.writing import written_scores
+
+        return written_scores(
+            self.old, self.new, self.case, resamples=self.resamples, seed=self.seed
+        )
+
     def generation(self, lines: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         from tokengraft.evaluating.generation import measure_generation, write_samples
 
@@ -189,6 +201,18 @@ class _Job:
             self.progress(self.case.language, what, done, len(self.case.pairs))
 
         return report
+
+
+def _english(
+    base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, resamples: int, seed: int
+) -> dict[str, Score]:
+    """What English keeps, in the corpus where it has English, else in the bundled UDHR."""
+    from tokengraft.corpus import udhr
+    from tokengraft.evaluating.writing import english_scores
+
+    code = "eng_Latn"
+    source = corpus if code in corpus.languages else udhr.load([code])
+    return english_scores(base, graft, source.lines(code), resamples=resamples, seed=seed)
 
 
 def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Prompts are read one at a time (batch 1) by both models in turn, so that a machine that slows down
 slows down both. Prefill is one pass over the prompt; decode is greedy, token by token, with the
-ids that the folder's generation config suppresses left out. Per character means: of the prompt for
+ids that the folder's generation config suppresses left out and, where its policy asks for one, the
+logits processor switched on. Per character means: of the prompt for
 prefill and cache, of the text that came out for decode.
 """
 
@@ -107,7 +108,7 @@ def write_samples(
 def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
     torch = require_torch()
     ids, characters, steps = _prompt(model, prompt, steps)
-    barred = _barred(model)
+    barred, switched = _barred(model), processors(model)
     written: list[int] = []
     with torch.inference_mode():
         begun = _now(model)
@@ -118,6 +119,7 @@ def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
         for _ in range(steps):
             if len(barred):
                 scores[:, barred] = -torch.inf
+            scores = switched(ids, scores) if switched else scores
             token = scores.argmax(-1, keepdim=True)
             written.append(int(token))
             out = model.model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
@@ -147,17 +149,19 @@ def _generate(
 ) -> str:
     torch = require_torch()
     ids, _, tokens = _prompt(model, prompt, tokens)
-    extra: dict[str, Any] = {}
-    if (model.folder / MANIFEST).is_file():
-        extra["logits_processor"] = logits_processor(model.folder)
     torch.manual_seed(seed)
     with torch.inference_mode():
         out = model.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
-            pad_token_id=model.pad, **options, **extra,
+            pad_token_id=model.pad, logits_processor=processors(model), **options,
         )  # fmt: skip
     text: str = model.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
     return text.rstrip("\ufffd")  # the limit may fall inside a character
+
+
+def processors(model: FrozenModel) -> Any:
+    """What the graft's output policy wants to be given to `generate`; None for a base model."""
+    return logits_processor(model.folder) if (model.folder / MANIFEST).is_file() else None
 
 
 def _prompt(model: FrozenModel, prompt: str, more: int) -> tuple[Any, int, int]:

@@ -93,6 +93,33 @@ PLAIN = {
         "Surprise at whole lines, base model",
         "How many bits a byte costs the base model. This is what the graft is held against.",
     ),
+    "writing_ratio": (
+        "Bits to write a line in new tokens, against the base model",
+        "How many times the base model’s bits for a line the graft needs for it in its new "
+        "tokens. 1 is best: writing costs nothing.",
+    ),
+    "written_worth": (
+        "What one written token is worth",
+        "How many old tokens the text of one token that the graft wrote takes. Best is what real "
+        "text has.",
+    ),
+    "broken_characters": (
+        "Broken characters",
+        "How many of a hundred written characters are broken. 0 is best.",
+    ),
+    "english_stray": (
+        "New tokens in English",
+        "How much probability new tokens take where English is read. 0 is best: none.",
+    ),
+    "english_top1": (
+        "English: same likeliest next token",
+        "How often both models find the same next token likeliest in English. 1 is best: always.",
+    ),
+    "english_greedy": (
+        "English: same text",
+        "How many beginnings of English lines both models continue with the very same text. 1 is "
+        "best: all.",
+    ),
     "vote_split": (
         "Share that stays with the old spelling",
         "How much of the probability of a stretch of text still goes to its spelling in old "

@@ -10,7 +10,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,15 @@ class Written:
 
 @dataclass(frozen=True)
 class _Patch:
-    """New rows of one table: encoded rows, the first of them at row `at`."""
+    """New rows of one table: encoded rows, the first of them at row `at`.
+
+    `copy_of` is the table whose other rows it has, where it is a new one.
+    """
 
     at: int
     rows: int  # of the whole table afterwards
     data: bytes
+    copy_of: Tensor | None = None
 
 
 def export(
@@ -85,7 +89,8 @@ def export(
     New tokens are those of `tokenizer` (a parsed tokenizer.json) with ids after the base's.
     Guarantees: every old row and every other tensor is byte-identical, the type of the tables is
     kept, spare rows are used before the table grows and it never shrinks, shards are as in the
-    source. `parts` are each new token's old ids; `head` gives rows for an untied output table.
+    source. `parts` are each new token's old ids; `head` gives rows for an untied output table and,
+    under `write`, unties a tied one: its head then is a table of its own with the same old rows.
     An existing `out` is replaced; on any failure, a full disk included, nothing is left.
     """
     with writing_folder(out) as folder:
@@ -115,7 +120,9 @@ def export_into(
     _check_rows(rows, parts, new, layout)
     barred = policies.barred(named(policy), new, layout, removed)
     after = max(layout.rows, new.stop)
+    untied = named(policy).trains and layout.tied and head is not None
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
+    needed += after * layout.input.row_bytes if untied and layout.head is None else 0
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TokengraftError(
@@ -136,8 +143,8 @@ def export_into(
             for shard in checkpoint.shards
             if shard.path.name in changed
         ]
-        side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred)
-        _write_index(checkpoint, layout, after, folder)
+        side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred, untied)
+        _write_index(checkpoint, layout, after, folder, untied)
         for job in as_completed(jobs):
             job.result()
     except OSError as error:
@@ -150,7 +157,14 @@ def export_into(
         pool.shutdown(cancel_futures=True)
     files = tuple(sorted(path.name for path in folder.iterdir()))
     return Written(
-        new, layout.rows, after, layout.width, layout.input.dtype, layout.tied, barred, files
+        new,
+        layout.rows,
+        after,
+        layout.width,
+        layout.input.dtype,
+        layout.tied and not untied,
+        barred,
+        files,
     )
 
 
@@ -211,7 +225,11 @@ def _patches(
 
     input_mean = policies.mean_row(checkpoint, layout.input, used) if gap else rows[:0]
     patches = {layout.input.name: patch(layout.input, rows, input_mean)}
-    if layout.head is not None and layout.tied:
+    if layout.tied and policy.trains and head is not None:
+        own = patch(layout.input, _like(head, rows), input_mean)
+        copy_of = layout.input if layout.head is None else None
+        patches[layout.head_name] = replace(own, copy_of=copy_of)
+    elif layout.head is not None and layout.tied:
         # A copy beside a tied table must stay a copy.
         patches[layout.head.name] = patch(layout.head, rows, input_mean)
     elif layout.head is not None:
@@ -219,8 +237,8 @@ def _patches(
         values = head
         if values is None or not policy.writes:
             values = policies.head_rows(policy, checkpoint, layout.head, parts, filler)
-        elif values.shape != rows.shape:
-            raise ModelError(f"output rows need shape {list(rows.shape)}; got {list(values.shape)}")
+        else:
+            values = _like(values, rows)
         patches[layout.head.name] = patch(layout.head, values, filler)
     if layout.bias is not None:
         values = policies.new_bias(policy, checkpoint, layout.bias, parts)
@@ -229,7 +247,24 @@ def _patches(
     return patches
 
 
-def _write_index(checkpoint: Checkpoint, layout: Layout, after: int, folder: Path) -> None:
+def _like(head: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    if head.shape != rows.shape:
+        raise ModelError(f"output rows need shape {list(rows.shape)}; got {list(head.shape)}")
+    return head
+
+
+def second_table(model_dir: Path, tokens: int) -> int:
+    """Bytes of the head that untying a model for `tokens` new ones adds; 0 where it has one."""
+    checkpoint = read_checkpoint(model_dir)
+    layout = find_layout(read_json(model_dir / CONFIG), checkpoint)
+    if not layout.tied or layout.head is not None:
+        return 0
+    return (layout.rows + tokens) * layout.input.row_bytes
+
+
+def _write_index(
+    checkpoint: Checkpoint, layout: Layout, after: int, folder: Path, untied: bool
+) -> None:
     if checkpoint.index is None:
         return
     metadata = dict(checkpoint.index.get("metadata") or {})
@@ -240,7 +275,15 @@ def _write_index(checkpoint: Checkpoint, layout: Layout, after: int, folder: Pat
     if "total_parameters" in metadata:
         added = sum(math.prod(new.shape) - math.prod(old.shape) for new, old in grown)
         metadata["total_parameters"] = int(metadata["total_parameters"]) + added
-    write_json(folder / INDEX, {**checkpoint.index, "metadata": metadata})
+    index = dict(checkpoint.index)
+    if untied and layout.head is None:
+        index["weight_map"] = {**index["weight_map"], layout.head_name: layout.input.file}
+        more = layout.input.with_rows(after)
+        if "total_size" in metadata:
+            metadata["total_size"] += more.end - more.begin
+        if "total_parameters" in metadata:
+            metadata["total_parameters"] += math.prod(more.shape)
+    write_json(folder / INDEX, {**index, "metadata": metadata})
 
 
 def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> None:
@@ -256,6 +299,16 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
             placed = placed.with_rows(patches[tensor.name].rows)
             shift = placed.end - tensor.end
         moved.append(placed)
+    copies = [
+        (name, patch, patch.copy_of)
+        for name, patch in patches.items()
+        if patch.copy_of is not None and patch.copy_of.file == shard.path.name
+    ]
+    for name, patch, table in copies:
+        begin = moved[-1].end
+        end = begin + patch.rows * table.row_bytes
+        shape = (patch.rows, *table.shape[1:])
+        moved.append(Tensor(name, shard.path.name, table.dtype, shape, begin, end))
     with shard.path.open("rb", 0) as source, target.open("wb", 0) as out:
         write_all(out, header_bytes(tuple(moved), shard.metadata))
         at = 0  # everything before it is written
@@ -268,3 +321,9 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
             # Spare rows after the new ones, where the table did not have to grow.
             at = min(cut + len(patch.data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
+        for _, patch, table in copies:
+            first, size = shard.start + table.begin, patch.at * table.row_bytes
+            copy_range(source, out, first, size)
+            write_all(out, patch.data)
+            rest = size + len(patch.data)
+            copy_range(source, out, first + rest, max(0, table.end - table.begin - rest))

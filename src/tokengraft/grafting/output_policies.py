@@ -18,7 +18,8 @@ class OutputPolicy:
 
     `help` is a line for the command line, `card` what a model's card says. `writes`: new tokens may
     come out of plain `generate`; `removes`: old pieces that no text needs any more are barred;
-    `pools`: it needs the logits processor, and takes a bias.
+    `pools`: it needs the logits processor, and takes a bias; `trains`: it needs output rows that
+    were trained, hence text.
     """
 
     name: str
@@ -27,6 +28,7 @@ class OutputPolicy:
     writes: bool = True
     removes: bool = False
     pools: bool = False
+    trains: bool = False
 
 
 POLICIES: dict[str, OutputPolicy] = {
@@ -41,13 +43,21 @@ POLICIES: dict[str, OutputPolicy] = {
             writes=False,
         ),
         OutputPolicy(
+            "write",
+            "answers are in new tokens too: needs text to train on; a tied model a second table",
+            "`write`: `generate` reads and writes the new tokens. Their output rows were trained "
+            "so that, each counted with its first old part, the model says what its base said.",
+            trains=True,
+        ),
+        OutputPolicy(
             "shared",
-            "old and new tokens may be written; they split each other's votes",
-            "`shared`: `generate` may emit the new tokens as well as the old ones.",
+            "new tokens may be written by rows untrained for it: twice the base's bits and more",
+            "`shared`: `generate` may emit the new tokens as well as the old ones. No row was "
+            "trained to be written: what comes out in new tokens is worse than the base's text.",
         ),
         OutputPolicy(
             "remove",
-            "as shared, and old pieces inside characters that no text needs any more are barred",
+            "as shared, and pieces of characters no text needs now are barred, single bytes never",
             "`remove`: `generate` may emit the new tokens; old pieces inside characters that no "
             "text of the check needs any more are barred (`suppress_tokens` in "
             "`generation_config.json`).",

@@ -20,6 +20,10 @@ one part exactly alike.)
 the check text no longer needs them: parts of new tokens that the new tokenizer emits nowhere in
 it. Single bytes stay, so every text can still be written.
 
+`write`: as shared, with output rows that were trained to be written (`deriving.distil`), beside the
+input rows or, where a tied table is to stay one, by the same rows. Otherwise a tied table is given
+a copy as head: old rows are the same bytes in both.
+
 `winner-takes-all`: as shared; the module of that name pools a new token with its first old part.
 """
 

@@ -29,15 +29,19 @@ def write(
     tokenizer: dict[str, Any],
     rows: tuple[int, int],
     barred: Sequence[int],
+    untied: bool = False,
 ) -> None:
     """Copy what describes the model, with the new tokenizer, `rows` before and after, and `barred`.
+
+    `untied`: input and output table were one and are two now.
 
     The base's card stays behind, it describes another model; so do the old vocabulary in other
     formats, indexes of other weights, code and anything large.
     """
     config = read_json(model_dir / CONFIG)
     _carry(model_dir, folder)
-    write_json(folder / CONFIG, _grown(config, *rows))
+    grown = _grown(config, *rows)
+    write_json(folder / CONFIG, untie(grown) if untied else grown)
     _generation(model_dir, folder, config, barred)
     _tokenizer(model_dir, folder, config, base, tokenizer)
 
@@ -69,6 +73,15 @@ def _carry(model_dir: Path, folder: Path) -> None:
     for name in carried(model_dir):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model_dir / name, folder / name)
+
+
+def untie(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a model whose head is a table of its own."""
+    key = "tie_word_embeddings"
+    new = {**config, key: False}
+    if isinstance(inner := config.get("text_config"), Mapping):
+        new["text_config"] = {**inner, key: False}
+    return new
 
 
 def _grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:

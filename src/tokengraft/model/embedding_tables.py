@@ -47,6 +47,7 @@ class Layout:
     tied: bool
     rows: int
     width: int
+    head_name: str = "lm_head.weight"  # what the head is called, there or not
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
@@ -101,7 +102,7 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
         raise ModelError(f"config.json says that the head is not tied, but {found[1]} is missing")
     bias = tensors.get(found[1].removesuffix("weight") + "bias")
     _refuse_others(checkpoint, {t.name for t in (input_table, head, bias) if t}, rows, width)
-    return Layout(input_table, head, bias, tied, rows, width)
+    return Layout(input_table, head, bias, tied, rows, width, found[1])
 
 
 def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:

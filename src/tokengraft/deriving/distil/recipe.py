@@ -43,7 +43,7 @@ class Recipe:
     mixed: float = 0.5
     reading: float = 2.0
     pooled: float = 1.0
-    split: float = 1.0
+    split: float = 1.5
     stray: float = 30.0
     strays: int = 2048
     check_every: int = 100

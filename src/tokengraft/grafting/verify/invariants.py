@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from tokengraft.core.limits import refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.verify import first_parts as verify_parts
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
-from tokengraft.model.embedding_tables import Layout, find_layout, refuse_code
+from tokengraft.model.embedding_tables import Layout, find_layout, is_tied, refuse_code
 from tokengraft.model.folder import CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
@@ -117,6 +118,16 @@ class _Verification:
         return table.shape[0] if table and table.shape else 0
 
     @functools.cached_property
+    def untied(self) -> bool:
+        """Whether a tied base was given a head of its own: only a policy that trains one may."""
+        manifest = read_manifest(self.folder)
+        if manifest is None or not self.layout.tied:
+            return False
+        config = read_json(self.folder / CONFIG)
+        trains = POLICIES[manifest["output"]["policy"]].trains
+        return trains and not is_tied(config, self.layout.head_name in self.checkpoint.tensors)
+
+    @functools.cached_property
     def tokenizer(self) -> Any:
         return verify_load.load_tokenizer(self.folder)
 
@@ -136,7 +147,9 @@ class _Verification:
 
     def _weights(self) -> tuple[bool, str]:
         first = first_free_id(self.old_tokenizer)
-        found = verify_tensors.other_weights(self.old, self.checkpoint, self.layout, first)
+        found = verify_tensors.other_weights(
+            self.old, self.checkpoint, self.layout, first, self.untied
+        )
         count = len(self.old.tensors)
         return found is None, found or f"{count} tensors, every old row and byte the same"
 
@@ -174,7 +187,9 @@ class _Verification:
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new
         found = (
-            verify_files.config_difference(self.old_config, config, self.layout, self.rows)
+            verify_files.config_difference(
+                self.old_config, config, self.layout, self.rows, self.untied
+            )
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
             or verify_files.tokenizer_difference(*tokenizers, self.new)
@@ -187,6 +202,7 @@ class _Verification:
             return False, found
         spare = max(0, self.layout.rows - self.new.stop)
         kind = "tied" if self.layout.tied else "untied"
+        kind = "tied before, a head of its own now" if self.untied else kind
         return True, f"{kind}, {self.layout.rows} rows to {self.rows}, {spare} padding rows kept"
 
     def _table_difference(self) -> str | None:
@@ -235,7 +251,8 @@ class _Verification:
                 "split pattern: copy tokenizer.json over, or plan with --boundaries portable"
             )
         ids = [*self.new[:1], *self.new[-1:], 0]
-        if found := verify_load.examine(self.folder, self.layout, self.rows, ids, whole):
+        layout = replace(self.layout, tied=self.layout.tied and not self.untied)
+        if found := verify_load.examine(self.folder, layout, self.rows, ids, whole):
             return False, found
         import transformers
 
@@ -274,15 +291,25 @@ class _Verification:
                 "as it stands, generation may emit the new tokens"
             )
         guess = "" if manifest else f" (taken from what is barred: no {MANIFEST})"
+        if policy == "write" and verify_load.fits_memory(2 * self.checkpoint.size):
+            spare = [*range(self.new.start, min(self.new.stop, self.layout.rows))]
+            before, after = self._greedy(spare)
+            same = before == after
+            kept = "equals the base's" if same else "differs: evaluate tells how often"
+            return True, f"write: {len(said)} ids barred, greedy English output {kept}"
         if policy != "input-only" or not verify_load.fits_memory(2 * self.checkpoint.size):
             return True, f"{policy}{guess}: {len(said)} ids barred from generation"
         # The base may emit its spare rows, which new tokens have taken over.
         spare = [i for i in said if i < self.layout.rows]
-        before = verify_load.greedy(self.base, self.tokenizer, spare)
-        after = verify_load.greedy(self.folder, self.tokenizer)
+        before, after = self._greedy(spare)
         if before != after:
             return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
         return True, f"input-only{guess}: greedy English output equals the base's"
+
+    def _greedy(self, spare: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Greedy English by base and graft; the base without its spare rows."""
+        before = verify_load.greedy(self.base, self.tokenizer, spare)
+        return before, verify_load.greedy(self.folder, self.tokenizer)
 
     def _wrong_part(self, given: Sequence[int]) -> str | None:
         tokenizers = self.pair.base, self.pair.new

@@ -35,10 +35,15 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
 
 
 def config_difference(
-    old: Mapping[str, Any], new: Mapping[str, Any], layout: Layout, rows: int
+    old: Mapping[str, Any], new: Mapping[str, Any], layout: Layout, rows: int, untied: bool = False
 ) -> str | None:
-    """What config.json says otherwise than the base's besides the number of rows, or None."""
-    if is_tied(new, layout.head is not None) != layout.tied:
+    """What config.json says otherwise than the base's besides the number of rows, or None.
+
+    `untied`: it has to say that the head no longer is the input table.
+    """
+    if untied:
+        old = side_files.untie(old)
+    if is_tied(new, untied or layout.head is not None) != (layout.tied and not untied):
         return "the tables are tied otherwise than the base's"
     if found := first_difference(_without(old, "text_config"), _without(new, "text_config")):
         return f"{CONFIG}: {found}"

@@ -15,13 +15,21 @@ OUTSIZED = 10
 _CHUNK = 1 << 22  # bytes of a table read at a time
 
 
-def other_weights(base: Checkpoint, new: Checkpoint, layout: Layout, first: int) -> str | None:
-    """What differs outside the rows from `first` on of the tables, or None where nothing does."""
+def other_weights(
+    base: Checkpoint, new: Checkpoint, layout: Layout, first: int, untied: bool = False
+) -> str | None:
+    """What differs outside the rows from `first` on of the tables, or None where nothing does.
+
+    Where the graft is `untied` its head is a table of its own, with the input table's old rows.
+    """
     tables = {table.name for table in layout.tables}
     old_tensors, new_tensors = base.tensors, new.tensors
     if missing := sorted(old_tensors.keys() - new_tensors.keys()):
         return f"{missing[0]} is missing"
-    if extra := sorted(new_tensors.keys() - old_tensors.keys()):
+    own = {layout.head_name} if untied and layout.head is None else set()
+    if own and (wrong := _other_head(base, new, layout, first)):
+        return wrong
+    if extra := sorted(new_tensors.keys() - old_tensors.keys() - own):
         return f"{extra[0]} is not in the base model"
     for name, old in old_tensors.items():
         copy = new_tensors[name]
@@ -38,6 +46,18 @@ def other_weights(base: Checkpoint, new: Checkpoint, layout: Layout, first: int)
         elif not all(a == b for a, b in _pairs(base, old, new, copy)):
             return f"{name} differs"
     return None
+
+
+def _other_head(base: Checkpoint, new: Checkpoint, layout: Layout, first: int) -> str | None:
+    """What a head that is a table of its own has otherwise than the table it was tied to."""
+    head, table = new.tensors.get(layout.head_name), layout.input
+    if head is None:
+        return f"{layout.head_name} is missing: the config says that the head is not tied"
+    grown = new.tensors[table.name]
+    if (head.dtype, head.shape) != (grown.dtype, grown.shape):
+        return f"{head.name} is {head.dtype}{list(head.shape)}, {table.name} {list(grown.shape)}"
+    row = different_row(base, table, new, head, 0, min(first, table.shape[0]))
+    return None if row is None else f"old row {row} of {head.name} is not that of {table.name}"
 
 
 def different_row(

@@ -1,0 +1,173 @@
+"""What a graft writes: text of its language in new tokens, and English as its base did.
+
+Prompts are the beginnings of lines, of equally many tokens each, so that they are one batch; text
+is sampled at temperature 1 from the model's own distribution, what the folder bars left out. One
+written token's worth is how many old tokens the same text takes; real text under the new tokenizer
+is what that is read against. A broken character is one that no further token can complete.
+
+In English (lines in which no new token occurs) base and graft should be one and the same: how
+much probability strays to new tokens, how often the likeliest next token stays, and how many
+greedy continuations are the same to the last id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tokengraft.evaluating.generation import processors
+from tokengraft.evaluating.lines import Case
+from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.model.divergence import MEASURING, vocabulary_blocks
+from tokengraft.model.frozen import FrozenModel
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.reading import batches, fill
+from tokengraft.tokenizer.align import Ints
+
+WORTH = Metric(
+    "written_worth",
+    "old tokens that the text of one sampled token takes; the ceiling is real text under the new "
+    "tokenizer",
+)
+BROKEN = Metric(
+    "broken_characters",
+    "broken characters in a hundred sampled ones; the ceiling is what the base writes",
+    higher=False,
+)
+STRAY = Metric(
+    "english_stray", "probability of all new tokens together in English, mean over positions",
+    higher=False,
+)  # fmt: skip
+TOP1 = Metric("english_top1", "English positions at which base and graft find one token likeliest")
+GREEDY = Metric(
+    "english_greedy", "greedy continuations of English beginnings that are the base's, id by id"
+)
+_MOST = 64  # prompts of one language
+_PROMPT, _TOKENS = 12, 40  # new tokens read and written
+_GREEDY_PROMPT, _GREEDY_TOKENS = 8, 24
+
+
+def written_scores(
+    base: FrozenModel, graft: FrozenModel, case: Case, *, resamples: int = 1000, seed: int = 0
+) -> dict[str, Score]:
+    """Worth and broken characters of what the graft samples; none where no line is long enough."""
+    sizes = case.sizes()
+    real = float(sizes["tokens_before"]) / max(1.0, float(sizes["tokens_after"]))
+    written = _sample(graft, case.new, _PROMPT, _TOKENS, seed)
+    before = _sample(base, case.old, round(_PROMPT * real), round(_TOKENS * real), seed)
+    if not written or not before:
+        return {}
+    texts = [graft.tokenizer.decode([ids])[0].rstrip("\ufffd") for ids in written]
+    worth = np.array([len(ids) for ids in base.tokenizer.encode(texts)], np.float64)
+    steps = np.array([len(ids) for ids in written], np.float64)
+    theirs = [base.tokenizer.decode([ids])[0].rstrip("\ufffd") for ids in before]
+    broken, whole = _broken(texts)
+    base_broken, base_whole = _broken(theirs)
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    return {
+        WORTH.name: score(WORTH, Sums(worth, steps), ceiling=real, **options),
+        BROKEN.name: score(
+            BROKEN, Sums(100 * broken, whole),
+            ceiling=float(100 * base_broken.sum() / max(1.0, base_whole.sum())), **options,
+        ),
+    }  # fmt: skip
+
+
+def english_scores(
+    base: FrozenModel,
+    graft: FrozenModel,
+    lines: Sequence[str],
+    *,
+    most: int = 200,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """What is left of the base in English, over the first `most` lines without a new token."""
+    torch = require_torch()
+    room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
+    old, new = base.tokenizer.encode(list(lines)), graft.tokenizer.encode(list(lines))
+    kept = [np.asarray(a[:room], np.int64) for a, b in zip(old, new, strict=True) if a == b and a]
+    kept = kept[:most]
+    if not kept:
+        return {}
+    count = min(len(base.weight), len(base.tokenizer.vocabulary))
+    heads = base.head(count).exact(), graft.head().exact()
+    sums = np.zeros((len(kept), 3))
+    sizes = np.fromiter((len(one) for one in kept), np.int64, len(kept))
+    with torch.inference_mode():
+        for numbers in batches(sizes):
+            ids, _ = fill(base, [kept[n] for n in numbers], base.prefix, base.suffix)
+            states = [model.states(ids).float() for model in (base, graft)]
+            for row, n in enumerate(numbers):
+                here = slice(len(base.prefix), len(base.prefix) + len(kept[n]))
+                sums[n] = _silence(*(one[row, here] for one in states), *heads, count)
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    same = _same_greedy(base, graft, kept)
+    scores = {
+        STRAY.name: score(STRAY, Sums(sums[:, 0], sums[:, 2]), ceiling=0.0, **options),
+        TOP1.name: score(TOP1, Sums(sums[:, 1], sums[:, 2]), ceiling=1.0, **options),
+    }
+    if len(same):
+        scores[GREEDY.name] = score(GREEDY, Sums(same, np.ones(len(same))), ceiling=1.0, **options)
+    return scores
+
+
+def _silence(old: Any, new: Any, head: Any, grown: Any, count: int) -> tuple[float, float, int]:
+    """Summed mass of new tokens, positions with the same likeliest token, positions."""
+    mass = same = 0.0
+    for block in vocabulary_blocks(grown, len(old), MEASURING):
+        logs = grown.log_probabilities(new[block])
+        mass += float(logs[:, count:].exp().sum())
+        same += float((head.logits(old[block]).argmax(-1) == logs.argmax(-1)).sum())
+    return mass, same, len(old)
+
+
+def _same_greedy(base: FrozenModel, graft: FrozenModel, lines: Sequence[Ints]) -> Any:
+    """1 for every beginning after which both write the same ids, 0 for the others."""
+    prompts = [ids[:_GREEDY_PROMPT] for ids in lines if len(ids) >= _GREEDY_PROMPT]
+    if not prompts:
+        return np.zeros(0)
+    both = [
+        _generate(model, prompts, _GREEDY_TOKENS, {"do_sample": False}) for model in (base, graft)
+    ]
+    return (both[0] == both[1]).all(1).astype(np.float64)
+
+
+def _sample(
+    model: FrozenModel, lines: Sequence[Ints], prompt: int, tokens: int, seed: int
+) -> list[list[int]]:
+    """Ids sampled after the first `prompt` tokens of lines that have so many."""
+    torch = require_torch()
+    chosen = [ids[:prompt] for ids in lines if len(ids) >= prompt][:_MOST]
+    if not chosen:
+        return []
+    torch.manual_seed(seed)
+    options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    ids: list[list[int]] = _generate(model, chosen, tokens, options).tolist()
+    return ids
+
+
+def _generate(
+    model: FrozenModel, prompts: Sequence[Ints], tokens: int, options: dict[str, Any]
+) -> Any:
+    """Ids written after prompts of one length (prompts, tokens); never an end before that."""
+    torch = require_torch()
+    whole = np.stack([np.concatenate([model.prefix, ids]).astype(np.int64) for ids in prompts])
+    ids = torch.from_numpy(whole).to(model.device)
+    with torch.inference_mode():
+        out = model.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
+            min_new_tokens=tokens, pad_token_id=model.pad, logits_processor=processors(model),
+            **options,
+        )  # fmt: skip
+    return out[:, ids.shape[1] :].cpu().numpy()
+
+
+def _broken(texts: Sequence[str]) -> tuple[Any, Any]:
+    """Broken characters and characters of each text."""
+    return (
+        np.array([text.count("\ufffd") for text in texts], np.float64),
+        np.array([len(text) for text in texts], np.float64),
+    )
