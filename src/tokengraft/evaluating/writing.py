@@ -93,16 +93,16 @@ def english_scores(
     if not kept:
         return {}
     count = min(len(base.weight), len(base.tokenizer.vocabulary))
-    heads = base.head(count).exact(), graft.head().exact()
+    head, grown = base.head(count).exact(), graft.head().exact()
     sums = np.zeros((len(kept), 3))
     sizes = np.fromiter((len(one) for one in kept), np.int64, len(kept))
     with torch.inference_mode():
         for numbers in batches(sizes):
             ids, _ = fill(base, [kept[n] for n in numbers], base.prefix, base.suffix)
-            states = [model.states(ids).float() for model in (base, graft)]
+            before, after = (model.states(ids).float() for model in (base, graft))
             for row, n in enumerate(numbers):
                 here = slice(len(base.prefix), len(base.prefix) + len(kept[n]))
-                sums[n] = _silence(*(one[row, here] for one in states), *heads, count)
+                sums[n] = _silence(before[row, here], after[row, here], head, grown, count)
     options: dict[str, Any] = {"resamples": resamples, "seed": seed}
     same = _same_greedy(base, graft, kept)
     scores = {

@@ -300,14 +300,14 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
             shift = placed.end - tensor.end
         moved.append(placed)
     copies = [
-        (name, patch, patch.copy_of)
-        for name, patch in patches.items()
-        if patch.copy_of is not None and patch.copy_of.file == shard.path.name
+        (name, own, own.copy_of)
+        for name, own in patches.items()
+        if own.copy_of is not None and own.copy_of.file == shard.path.name
     ]
-    for name, patch, table in copies:
+    for name, own, table in copies:
         begin = moved[-1].end
-        end = begin + patch.rows * table.row_bytes
-        shape = (patch.rows, *table.shape[1:])
+        end = begin + own.rows * table.row_bytes
+        shape = (own.rows, *table.shape[1:])
         moved.append(Tensor(name, shard.path.name, table.dtype, shape, begin, end))
     with shard.path.open("rb", 0) as source, target.open("wb", 0) as out:
         write_all(out, header_bytes(tuple(moved), shard.metadata))
@@ -321,9 +321,9 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
             # Spare rows after the new ones, where the table did not have to grow.
             at = min(cut + len(patch.data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
-        for _, patch, table in copies:
-            first, size = shard.start + table.begin, patch.at * table.row_bytes
+        for _, own, table in copies:
+            first, size = shard.start + table.begin, own.at * table.row_bytes
             copy_range(source, out, first, size)
-            write_all(out, patch.data)
-            rest = size + len(patch.data)
+            write_all(out, own.data)
+            rest = size + len(own.data)
             copy_range(source, out, first + rest, max(0, table.end - table.begin - rest))
