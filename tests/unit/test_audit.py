@@ -459,3 +459,17 @@ def test_a_tokenizer_that_knows_nothing_divides_by_nothing(tmp_path: Path) -> No
     cells = found.premiums.to_dicts()
     assert [row["premium"] for row in cells] == [None, None]
     assert all(row["meaningless"] and row["unk_share"] == 1 for row in cells)
+
+
+def test_the_printed_table_shows_the_absolute_cost_beside_the_premium():
+    from rich.console import Console
+
+    from tokengraft.render.terminal import show_audit
+
+    result = tg.audit("udhr", ["gpt2"], ["shn"])
+    console = Console(width=100, record=True, quiet=True)
+    show_audit(console, result)
+    cost = result.premiums.filter(pl.col("language") == "shn_Mymr")["tokens_per_unit"][0]
+    printed = console.export_text()
+    assert f"{result.premium('gpt2', 'shn').value:.2f} {cost:.0f} " in printed
+    assert "tokens per sentence" in printed

@@ -30,7 +30,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
-from tokengraft.render.audit import COLUMNS, _cheaper_but_dearer, findings
+from tokengraft.render.audit import COLUMNS, _cheaper_at_a_higher_premium, findings
 from tokengraft.render.figures.registry import draw
 from tokengraft.render.latex import colours, escape, latex
 from tokengraft.render.page.build import Page, save_page
@@ -476,6 +476,6 @@ def test_a_better_tokenizer_with_a_higher_premium_is_told(tmp_path: Path) -> Non
         median_premium=pl.when(pl.col("tokenizer") == "gpt2").then(1.5).otherwise(1.8)
     )
     changed: Any = SimpleNamespace(premiums=cells, summary=summary, pivot="eng_Latn")
-    (line,) = _cheaper_but_dearer(changed, {"gpt2": "GPT-2/3", "o200k_base": "GPT-4o"})
+    (line,) = _cheaper_at_a_higher_premium(changed, {"gpt2": "GPT-2/3", "o200k_base": "GPT-4o"})
     assert "GPT-4o needs fewer tokens than GPT-2/3 in every language (10% fewer in all)" in line
     assert "1.80 against 1.50" in line

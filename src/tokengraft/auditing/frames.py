@@ -76,6 +76,7 @@ def premiums(
             "ratio_of_sums_low": estimates.sums_low[number],
             "ratio_of_sums_high": estimates.sums_high[number],
             "tokens": int(cell.tokens.sum()),
+            "tokens_per_unit": float(cell.tokens.mean()),
             "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
             "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
             "unk_share": _lost(cell) / max(1, cell.tokens.sum() + cell.dropped.sum()),
@@ -253,8 +254,13 @@ def _scaled(price: float | None, ratio: float | None) -> float | None:
 
 
 def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
-    """NaN sorts first and is greater than anything: what is not known is null instead."""
-    return frame.with_columns(selectors.float().fill_nan(None))
+    """NaN sorts first and is greater than anything: what is not known is null instead.
+
+    A column in which nothing is known keeps the type it has elsewhere.
+    """
+    return frame.with_columns(
+        selectors.float().fill_nan(None), pl.col("^speakers_(first|total)$").cast(pl.Int64)
+    )
 
 
 def about(code: str) -> dict[str, Any]:

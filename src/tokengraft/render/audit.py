@@ -60,6 +60,7 @@ COLUMNS = {
     "ratio_of_sums_low": "lower end of its 95 % bootstrap interval",
     "ratio_of_sums_high": "upper end of the same interval",
     "tokens": "tokens of the whole text in this language, without special tokens",
+    "tokens_per_unit": "tokens per sentence: the absolute cost, comparable between tokenizers",
     "tokens_per_byte": "tokens per byte of UTF-8",
     "tokens_per_character": "tokens per Unicode character",
     "unk_share": "share of the tokens that are UNK: text the tokenizer threw away; a character "
@@ -222,10 +223,10 @@ def findings(audit: AuditTables) -> list[str]:
         found.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
         found.append(missing)
-    return [*found, *_cheaper_but_dearer(audit, names)]
+    return [*found, *_cheaper_at_a_higher_premium(audit, names)]
 
 
-def _cheaper_but_dearer(audit: AuditTables, names: dict[str, str]) -> list[str]:
+def _cheaper_at_a_higher_premium(audit: AuditTables, names: dict[str, str]) -> list[str]:
     """Where premium and cost disagree: fewer tokens in every language, yet the higher premium.
 
     A premium divides by the pivot; a tokenizer that saves most there looks worse everywhere else.

@@ -149,6 +149,10 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         for known in audit.tokenizers
     ]
     spoilt = any("†" in cell for column in columns for cell in column.cells)
+    captions = ["second number: tokens per sentence"] if "tokens_per_unit" in table.columns else []
+    if spoilt:
+        figured = "premium" if audit.total is None else "figure"
+        captions.append(f"† over 1 % UNK: the {figured} says too little")
     if "rows" in top.columns:
         columns.insert(0, Column("rows", [f"{rows:,}" for rows in top["rows"]]))
     print_table(
@@ -156,10 +160,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         [code_column("language", codes), text_column("name", names)],
         columns,
         title=title,
-        caption=f"† over 1 % UNK: the {'premium' if audit.total is None else 'figure'} says too "
-        "little"
-        if spoilt
-        else None,
+        caption="; ".join(captions) or None,
     )
     if order.height > SHOWN:
         more = counted(order.height - SHOWN, "more language")
@@ -196,9 +197,12 @@ def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
     if row[figure] is None:
         return ""
     text = form.format(row[figure])
+    absolute = row.get("tokens_per_unit")
+    beside = "" if absolute is None else f" [dim]{absolute:.0f}[/dim]"
     if row["meaningless"]:
-        return f"[dim]{text}†[/dim]"
-    return f"[red]{text}[/red]" if figure == "premium" and row[figure] >= 4 else text
+        return f"[dim]{text}†[/dim]{beside}"
+    costly = figure == "premium" and row[figure] >= 4
+    return (f"[red]{text}[/red]" if costly else text) + beside
 
 
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
