@@ -1,0 +1,41 @@
+"""What a graft writes and what English keeps: exact where nothing was grafted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_graft_tiny import make, new_rows, plan, texts
+
+from tokengraft.evaluating.lines import prepare
+from tokengraft.evaluating.writing import english_scores, written_scores
+from tokengraft.grafting.graft import Rows, graft
+from tokengraft.model.frozen import FrozenModel
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> FrozenModel:
+    return FrozenModel.load(make(tmp_path_factory.mktemp("writing") / "base", "llama-tied"))
+
+
+def test_a_graft_of_nothing_keeps_english_exactly(base: FrozenModel) -> None:
+    found = english_scores(base, base, texts()["eng_Latn"], resamples=0)
+    assert found["english_stray"].value == 0
+    assert found["english_top1"].value == found["english_greedy"].value == 1
+
+
+def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path) -> None:
+    made = Rows(new_rows(), "given", head=40 * new_rows(seed=2))
+    graft(base.folder, plan(), tmp_path / "out", rows=made, policy="write", verified=False)
+    loud = FrozenModel.load(tmp_path / "out")
+    found = english_scores(base, loud, texts()["eng_Latn"], resamples=0)
+    assert found["english_stray"].value > 0.5
+    assert found["english_top1"].value < 0.5
+    assert found["english_greedy"].value < 0.5
+    lines = texts()["amh_Ethi"]
+    case = prepare("amh_Ethi", lines, base, loud.tokenizer, 200)
+    written = written_scores(base, loud, case, resamples=0)
+    assert written["written_worth"].value > 1.5  # new tokens are several old ones
