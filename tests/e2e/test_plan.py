@@ -234,9 +234,11 @@ def test_text_of_the_python_call(tmp_path):
     counted = count_words({"shn": file})
     for text in (file, [file], {"shn": [str(file)]}, {"shn_Mymr": file}, counted):
         assert plan("rootstock", ["shn"], text, **options).plan == first.plan
-    for languages, text in ((["shn", "tam"], file), ("shn", {"shn": 7}), ("shn", [7]), ("shn", [])):
-        with pytest.raises(UsageError, match=r"text=\{'shn_Mymr': \[FILE"):
-            plan("rootstock", languages, text, **options)
+    with pytest.raises(UsageError, match=r"text=\{'shn_Mymr': \[FILE"):
+        plan("rootstock", ["shn", "tam"], file, **options)
+    for text in ({"shn": 7}, [7], []):
+        with pytest.raises(TokengraftError, match="give a file, a list|must be a string|no text for"):
+            plan("rootstock", "shn", text, **options)
     with pytest.raises(UsageError, match="given twice"):
         plan("rootstock", "shn", {"shn": file, "shn_Mymr": file}, **options)
 

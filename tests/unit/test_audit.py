@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sqlite3
 import subprocess
@@ -467,9 +468,9 @@ def test_the_printed_table_shows_the_absolute_cost_beside_the_premium():
     from tokengraft.render.terminal import show_audit
 
     result = tg.audit("udhr", ["gpt2"], ["shn"])
-    console = Console(width=100, record=True, quiet=True)
+    console = Console(width=100, file=io.StringIO())
     show_audit(console, result)
     cost = result.premiums.filter(pl.col("language") == "shn_Mymr")["tokens_per_unit"][0]
-    printed = console.export_text()
+    printed = console.file.getvalue()
     assert f"{result.premium('gpt2', 'shn').value:.2f} {cost:.0f} " in printed
     assert "tokens per sentence" in printed
