@@ -237,7 +237,9 @@ def test_text_of_the_python_call(tmp_path):
     with pytest.raises(UsageError, match=r"text=\{'shn_Mymr': \[FILE"):
         plan("rootstock", ["shn", "tam"], file, **options)
     for text in ({"shn": 7}, [7], []):
-        with pytest.raises(TokengraftError, match="give a file, a list|must be a string|no text for"):
+        with pytest.raises(
+            TokengraftError, match="give a file, a list|must be a string|no text for"
+        ):
             plan("rootstock", "shn", text, **options)
     with pytest.raises(UsageError, match="given twice"):
         plan("rootstock", "shn", {"shn": file, "shn_Mymr": file}, **options)
