@@ -238,7 +238,7 @@ def test_text_of_the_python_call(tmp_path):
         plan("rootstock", ["shn", "tam"], file, **options)
     for text in ({"shn": 7}, [7], []):
         with pytest.raises(
-            TokengraftError, match="give a file, a list|must be a string|no text for"
+            TokengraftError, match=r"give a file, a list|must be a string|no text for"
         ):
             plan("rootstock", "shn", text, **options)
     with pytest.raises(UsageError, match="given twice"):
