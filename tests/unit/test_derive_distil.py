@@ -234,8 +234,13 @@ def test_resumed_run_gives_the_same_rows(setting, tmp_path, share):
 
 @pytest.mark.parametrize("where", ["gradient", "judge"])
 @pytest.mark.parametrize("call", [2, 3])
-def test_an_interrupt_at_any_moment_is_gone_on_from(setting, tmp_path, monkeypatch, where, call):
+def test_an_interrupt_at_any_moment_is_gone_on_from(
+    setting, tmp_path, monkeypatch, request, where, call
+):
     """Ctrl-C in the middle of a step or of a check; before the first check too."""
+    # A shell's background job starts with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     reader, lots, start, parts = setting
     whole = Distiller(reader, lots, start, RECIPE, parts).run()
     real = getattr(distil, where)
