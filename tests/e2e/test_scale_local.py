@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -41,7 +42,11 @@ def test_a_stopped_driver_leaves_no_worker_and_goes_on(tmp_path: Path, how: sign
     run += ["--language-column", "lang", "-t", "bert-multilingual", "--workers", "2"]
     run += ["--shard-bytes", str(path.stat().st_size // SHARDS), "--state", str(state)]
     run += ["-o", str(out)]
-    driver = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background job starts with SIGINT ignored, and so would the driver.
+    default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    driver = subprocess.Popen(
+        run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    )
     until = time.monotonic() + 120
     while finished(state) < 3 and time.monotonic() < until:
         assert driver.poll() is None, driver.communicate()

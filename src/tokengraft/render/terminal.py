@@ -160,7 +160,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         [code_column("language", codes), text_column("name", names)],
         columns,
         title=title,
-        caption="; ".join(captions) or None,
+        caption="\n".join(captions) or None,
     )
     if order.height > SHOWN:
         more = counted(order.height - SHOWN, "more language")
