@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BIOME := npx --yes @biomejs/biome@2.6.6
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo test lint format bench docs install clean help chromium
@@ -19,8 +20,8 @@ lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where n
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@if command -v npx >/dev/null; then npx --yes @biomejs/biome@2.6.6 lint --error-on-warnings; \
-	  else echo "no node: the page's scripts are not linted"; fi
+	@if $(BIOME) --version >/dev/null 2>&1; then $(BIOME) lint --error-on-warnings; \
+	  else echo "no node or no registry: the page's scripts are not linted"; fi
 
 format: $(VENV)/dev.done  ## let ruff lay out the code
 	$(BIN)/ruff check --fix .

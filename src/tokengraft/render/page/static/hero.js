@@ -24,7 +24,7 @@ function drawHero(host) {
 // One sentence is not the mean over all: its own ratio stands beside the headline's.
 function sameRatio(same, most) {
   const base = same.counts.find(([code]) => code === pivot().code);
-  if (!base || !base[1] || base[1] === most) return "";
+  if (!base?.[1] || base[1] === most) return "";
   const [worst] = same.counts.find(([, n]) => n === most);
   const name = languages()[placeOf(worst)].name;
   return ` In this one sentence ${name} takes ${(most / base[1]).toFixed(1)} times the tokens of ${pivot().name}; the figures above are means over all of the text.`;
