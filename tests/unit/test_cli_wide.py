@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,15 @@ from typer.testing import CliRunner
 from tokengraft.api.verbs import audit
 from tokengraft.cli.app import app
 from tokengraft.cli.console import stdout
+from tokengraft.evaluating.score import Measurements
 from tokengraft.languages.codes import known
-from tokengraft.render.terminal import Column, code_column, print_table, text_column
+from tokengraft.render.terminal import (
+    Column,
+    code_column,
+    print_table,
+    show_evaluation,
+    text_column,
+)
 
 
 def shown(width: int, keys: list[Column], values: list[Column]) -> str:
@@ -79,3 +87,17 @@ def test_an_audit_shows_every_premium_and_says_what_it_is_over() -> None:
     assert "0 of 1" not in text and "1 of 1 language above" in " ".join(text.split())
     assert "to compare, text lost to UNK in 1 language" in " ".join(text.split())
     assert "†" not in CliRunner().invoke(app, [*some, "gpt2"]).stdout
+
+
+def test_an_evaluation_is_printed_with_its_costs_of_generation() -> None:
+    row = {"language": "shn_Mymr", "metric": "kl", "value": 0.25, "floor": 2.0, "ceiling": None}
+    evaluation = Measurements(
+        "base", "graft", "causal", "udhr", {}, pl.DataFrame([row]),
+        pl.DataFrame([{"language": "shn_Mymr", "tokens_before": 900, "tokens_after": 100}]),
+        generation=pl.DataFrame([{"language": "shn_Mymr", "model": "graft", "seconds": 0.123456}]),
+    )  # fmt: skip
+    console = Console(width=100, highlight=False)
+    with console.capture() as capture:
+        show_evaluation(console, evaluation)
+    printed = capture.get()
+    assert "900 → 100" in printed and "0.250" in printed and "0.1235" in printed

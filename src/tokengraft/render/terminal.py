@@ -273,9 +273,9 @@ def show_evaluation(console: Console, found: Measurements) -> None:
         frame = found.tables().get(name)
         if frame is not None:
             # What a row is about (a language and a model, a task and a metric) comes first.
-            plain = [(c, [plain(value) for value in frame[c]]) for c in frame.columns]
-            keys = [code_column(*column) for column in plain[:2]]
-            values = [text_column(*column) for column in plain[2:]]
+            shown = [(c, [plain(value) for value in frame[c]]) for c in frame.columns]
+            keys = [code_column(*column) for column in shown[:2]]
+            values = [text_column(*column) for column in shown[2:]]
             print_table(console, keys, values, title=name)
 
 
