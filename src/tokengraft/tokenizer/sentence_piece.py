@@ -12,10 +12,10 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.limits import check_highest_id, parse_json
+from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.shape import settings
+from tokengraft.tokenizer.shape import json_object, settings
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
 
@@ -124,12 +124,7 @@ class SentencePiece(Tokenizer):
 
 
 def _ids_of(table: bytes, name: str) -> dict[str, int]:
-    try:
-        ids = parse_json(table)
-    except ValueError as error:
-        raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
-    if not isinstance(ids, dict):
-        raise TokenizerError(f"{name}: vocab.json is not a table of ids")
+    ids = json_object(table, f"{name}: vocab.json", "a table of ids")
     for number in ids.values():
         check_highest_id(number, len(table), f"{name}: vocab.json", TokenizerError)
     return ids

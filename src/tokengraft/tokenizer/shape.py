@@ -12,15 +12,20 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.core.limits import check_highest_id, parse_json
 
 
+def json_object(data: bytes, where: str, what: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object in a file's bytes; TokenizerError where there is none."""
+    try:
+        value = parse_json(data)
+    except ValueError as error:
+        raise TokenizerError(f"{where} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{where} is not {what}")
+    return value
+
+
 def settings(data: bytes, where: str) -> dict[str, Any]:
     """What a `tokenizer_config.json` says; TokenizerError where it is not a JSON object."""
-    try:
-        said = parse_json(data)
-    except ValueError as error:
-        raise TokenizerError(f"{where}: tokenizer_config.json cannot be read ({error})") from error
-    if not isinstance(said, dict):
-        raise TokenizerError(f"{where}: tokenizer_config.json is not a JSON object")
-    return said
+    return json_object(data, f"{where}: tokenizer_config.json")
 
 
 def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
