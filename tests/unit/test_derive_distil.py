@@ -25,8 +25,8 @@ import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
 from tokengraft.core.options import options_from  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
-from tokengraft.deriving.distil import checkpoint  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
+from tokengraft.deriving.distil import training_state  # noqa: E402
 from tokengraft.deriving.distil.adam import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
@@ -345,9 +345,9 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
         return replace(lots, train=(replace(lots.train[0], **ids), *lots.train[1:]))
 
     first = lots.train[0]
-    key = checkpoint.key(reader, lots, start, RECIPE, parts)
+    key = training_state.key(reader, lots, start, RECIPE, parts)
     again = shutil.copytree(folder, tmp_path / "again")
-    assert checkpoint.key(read(again), lots, start.copy(), RECIPE, [*parts]) == key
+    assert training_state.key(read(again), lots, start.copy(), RECIPE, [*parts]) == key
     changed = [
         (read(fine_tuned(folder, tmp_path / "other")), lots, start, RECIPE, parts),
         (read(folder, "bfloat16"), lots, start, RECIPE, parts),
@@ -360,7 +360,7 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
         (reader, lots, start, RECIPE, parts[::-1]),
         (reader, lots, start, RECIPE, None),
     ]
-    assert len({key, *(checkpoint.key(*one) for one in changed)}) == len(changed) + 1
+    assert len({key, *(training_state.key(*one) for one in changed)}) == len(changed) + 1
 
 
 def test_a_team_of_devices_gives_the_same_rows(folder, setting):
@@ -534,7 +534,7 @@ def test_a_damaged_work_file_counts_as_none(setting, tmp_path, name, damage):
 
 
 def test_a_checkpoint_has_the_usual_mode(tmp_path):
-    checkpoint.save(tmp_path, {"a": torch.zeros(3)}, {"key": "k"})
+    training_state.save(tmp_path, {"a": torch.zeros(3)}, {"key": "k"})
     (tmp_path / "other").touch()
     modes = [(tmp_path / name).stat().st_mode for name in ("distil.safetensors", "other")]
     assert modes[0] == modes[1]
@@ -549,7 +549,7 @@ def test_a_full_disk_is_told_not_died_of(setting, tmp_path):
         with pytest.raises(OSError, match="teacher-states") as caught:
             Distiller(reader, lots, start, RECIPE, parts, tmp_path)
         with pytest.raises(OSError, match=r"distil\.safetensors"):
-            checkpoint.save(tmp_path / "new", {"a": torch.zeros(3000)}, {"key": "k"})
+            training_state.save(tmp_path / "new", {"a": torch.zeros(3000)}, {"key": "k"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG

@@ -44,7 +44,7 @@ def reopen(
 ) -> np.ndarray[Any, Any] | None:
     """The array in a file, or None where there is no such array or the file is damaged."""
     with contextlib.suppress(OSError, ValueError, EOFError):
-        found: np.ndarray[Any, Any] = open_memmap(file, mode="r")  # r+ would lengthen a cut file
-        if found.shape == shape and found.dtype == np.dtype(kind):
-            return found if mode == "r" else open_memmap(file, mode=mode)
+        array: np.ndarray[Any, Any] = open_memmap(file, mode="r")  # r+ would lengthen a cut file
+        if array.shape == shape and array.dtype == np.dtype(kind):
+            return array if mode == "r" else open_memmap(file, mode=mode)
     return None

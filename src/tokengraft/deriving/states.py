@@ -60,7 +60,7 @@ def part_states(
 ) -> dict[Layer, Rows]:
     """Pooled states (len(parts), dimensions) of each new token's old parts, for each layer."""
     check_layers(layers, model.layers)
-    found: dict[Layer, Rows] = {
+    pooled_by_layer: dict[Layer, Rows] = {
         layer: np.empty((len(parts), model.dimensions), np.float32) for layer in layers
     }
     torch = require_torch()
@@ -71,11 +71,11 @@ def part_states(
         share = torch.from_numpy(mix).to(model.device, torch.float32)
         for layer, states in layer_states(model, ids, layers).items():
             pooled = torch.einsum("bp,bpd->bd", share, states.float())
-            found[layer][group] = pooled.cpu().numpy()
+            pooled_by_layer[layer][group] = pooled.cpu().numpy()
         done += len(group)
         if progress is not None:
             progress(done, len(parts))
-    return found
+    return pooled_by_layer
 
 
 def vocabulary_states(
@@ -97,14 +97,14 @@ def vocabulary_states(
     rows = len(model.weight)
     total = rows if count is None else min(count, rows)  # tokens beyond the table have no row
     shape = (total, model.dimensions)
-    found: dict[Layer, Rows] = {}
+    ready: dict[Layer, Rows] = {}
     files = {layer: _file(cache, key, layer, total, model) for layer in layers}
     for layer, file in files.items():
         if file is not None and (kept := reopen(file, shape, np.float32)) is not None:
-            found[layer] = kept
-    missing = [layer for layer in layers if layer not in found]
+            ready[layer] = kept
+    missing = [layer for layer in layers if layer not in ready]
     if not missing:
-        return found
+        return ready
     arrays: dict[Layer, Rows] = {}
     scratch: dict[Layer, Path] = {}
     try:
@@ -126,7 +126,7 @@ def vocabulary_states(
     finally:
         for temporary in scratch.values():
             temporary.unlink(missing_ok=True)
-    return {layer: found.get(layer, arrays.get(layer)) for layer in layers}  # type: ignore[misc]
+    return {layer: ready.get(layer, arrays.get(layer)) for layer in layers}  # type: ignore[misc]
 
 
 def _fill(
@@ -141,11 +141,11 @@ def _fill(
 
     def read(member: FrozenModel, ids: Ints) -> list[Future[None]]:
         given = torch.from_numpy(ids).to(member.device)[:, None]
-        found = layer_states(member, given, list(arrays))
+        states_by_layer = layer_states(member, given, list(arrays))
         rows = slice(ids[0], ids[-1] + 1)
         return [
             writer.submit(_land, arrays[layer][rows], *_send(states[:, 0]))
-            for layer, states in found.items()
+            for layer, states in states_by_layer.items()
         ]
 
     step = batch * len(model.team)
@@ -204,18 +204,18 @@ def _equal_lengths(parts: Sequence[Sequence[int]], tokens: int) -> Iterator[list
 def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[Layer, Any]:
     """States (batch, length, dimensions) by layer; blocks above the highest one are not run."""
     torch = require_torch()
-    found: dict[Layer, Any] = {}
+    states_by_layer: dict[Layer, Any] = {}
     if 0 in layers:
-        found[0] = model.weight[ids]
+        states_by_layer[0] = model.weight[ids]
     blocks = [layer for layer in layers if isinstance(layer, int) and layer > 0]
     if not blocks and "norm" not in layers:
-        return found
+        return states_by_layer
     handles = []
     highest = max(blocks, default=0)
 
     def keep(layer: int) -> Callable[[Any, Any, Any], None]:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            found[layer] = output[0] if isinstance(output, tuple) else output
+            states_by_layer[layer] = output[0] if isinstance(output, tuple) else output
             if layer == highest and "norm" not in layers:
                 raise _Enough
 
@@ -227,10 +227,10 @@ def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[
         with torch.no_grad():
             final = model.states(ids)
             if "norm" in layers:
-                found["norm"] = final
+                states_by_layer["norm"] = final
     except _Enough:
         pass
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return states_by_layer

@@ -49,8 +49,8 @@ class Floors:
 
 def script_of(code: str) -> str:
     """`hin_Deva` and `hin_Deva-variant` are written in `Deva`; "" where a code names no script."""
-    found = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
-    return found[1] if found else ""
+    match = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
+    return match[1] if match else ""
 
 
 def floors_of(
@@ -72,7 +72,7 @@ def floors_of(
         patterns = relaxed_pattern(tokenizer, names), relax_pattern(pattern or "", names)
         return with_pattern(tokenizer, patterns[0]), with_pattern(tokenizer, patterns[1])
 
-    found = {}
+    floors = {}
     for code, lines in samples.items():
         before = np.array(floor(tokenizer, lines), float)
         if before.max(initial=0) <= 1:
@@ -81,8 +81,10 @@ def floors_of(
         if script_of(code) in SCRIPTS and pattern is not None:
             after, opened = (np.array(floor(t, lines), float) for t in relaxed(script_of(code)))
         unit = np.maximum(1, after if pivot_tokens is None else np.array(pivot_tokens, float))
-        found[code] = Floors(*(float((pieces / unit).mean()) for pieces in (before, after, opened)))
-    return found
+        floors[code] = Floors(
+            *(float((pieces / unit).mean()) for pieces in (before, after, opened))
+        )
+    return floors
 
 
 def decide(
@@ -104,18 +106,18 @@ def decide(
         )
     notes = []
     codes = set()
-    for code, found in floors.items():
+    for code, own in floors.items():
         script = script_of(code)
         if script not in SCRIPTS:
             if boundaries == "relax":
                 notes.append(f"{code}: boundaries stay as they are, {script} cannot be relaxed")
         elif boundaries == "relax" or (
-            found.before > HIGH_FLOOR and found.after < _WORTH_IT * found.before
+            own.before > HIGH_FLOOR and own.after < _WORTH_IT * own.before
         ):
             codes.add(script)
-            notes += found.cost(code)
-        elif found.before > HIGH_FLOOR and found.open < _WORTH_IT * found.before:
-            notes += found.cost(code)
+            notes += own.cost(code)
+        elif own.before > HIGH_FLOOR and own.open < _WORTH_IT * own.before:
+            notes += own.cost(code)
     if not codes:
         if boundaries == "relax":
             raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")

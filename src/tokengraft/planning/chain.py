@@ -72,9 +72,9 @@ class Chain:
 
     def edges(self, *positions: Ints) -> Ints:
         """The pairs that begin at the given positions, each once, as their left part's place."""
-        found = distinct(np.concatenate(positions))
-        found = found[found >= 0]
-        return found[self.right[found] >= 0]
+        lefts = distinct(np.concatenate(positions))
+        lefts = lefts[lefts >= 0]
+        return lefts[self.right[lefts] >= 0]
 
     def inside(self, words: npt.NDArray[np.bool_]) -> Ints:
         """The pairs inside the words marked, as their left part's place."""
@@ -107,16 +107,16 @@ class Chain:
     def places(self, word: int) -> Ints:
         """The places of one word's symbols now, in order."""
         at = int(self._starts[word])
-        found = []
+        places = []
         while at >= 0:
-            found.append(at)
+            places.append(at)
             at = int(self.right[at])
-        return np.array(found, np.int64)
+        return np.array(places, np.int64)
 
     def spell(self, word: int) -> list[int]:
         """The symbols of one word now."""
-        found: list[int] = self.sym[self.places(word)].tolist()
-        return found
+        symbols: list[int] = self.sym[self.places(word)].tolist()
+        return symbols
 
 
 def distinct(values: Ints) -> Ints:

@@ -14,16 +14,26 @@ from typing import Any
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
-from tokengraft.planning.learning import LEAST, Job, Request
+from tokengraft.planning.job import LEAST, Job, Request
+from tokengraft.planning.learn import Learner, Step
+from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
-from tokengraft.planning.plan import Boundaries, Check, Mode, Objective, Outcome, Plan, Protection
+from tokengraft.planning.plan import (
+    Boundaries,
+    Check,
+    Cut,
+    Effect,
+    Mode,
+    Objective,
+    Plan,
+    Protection,
+)
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
-from tokengraft.planning.prove import prove
-from tokengraft.planning.tokens import additions_of, tokens_of
+from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
-from tokengraft.tokenizer.insert import family, fingerprint, insert
+from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert
 
 BUDGET = 2000
 _ATTEMPTS = 4
@@ -121,9 +131,9 @@ def _used(plan: Plan) -> Plan:
     """
     idle = [
         f"{code}: no new token helps, since {_why_none(plan, code)}"
-        for code, found in plan.languages.items()
-        if (found.planning_before, found.unknown_before)
-        == (found.planning_after, found.unknown_after)
+        for code, figures in plan.languages.items()
+        if (figures.planning_before, figures.unknown_before)
+        == (figures.planning_after, figures.unknown_after)
     ]
     if not plan.tokens:
         why = "; ".join(idle) or "every pair worth joining makes a token that is there already"
@@ -192,7 +202,7 @@ def _plan_merges(request: Request) -> Plan:
     job = Job(request, cut, pipeline)
     for _ in range(_ATTEMPTS):
         learner, curve = job.run()
-        additions = additions_of(learner, cut)
+        additions = _additions_of(learner, cut)
         extended = load(insert(base, additions))
         if request.protected is None:
             break
@@ -207,38 +217,83 @@ def _plan_merges(request: Request) -> Plan:
     # With the pattern kept, a line is its words; joined pieces are tried in whole lines too.
     lines = request.same_script if cut.scripts else []
     proof = prove(pipeline, extended, learner, job.words, job.pool.origins, job.old, lines)
-    outcomes = {}
+    effects = {}
     for column, code in enumerate(request.languages):
-        found = floors.get(code) if request.tested else None
-        outcome = Outcome(
+        own = floors.get(code) if request.tested else None
+        effect = Effect(
             planning_before=int(curve.totals[0][column]),
             planning_after=int(curve.totals[-1][column]),
             premium_before=job.premiums.get(code),
             curve=curve.points(code, column),
-            floor_before=found.before if found else None,
-            floor_after=(found.after if relaxes(cut, code) else found.before) if found else None,
+            floor_before=own.before if own else None,
+            floor_after=(own.after if relaxes(cut, code) else own.before) if own else None,
         )
-        if outcome.curve:
-            outcome = replace(outcome, premium_after=outcome.curve[-1].premium)
-        outcomes[code] = outcome
+        if effect.curve:
+            effect = replace(effect, premium_after=effect.curve[-1].premium)
+        effects[code] = effect
     if boundaries == "portable" and decide(base, "auto", floors)[0].scripts:
-        notes += _cost(outcomes, _plan_merges(replace(request, boundaries="auto")))
+        notes += _cost(effects, _plan_merges(replace(request, boundaries="auto")))
     return Plan(
         tokenizer=fingerprint(base), family=family(base), mode=request.mode,
         objective=request.objective, budget=request.budget, cut=cut,
-        tokens=tokens_of(learner, proof), merges=additions.merges, languages=outcomes,
+        tokens=_tokens_of(learner, proof), merges=additions.merges, languages=effects,
         pivot=request.pivot if request.test else None,
         check=Check(proof.pieces), notes=tuple(notes),
     )  # fmt: skip
 
 
-def _cost(kept: Mapping[str, Outcome], relaxed: Plan) -> list[str]:
+def _cost(kept: Mapping[str, Effect], relaxed: Plan) -> list[str]:
     """What each language pays for boundaries that every program can cut at."""
     notes = []
-    for code, found in kept.items():
+    for code, portable in kept.items():
         other = relaxed.languages[code]
-        figures = f"{found.planning_after:,} tokens of its text instead of {other.planning_after:,}"
-        if found.premium_after is not None and other.premium_after is not None:
-            figures = f"premium {found.premium_after:.2f} instead of {other.premium_after:.2f}"
+        figures = (
+            f"{portable.planning_after:,} tokens of its text instead of {other.planning_after:,}"
+        )
+        if portable.premium_after is not None and other.premium_after is not None:
+            figures = f"premium {portable.premium_after:.2f} instead of {other.premium_after:.2f}"
         notes.append(f"{code}: portable boundaries cost it {figures} with relaxed ones")
     return notes
+
+
+def _additions_of(learner: Learner, cut: Cut) -> Additions:
+    """What goes into the tokenizer, in the order it was learned."""
+    names = learner.symbols.names
+    tokens = tuple((s.result, names[s.result]) for s in learner.steps if s.spends)
+    merges = tuple((names[s.left], names[s.right]) for s in learner.steps if s.right >= 0)
+    return Additions(tokens=tokens, merges=merges, pattern=cut.new_pattern)
+
+
+def _tokens_of(learner: Learner, proof: Proof) -> tuple[NewToken, ...]:
+    """Each new token with the old ids at the leaves of its merges."""
+    symbols = learner.symbols
+    parts: dict[int, tuple[int, ...]] = {}
+    old = symbols.ids
+
+    def leaves(symbol: int) -> tuple[int, ...]:
+        return parts.get(symbol) or (symbol,)
+
+    def of(step: Step) -> tuple[int, ...]:
+        if step.right >= 0:
+            return leaves(step.left) + leaves(step.right)
+        return tuple(old[f"<0x{byte:02X}>"] for byte in symbols.names[step.result].encode())
+
+    tokens = []
+    for step in learner.steps:
+        if not step.spends:
+            continue
+        parts[step.result] = of(step)
+        name = symbols.names[step.result]
+        piece = symbols.piece(name)
+        try:
+            text = piece.decode("utf-8")
+        except UnicodeDecodeError:
+            text = None
+        count = proof.emitted.get(step.result, 0)
+        example = proof.examples.get(step.result)
+        tokens.append(
+            NewToken(
+                step.result, name, piece.hex(), text, parts[step.result], count, example=example
+            )
+        )
+    return tuple(tokens)

@@ -209,10 +209,10 @@ class Learner:
         return int(count * 1000 * (1 - self._penalty))
 
     def _border(self, symbol: int) -> tuple[bool, bool]:
-        found = self._borders.get(symbol)
-        if found is None:
-            found = self._borders[symbol] = self.symbols.borders(symbol)
-        return found
+        borders = self._borders.get(symbol)
+        if borders is None:
+            borders = self._borders[symbol] = self.symbols.borders(symbol)
+        return borders
 
     def _waits(self, key: int) -> bool:
         """Whether `key` may not be taken now: refused, or the end of a new token's last use."""
@@ -303,11 +303,11 @@ class Learner:
     def _merges_of(self, part: int) -> list[tuple[int, int, int, int]]:
         names, ids = self.symbols.names, self.symbols.ids
         old = self.symbols.old_merges.get(part, ())
-        found = [(rank, a, b, ids[names[a] + names[b]]) for rank, a, b in old]
+        merges = [(rank, a, b, ids[names[a] + names[b]]) for rank, a, b in old]
         for rank in self._by_part.get(part, ()):
             step = self.steps[rank]
-            found.append(((1 << _SHIFT) + rank, step.left, step.right, step.result))
-        return found
+            merges.append(((1 << _SHIFT) + rank, step.left, step.right, step.result))
+        return merges
 
 
 def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:

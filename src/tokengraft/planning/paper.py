@@ -15,7 +15,7 @@ from typing import Any
 
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.new_tokens import NewToken
-from tokengraft.planning.plan import Cut, Outcome, Plan
+from tokengraft.planning.plan import Cut, Effect, Plan
 from tokengraft.planning.unknown import lost_characters, unknown_of, unknown_share, warnings
 from tokengraft.planning.words import Encoder, lengths, load
 from tokengraft.tokenizer.boundaries import split_pattern, splitter_of
@@ -32,8 +32,8 @@ from tokengraft.tokenizer.insert import (
 def absent_characters(tokenizer: dict[str, Any], lines: Iterable[str]) -> list[str]:
     """Characters of the lines, except spaces, whose literal string is no key, by code point."""
     known = vocabulary(tokenizer).keys() | {t["content"] for t in tokenizer["added_tokens"]}
-    found: set[str] = set().union(*(set(line) for line in lines))
-    return sorted(c for c in found if c not in known and not c.isspace())
+    characters: set[str] = set().union(*(set(line) for line in lines))
+    return sorted(c for c in characters if c not in known and not c.isspace())
 
 
 def plan_literals(
@@ -62,7 +62,7 @@ def plan_literals(
     added = Additions(tokens=tuple((t.id, t.token) for t in tokens), literal=True)
     extended = load(insert(tokenizer, added))
     unknown = unknown_of(tokenizer)
-    outcomes, notes = {}, []
+    effects, notes = {}, []
     for code, lines in texts.items():
         before = int(lengths(base, lines).sum())
         after = int(lengths(extended, lines).sum())
@@ -76,12 +76,12 @@ def plan_literals(
             if unknown >= 0:
                 shares = [unknown_share(one, unknown, test[code]) for one in (base, extended)]
         lost = [lost_characters(one, unknown, lines) for one in (base, extended)]
-        outcome = Outcome(
+        effect = Effect(
             before, after, premiums[0], premiums[1], unknown_before=lost[0], unknown_after=lost[1],
             unk_share_before=shares[0], unk_share_after=shares[1],
         )  # fmt: skip
-        outcomes[code] = outcome
-        notes += warnings(code, outcome)
+        effects[code] = effect
+        notes += warnings(code, effect)
         if after > before:
             notes.append(
                 f"{code}: paper mode makes the text {after / before - 1:.0%} longer "
@@ -90,6 +90,6 @@ def plan_literals(
     return Plan(
         tokenizer=fingerprint(tokenizer), family=family(tokenizer), mode="paper",
         objective="total", budget=len(tokens), cut=Cut(old_pattern=split_pattern(tokenizer)),
-        tokens=tuple(tokens), merges=(), languages=outcomes, pivot=pivot if test else None,
+        tokens=tuple(tokens), merges=(), languages=effects, pivot=pivot if test else None,
         notes=tuple(notes),
     )  # fmt: skip

@@ -27,7 +27,7 @@ from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Cut, Mode, Outcome, Plan, Point
+from tokengraft.planning.plan import Cut, Effect, Mode, Plan, Point
 from tokengraft.planning.protect import Protected, newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
@@ -100,10 +100,10 @@ def plan_pieces(
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
     curves = _curves(tokenizer, old, chosen, words, counts, texts, test, pivot)
-    outcomes = {}
+    effects = {}
     for column, code in enumerate(texts):
         curve = curves.get(code, ())
-        outcomes[code] = Outcome(
+        effects[code] = Effect(
             planning_before=int(counts[:, column] @ old_ids.sizes),
             planning_after=int(counts[:, column] @ new_ids.sizes),
             premium_before=curve[0].premium if curve else None,
@@ -117,11 +117,11 @@ def plan_pieces(
     notes = [NOTE]
     if kind == "wordpiece" and mode == "merges":
         notes.append("WordPiece: characters only, a longer piece could turn a whole word into UNK")
-    notes += [note for code, outcome in outcomes.items() for note in warnings(code, outcome)]
+    notes += [note for code, effect in effects.items() for note in warnings(code, effect)]
     return Plan(
         tokenizer=fingerprint(tokenizer), family=kind, mode=mode, objective="total",
         budget=budget, cut=Cut(), tokens=_tokens(tokenizer, old, chosen, emitted), merges=(),
-        languages=outcomes, pivot=pivot if test else None, notes=tuple(notes),
+        languages=effects, pivot=pivot if test else None, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -140,14 +140,14 @@ def _missing(
     known = vocabulary(tokenizer)
     lost = {unknown_of(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
     wordpiece = family(tokenizer) == "wordpiece"
-    found: Counter[str] = Counter()
+    lacking: Counter[str] = Counter()
     for word, ids, count in zip(words, _encode(tokenizer, words), times.tolist(), strict=True):
         if count and isinstance(word, str) and not lost.isdisjoint(ids):
             for place, character in enumerate(word):
                 mark = CONTINUATION_MARK if wordpiece and place else ""
                 if mark + character not in known and belongs(character.encode("utf-8")):
-                    found[mark + character] += count
-    return sorted(found, key=lambda piece: (-found[piece], piece))
+                    lacking[mark + character] += count
+    return sorted(lacking, key=lambda piece: (-lacking[piece], piece))
 
 
 def _with(tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def _fill(
     reach = budget
     while True:
         longer = _longer_pieces(tokenizer, belongs, characters, words, counts, reach)
-        found = _emitted(tokenizer, [*characters, *longer], words, protected, budget)
-        if len(found) == budget or len(characters) + len(longer) < reach:
-            return found
+        emitted = _emitted(tokenizer, [*characters, *longer], words, protected, budget)
+        if len(emitted) == budget or len(characters) + len(longer) < reach:
+            return emitted
         reach *= 2
 
 
@@ -243,18 +243,18 @@ def _lost(pipeline: Tokenizer, words: Sequence[Word], encoded: Encoded, unknown:
     """Characters of each word that are UNK. Tokens would not do: one UNK may cover several."""
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
     bare = Tokenizer(pipeline.model)
-    found = np.zeros(len(words), np.int64)
+    lost = np.zeros(len(words), np.int64)
     for number in np.unique(word_of[encoded.ids == unknown]).tolist():
         word = words[number]
         if isinstance(word, int):
             continue  # the text names the unknown token
         one = bare.encode(word, add_special_tokens=False)
-        found[number] = sum(
+        lost[number] = sum(
             end - start
             for id_, (start, end) in zip(one.ids, one.offsets, strict=True)
             if id_ == unknown
         )
-    return found
+    return lost
 
 
 def _curves(
@@ -269,7 +269,7 @@ def _curves(
 ) -> dict[str, tuple[Point, ...]]:
     """Lengths and premiums at a few sizes, by encoding all text with that many pieces."""
     codes = {code: column for column, code in enumerate(languages) if code in test}
-    found: dict[str, list[Point]] = {code: [] for code in codes}
+    curves: dict[str, list[Point]] = {code: [] for code in codes}
     sizes = sorted({round(len(chosen) * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
     for size in sizes if codes else ():
         extended = load(_with(tokenizer, chosen[:size])) if size else old
@@ -278,8 +278,8 @@ def _curves(
         for code, column in codes.items():
             premium = mean_ratio(lengths(extended, test[code]), unit)
             share = unknown_share(extended, unknown_of(tokenizer), test[code])
-            found[code].append(Point(size, int(totals[column]), premium, share))
-    return {code: tuple(points) for code, points in found.items()}
+            curves[code].append(Point(size, int(totals[column]), premium, share))
+    return {code: tuple(points) for code, points in curves.items()}
 
 
 def _tokens(

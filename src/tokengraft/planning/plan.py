@@ -34,11 +34,11 @@ class Point:
     tokens: int
     planning_tokens: int
     premium: float | None  # mean of per-sentence ratios on the test corpus
-    unk_share: float | None = None  # of the test text; see `Outcome`
+    unk_share: float | None = None  # of the test text; see `Effect`
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Effect:
     """What the plan does for one language.
 
     Planning numbers are over the text the tokens were chosen on; premiums over the parallel test
@@ -120,7 +120,7 @@ class Plan:
     cut: Cut
     tokens: tuple[NewToken, ...]
     merges: tuple[tuple[str, str], ...]
-    languages: Mapping[str, Outcome] = field(default_factory=dict)
+    languages: Mapping[str, Effect] = field(default_factory=dict)
     pivot: str | None = None
     check: Check = Check()
     notes: tuple[str, ...] = ()
@@ -130,9 +130,9 @@ class Plan:
     def __repr__(self) -> str:
         bought = [
             code
-            if outcome.premium_before is None or outcome.premium_after is None
-            else f"{code} {outcome.premium_before:.2f} → {outcome.premium_after:.2f}"
-            for code, outcome in self.languages.items()
+            if effect.premium_before is None or effect.premium_after is None
+            else f"{code} {effect.premium_before:.2f} → {effect.premium_after:.2f}"
+            for code, effect in self.languages.items()
         ]
         where = self.label or f"tokenizer {self.tokenizer[:12]}"
         return f"Plan({len(self.tokens):,} tokens for {where}: {', '.join(bought)})"
@@ -162,9 +162,9 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain values, in a fixed order; what was not measured or named is left out."""
         data = asdict(self)
-        for outcome in data["languages"].values():
-            _drop_none(outcome, "unk_share_before", "unk_share_after")
-            for point in outcome["curve"]:
+        for effect in data["languages"].values():
+            _drop_none(effect, "unk_share_before", "unk_share_after")
+            for point in effect["curve"]:
                 _drop_none(point, "unk_share")
         _drop_none(data, "label", "protected")
         return {"schema": SCHEMA, **data}
@@ -188,7 +188,7 @@ class Plan:
                 cut=Cut(**{**data["cut"], "scripts": tuple(data["cut"]["scripts"])}),
                 tokens=tuple(NewToken(**{**t, "parts": tuple(t["parts"])}) for t in data["tokens"]),
                 merges=tuple((left, right) for left, right in data["merges"]),
-                languages={code: _outcome(o) for code, o in data["languages"].items()},
+                languages={code: _effect(o) for code, o in data["languages"].items()},
                 pivot=data["pivot"],
                 check=Check(**data["check"]),
                 notes=tuple(data["notes"]),
@@ -209,8 +209,8 @@ def _drop_none(data: dict[str, Any], *keys: str) -> None:
             del data[key]
 
 
-def _outcome(data: Mapping[str, Any]) -> Outcome:
-    return Outcome(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
+def _effect(data: Mapping[str, Any]) -> Effect:
+    return Effect(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
 
 
 def _protection(data: Mapping[str, Any] | None) -> Protection | None:

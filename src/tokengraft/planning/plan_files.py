@@ -88,8 +88,8 @@ def plan(
     )
     if not codes:
         raise UsageError("no language to plan for: name at least one (--language)")
-    found = find(str(tokenizer), search)
-    parsed = as_json(found)
+    base = find(str(tokenizer), search)
+    parsed = as_json(base)
     if text is None:
         lines: dict[str, Iterable[str] | CountedText] = {
             code: _units(corpus, code, 0) for code in codes
@@ -122,7 +122,7 @@ def plan(
             "source code": unprotected_code(),
         },
     )
-    result = replace(result, label=found.label, notes=(*result.notes, *notes))
+    result = replace(result, label=base.label, notes=(*result.notes, *notes))
     return TestedPlan(result, chosen_on, tested_on)
 
 
@@ -160,22 +160,22 @@ def insert_plan(
     `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
     replaced with all that it holds.
     """
-    found = find(str(tokenizer), search)
+    base = find(str(tokenizer), search)
     chosen = read_plan(plan_file)
-    extended = insert(as_json(found), chosen, found.label)
+    extended = insert(as_json(base), chosen, base.label)
     own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
     if out.exists() and not own:
         raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")
     with writing_folder(out) as folder:
-        beside = side_files(found)
+        beside = side_files(base)
         for name, data in beside.items():
             (folder / name).write_bytes(data)
-        said = settings(beside.get("tokenizer_config.json", b"{}"), found.name)
+        said = settings(beside.get("tokenizer_config.json", b"{}"), base.name)
         config = tokenizer_config(said, {}, extended)
         if not taken_as_it_is(said, extended):
             config["tokenizer_class"] = PLAIN
         write_json(folder / "tokenizer_config.json", config)
-        write_json(folder / INSERTED, {"tokenizer": found.label, "new_tokens": len(chosen.tokens)})
+        write_json(folder / INSERTED, {"tokenizer": base.label, "new_tokens": len(chosen.tokens)})
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     return out

@@ -140,12 +140,12 @@ def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) 
 
     Empty where every line, encoded afresh, has the ids it had.
     """
-    found: set[int] = set()
+    emitted: set[int] = set()
     for before, after in zip(old, encode(extended, text.lines), strict=True):
         if not np.array_equal(before.ids, after.ids) or (before.sizes != after.sizes).any():
             pairs = zip(before, after, strict=True)
-            found.update(i for was, now in pairs if was != now for i in now)
-    return found
+            emitted.update(i for was, now in pairs if was != now for i in now)
+    return emitted
 
 
 def unrelaxed(tokenizer: dict[str, Any], cut: Cut, text: Protected | None) -> tuple[Cut, list[str]]:
@@ -172,7 +172,7 @@ def measure_elsewhere(
     texts: Iterable[tuple[str, Sequence[str]]],
 ) -> tuple[Elsewhere, ...]:
     """How many words (pre-tokens) of text that was not protected change their ids."""
-    found = []
+    changes = []
     cutter = Cutter(tokenizer)
     for name, lines in texts:
         words = Counter(word for line in lines for word in cutter.words(line))
@@ -181,8 +181,8 @@ def measure_elsewhere(
         changed = sum(
             words[word] for word, (old, new) in zip(spelled, pairs, strict=True) if old != new
         )
-        found.append(Elsewhere(name, words.total(), changed))
-    return tuple(found)
+        changes.append(Elsewhere(name, words.total(), changed))
+    return tuple(changes)
 
 
 def unprotected_code() -> Sequence[str]:

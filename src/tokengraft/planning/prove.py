@@ -42,15 +42,15 @@ def prove(
     (`origins`) that holds its word.
     """
     encoded = Encoder(extended).ids(words)
-    found = encoded.sizes
-    wrong = np.flatnonzero(found != learner.lengths)
+    sizes = encoded.sizes
+    wrong = np.flatnonzero(sizes != learner.lengths)
     if len(wrong):
         word = words[int(wrong[0])]
         raise TokengraftError(
-            f"the encoder does not follow the plan: {word!r} has {found[wrong[0]]} tokens, "
+            f"the encoder does not follow the plan: {word!r} has {sizes[wrong[0]]} tokens, "
             f"expected {learner.lengths[wrong[0]]}; please report this tokenizer"
         )
-    longer = [words[place] for place in np.flatnonzero(found > old).tolist()]
+    longer = [words[place] for place in np.flatnonzero(sizes > old).tolist()]
     grown = np.flatnonzero(lengths(extended, lines) > lengths(base, lines))
     longer += [lines[place] for place in grown.tolist()]
     if longer:
@@ -62,7 +62,7 @@ def prove(
     prove_emitted(extended, range(first, first + learner.spent), encoded, origins)
     is_new = encoded.ids >= first
     times = np.zeros(max(1, int(encoded.ids.max(initial=0)) - first + 1), np.int64)
-    np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, found)[is_new])
+    np.add.at(times, encoded.ids[is_new] - first, np.repeat(learner.occurrences, sizes)[is_new])
     emitted = Counter({first + int(place): int(times[place]) for place in np.flatnonzero(times)})
     examples = _examples(extended, learner, words, encoded)
     return Proof(emitted, examples, len(words) + len(lines))
@@ -97,7 +97,7 @@ def _examples(
     order = np.lexsort((-often, ids))
     ids, holders, often = ids[order], holders[order], often[order]
     starts = np.flatnonzero(np.diff(ids, prepend=-1))
-    found = {}
+    examples = {}
     for start, end in pairwise([*starts.tolist(), len(ids)]):
         number = int(ids[start])
         # Of equally common ones the first by spelling: the order of the text must not matter.
@@ -106,6 +106,6 @@ def _examples(
         text = learner.symbols.piece(word).decode("utf-8", "ignore")
         for tried in (text, text.removeprefix(" "), f" {text}"):
             if number in extended.encode(tried, add_special_tokens=False).ids:
-                found[number] = tried
+                examples[number] = tried
                 break
-    return found
+    return examples

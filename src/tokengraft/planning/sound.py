@@ -42,8 +42,8 @@ def check_values(data: Mapping[str, Any], choices: Mapping[str, Iterable[str]]) 
     pivot = data["pivot"]
     for code in (*data["languages"], *([] if pivot is None else [pivot])):
         _check("a language", code, lambda c: isinstance(c, str) and well_formed(c), "like shn_Mymr")
-    for code, outcome in data["languages"].items():
-        _check_outcome(code, outcome)
+    for code, effect in data["languages"].items():
+        _check_effect(code, effect)
 
 
 def _check_token(token: Mapping[str, Any]) -> None:
@@ -61,8 +61,8 @@ def _check_token(token: Mapping[str, Any]) -> None:
         _count(f"a part {what}", part)
 
 
-def _check_outcome(code: str, outcome: Mapping[str, Any]) -> None:
-    for values, what in ((outcome, code), *((point, code) for point in outcome["curve"])):
+def _check_effect(code: str, effect: Mapping[str, Any]) -> None:
+    for values, what in ((effect, code), *((point, code) for point in effect["curve"])):
         for name, value in values.items():
             if name.startswith(("premium", "floor")):
                 _check(f"{name} of {what}", value, _ratio, "a number above 0")
@@ -70,10 +70,10 @@ def _check_outcome(code: str, outcome: Mapping[str, Any]) -> None:
                 _check(f"{name} of {what}", value, _share, "a share from 0 to 1")
             elif name != "curve":
                 _count(f"{name} of {what}", value)
-    if outcome["curve"]:
-        first, last = outcome["curve"][0]["premium"], outcome["curve"][-1]["premium"]
+    if effect["curve"]:
+        first, last = effect["curve"][0]["premium"], effect["curve"][-1]["premium"]
         for name, end in (("premium_before", first), ("premium_after", last)):
-            said = outcome.get(name)
+            said = effect.get(name)
             if said != end and not (said and end and math.isclose(said, end, rel_tol=1e-6)):
                 _refuse(f"{name} of {code}", said, f"where its curve ends, {end}")
 

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.planning.plan import Outcome
+from tokengraft.planning.plan import Effect
 from tokengraft.tokenizer.insert import family
 
 _BATCH = 1 << 12
@@ -34,7 +34,7 @@ def lost_characters(pipeline: Tokenizer, unknown: int, lines: Sequence[str]) -> 
     """Characters of the lines, without spaces, that are UNK."""
     if unknown < 0:
         return 0
-    found = 0
+    count = 0
     for start in range(0, len(lines), _BATCH):
         batch = list(lines[start : start + _BATCH])
         encoded = pipeline.encode_batch(batch, add_special_tokens=False)
@@ -42,8 +42,8 @@ def lost_characters(pipeline: Tokenizer, unknown: int, lines: Sequence[str]) -> 
             if unknown in one.ids:
                 spans = zip(one.ids, one.offsets, strict=True)
                 lost = {at for number, span in spans if number == unknown for at in range(*span)}
-                found += sum(not line[at].isspace() for at in lost)
-    return found
+                count += sum(not line[at].isspace() for at in lost)
+    return count
 
 
 def unknown_share(pipeline: Tokenizer, unknown: int, lines: Sequence[str]) -> float:
@@ -57,9 +57,9 @@ def spoilt(share: float | None) -> bool:
     return share is not None and share > UNK_LIMIT
 
 
-def warnings(code: str, outcome: Outcome) -> list[str]:
-    """What must be said where a premium of the outcome is not honest."""
-    before, after = outcome.unk_share_before or 0.0, outcome.unk_share_after or 0.0
+def warnings(code: str, effect: Effect) -> list[str]:
+    """What must be said where a premium of the effect is not honest."""
+    before, after = effect.unk_share_before or 0.0, effect.unk_share_after or 0.0
     if not (spoilt(before) or spoilt(after)):
         return []
     which = "the premium before is" if spoilt(before) else "the premium after is"

@@ -37,10 +37,10 @@ def languages_for(
 
     UsageError for a group without any language.
     """
-    found: dict[str, None] = {}
+    codes: dict[str, None] = {}
     for one in asked:
         if not is_group(one):
-            found[resolve(one)] = None
+            codes[resolve(one)] = None
             continue
         group = [code for code in available if code != pivot and well_formed(code)]
         if (above := _ABOVE.fullmatch(one)) is not None:
@@ -52,26 +52,26 @@ def languages_for(
             group = [code for code in group if language(code).family == _family(one)]
         if not group:
             raise UsageError(f"{one}: none of the {len(available)} languages with text is meant")
-        found.update(dict.fromkeys(group))
-    return list(found)
+        codes.update(dict.fromkeys(group))
+    return list(codes)
 
 
 def texts_of_folder(folder: Path) -> dict[str, Path]:
     """The files of a folder that are named by a language (`swh_Latn.txt`, `shn.jsonl.zst`)."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         label = path.name.partition(".")[0]
         try:
             code = resolve(label) if path.is_file() and label else None
         except CorpusError:
             continue
-        if code is not None and code in found:
-            raise UsageError(f"{folder} has two files for {code}: {found[code].name}, {path.name}")
+        if code is not None and code in files:
+            raise UsageError(f"{folder} has two files for {code}: {files[code].name}, {path.name}")
         if code is not None:
-            found[code] = path
-    if not found:
+            files[code] = path
+    if not files:
         raise UsageError(f"{folder}: no file in it is named by a language, like swh_Latn.txt")
-    return found
+    return files
 
 
 def _family(said: str) -> str | None:

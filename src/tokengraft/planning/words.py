@@ -52,10 +52,10 @@ class Cutter:
         pieces = self._splitter.pre_tokenize(text)
         if not self._at_marks:
             return pieces
-        found: list[Word] = []
+        words: list[Word] = []
         for piece in pieces:
-            found += _AT_MARK.split(piece) if isinstance(piece, str) else [piece]
-        return found
+            words += _AT_MARK.split(piece) if isinstance(piece, str) else [piece]
+        return words
 
     def in_text(self, chunk: str) -> str:
         """A text in which the chunk is cut as after other text."""
@@ -174,9 +174,9 @@ class Encoder:
     def ids(self, words: Sequence[Word]) -> Encoded:
         """Ids of each word."""
         texts = [word for word in words if isinstance(word, str)]
-        found = list(encode(self._pipeline, texts)) or [Encoded.of([])]
-        ids = np.concatenate([part.ids for part in found])
-        sizes = np.concatenate([part.sizes for part in found])
+        batches = list(encode(self._pipeline, texts)) or [Encoded.of([])]
+        ids = np.concatenate([part.ids for part in batches])
+        sizes = np.concatenate([part.sizes for part in batches])
         if len(texts) == len(words):
             return Encoded(ids, sizes)
         added = np.fromiter((isinstance(word, int) for word in words), bool, len(words))
@@ -234,8 +234,8 @@ def load(tokenizer: dict[str, Any]) -> Tokenizer:
 
 def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
     """Tokens of each text, without special tokens."""
-    found = (len(one) for batch in _batches(pipeline, texts) for one in batch)
-    return np.fromiter(found, np.int64, len(texts))
+    sizes = (len(one) for batch in _batches(pipeline, texts) for one in batch)
+    return np.fromiter(sizes, np.int64, len(texts))
 
 
 def emitted_ids(pipeline: Tokenizer, texts: Sequence[str]) -> set[int]:

@@ -38,8 +38,8 @@ def features(model: FrozenModel, parts: Sequence[Sequence[int]], table: Rows | N
         blocks += [table[[one[end] for one in parts]] for end in (0, -1)]
     blocks.append(part_states(model, parts, [middle], "last")[middle])
     scaled = [block / np.sqrt(np.mean(np.square(block, dtype=np.float64))) for block in blocks]
-    found: Rows = np.concatenate(scaled, axis=1).astype(np.float32)
-    return found
+    stacked: Rows = np.concatenate(scaled, axis=1).astype(np.float32)
+    return stacked
 
 
 class Composed:

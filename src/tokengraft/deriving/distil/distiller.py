@@ -38,13 +38,13 @@ import numpy as np
 import torch
 
 from tokengraft.core.lock import hold
-from tokengraft.deriving.distil import checkpoint
+from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.matching import gradient
 from tokengraft.deriving.distil.passages import Lots, batches, choose, mix
-from tokengraft.deriving.distil.protect import silent_passages
-from tokengraft.deriving.distil.recipe import Check, HeldOut, Outcome, Progress, Recipe
+from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
+from tokengraft.deriving.distil.silent_text import silent_passages
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
@@ -83,7 +83,7 @@ class Distiller:
         self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to one and the same step
         if work is not None:
-            self.key = checkpoint.key(reader, lots, start, recipe, parts, writer)
+            self.key = training_state.key(reader, lots, start, recipe, parts, writer)
             self.folder = Path(work) / self.key[:16]
             self._lock = hold(self.folder)
         self.teacher = Teacher(reader, lots.train, self.folder)
@@ -113,8 +113,8 @@ class Distiller:
         self,
         progress: Progress | None = None,
         teaching: Callable[[int, int], None] | None = None,
-        stepping: Callable[[Outcome], None] | None = None,
-    ) -> Outcome:
+        stepping: Callable[[Distillation], None] | None = None,
+    ) -> Distillation:
         """Train from the start, or on from the last checkpoint under the same key.
 
         `progress` is called with every held-out check, `stepping` at the start and after every
@@ -129,7 +129,7 @@ class Distiller:
             reading = self._affordable()
             judged = self._judge(reading / 10, teaching)
             score = self._score(ends)
-            out = Outcome(_array(self._start), score, score, reading=reading, judged=judged)
+            out = Distillation(_array(self._start), score, score, reading=reading, judged=judged)
             out.head = _maybe(ends.head())
             out.passages = self._fitting()
         else:
@@ -164,13 +164,13 @@ class Distiller:
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
         return judge(self.reader, self.judge, mean.expand(len(self._start), -1))
 
-    def _due(self, out: Outcome) -> bool:
+    def _due(self, out: Distillation) -> bool:
         """Whether the rows as they are have to be judged: a function of the outcome alone."""
         if not out.steps or (out.curve and out.curve[-1].step == out.steps):
             return False
         return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
 
-    def _check(self, ends: Ends, out: Outcome) -> None:
+    def _check(self, ends: Ends, out: Distillation) -> None:
         score = self._score(ends)
         over = self._done(out.steps, out.seconds) >= 1
         self._whole = False
@@ -183,7 +183,7 @@ class Distiller:
             out.stopped = "held-out score no longer better"
         self._whole = True
 
-    def _step(self, ends: Ends, out: Outcome, begun: float) -> None:
+    def _step(self, ends: Ends, out: Distillation, begun: float) -> None:
         recipe, step = self.recipe, out.steps
         done = self._done(step, time.monotonic() - begun)
         numbers = self._batch(step, out.passages)
@@ -283,7 +283,7 @@ class Distiller:
             self._turn = turn
         return self._used[self._order[place]]
 
-    def _read(self, out: Outcome) -> list[Alignment]:
+    def _read(self, out: Distillation) -> list[Alignment]:
         """The passages that were trained on: all that are used, or those of the few steps."""
         numbers = self._used
         if out.steps * out.passages < len(numbers):
@@ -296,7 +296,7 @@ class Distiller:
         first = self.reader.first_new
         return torch.from_numpy(ids[ids >= first] - first).to(self.device)
 
-    def _save(self, ends: Ends, out: Outcome) -> None:
+    def _save(self, ends: Ends, out: Distillation) -> None:
         if self.folder is None:
             return
         facts = {
@@ -310,34 +310,34 @@ class Distiller:
         best = {"best": torch.from_numpy(out.rows)}
         if out.head is not None:
             best["best_head"] = torch.from_numpy(out.head)
-        checkpoint.save(self.folder, best | ends.tensors(), facts)
+        training_state.save(self.folder, best | ends.tensors(), facts)
         ended = time.monotonic()
         self._save_at = ended + max(_SAVED, 30 * (ended - begun))  # at most 3% of the time
 
-    def _resumed(self, ends: Ends) -> Outcome | None:
-        found = None if self.folder is None else checkpoint.load(self.folder, self.key)
-        if found is None:
+    def _resumed(self, ends: Ends) -> Distillation | None:
+        saved = None if self.folder is None else training_state.load(self.folder, self.key)
+        if saved is None:
             return None
-        tensors, facts = found
+        tensors, facts = saved
         best, head = tensors.pop("best"), tensors.pop("best_head", None)
         ends.restore({name: one.to(self.device) for name, one in tensors.items()})
         curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
-        return Outcome(
+        return Distillation(
             _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
             head=_maybe(head), curve=curve, **{name: facts[name] for name in _PLAIN},
         )  # fmt: skip
 
 
 def _array(rows: torch.Tensor) -> Rows:
-    found: Rows = rows.detach().cpu().numpy().copy()
-    return found
+    array: Rows = rows.detach().cpu().numpy().copy()
+    return array
 
 
 def _maybe(rows: torch.Tensor | None) -> Rows | None:
     return None if rows is None else _array(rows)
 
 
-def _stale(out: Outcome) -> int:
+def _stale(out: Distillation) -> int:
     """Checks since the best one."""
     scores = [check.score.loss for check in out.curve]
     return len(scores) - 1 - int(np.argmin(scores))
@@ -350,7 +350,7 @@ def distil(task: Task) -> Rows:
     lots, writer = _mixed(task, lots), _writer(task, reader)
     run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer)
 
-    def report(out: Outcome) -> None:
+    def report(out: Distillation) -> None:
         if task.progress is not None:
             score = out.curve[-1].score if out.curve else out.start
             task.progress(f"distil: held-out KL {score.kl:.3f}", out.steps, recipe.steps)

@@ -63,14 +63,14 @@ def _means(
         if writer is None or head is None:
             apart = compare(Distributions(old, member.head), new, member.head, 1, TRAINING)
             return apart.kl.sum().item(), apart.top1.sum().item(), cosine, 0.0, len(new)
-        found = terms(new, old, member.head, writer.added(head, device), writer.next_ids(passages))
-        writes = (found.pooled.sum() + found.split.sum()).item()
+        read = terms(new, old, member.head, writer.added(head, device), writer.next_ids(passages))
+        writes = (read.pooled.sum() + read.split.sum()).item()
         return (
-            found.reading.sum().item(), found.same.sum().item(), cosine, writes, len(found.same)
+            read.reading.sum().item(), read.same.sum().item(), cosine, writes, len(read.same)
         )  # fmt: skip
 
     for numbers in batches(sizes, batch_tokens * len(reader.team)):
-        for found in spread(reader.team, numbers, score):
-            totals += found
+        for sums in spread(reader.team, numbers, score):
+            totals += sums
     kl, same, cosine, writes = (totals[:4] / totals[4]).tolist()
     return kl, same, cosine, writes, float(totals[4])

@@ -154,10 +154,10 @@ def following(one: Alignment) -> Ints:
     A rest in old tokens says nothing about which spelling is to be written: -1 throughout.
     """
     after = one.new_at + 1
-    found = np.append(one.new, -1)[np.minimum(after, len(one.new))]
+    ids = np.append(one.new, -1)[np.minimum(after, len(one.new))]
     if isinstance(one, Mixture) and not one.anew:
-        found = np.full_like(found, -1)
-    return found
+        ids = np.full_like(ids, -1)
+    return ids
 
 
 def mix(
@@ -178,13 +178,13 @@ def mix(
     """
     generator = np.random.default_rng([seed, 1])
     chosen = generator.permutation(len(passages))[: round(share * len(passages))]
-    found = []
+    mixtures = []
     for turn, number in enumerate(np.sort(chosen).tolist()):
         make = _anew if writes and turn % 2 else _back
         one = make(passages[number], first_new, most, places, generator)
         if one is not None and len(one.new) <= tokens:
-            found.append(one)
-    return found
+            mixtures.append(one)
+    return mixtures
 
 
 def _back(

@@ -100,7 +100,7 @@ class Check:
 
 
 @dataclass
-class Outcome:
+class Distillation:
     """The best rows seen, their score, the start's score, and the curve between."""
 
     rows: Rows

@@ -50,8 +50,8 @@ class Teacher:
 
         def read(reader: Reader, share: Ints) -> np.ndarray:
             states = reader.old([self.passages[n] for n in share])
-            found: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
-            return found
+            halves: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
+            return halves
 
         for chosen in batches(self.sizes[numbers], self.batch_tokens * len(team)):
             batch = numbers[chosen]
@@ -70,8 +70,8 @@ class Teacher:
     def states(self, numbers: Ints, device: torch.device | None = None) -> torch.Tensor:
         """Float32 states of passages, one after the other, where the model is or on `device`."""
         self.fill(numbers)
-        found = np.concatenate([self._states[self.starts[n] : self.ends[n]] for n in numbers])
-        return torch.from_numpy(found).to(device or self.reader.model.device).float()
+        halves = np.concatenate([self._states[self.starts[n] : self.ends[n]] for n in numbers])
+        return torch.from_numpy(halves).to(device or self.reader.model.device).float()
 
 
 def _arrays(

@@ -108,8 +108,8 @@ class Writer:
         empty = torch.zeros(0, reader.model.dimensions, device=reader.model.device)
         states, sums = [empty], [empty[:, 0]]
         for numbers in batches(sizes, 8192):
-            found = reader.old([whole[n] for n in numbers]).float()
-            states.append(found)
-            blocks = [found[n : n + 1024] for n in range(0, len(found), 1024)]
+            read = reader.old([whole[n] for n in numbers]).float()
+            states.append(read)
+            blocks = [read[n : n + 1024] for n in range(0, len(read), 1024)]
             sums += [reader.head.logits(block).logsumexp(-1) for block in blocks]
         return torch.cat(states), torch.cat(sums)

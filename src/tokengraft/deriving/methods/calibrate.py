@@ -47,5 +47,5 @@ def rescale(rows: Floats, target: float, strength: float = 1.0) -> Rows:
     """Rows with their norms moved towards `target`."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     factor = np.divide(target, norms, out=np.ones_like(norms), where=norms > 0) ** strength
-    found: Rows = (rows * factor).astype(np.float32)
-    return found
+    rescaled: Rows = (rows * factor).astype(np.float32)
+    return rescaled

@@ -36,10 +36,10 @@ def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
     with np.errstate(divide="ignore"):
         weights = np.where(hit.any(axis=1, keepdims=True), hit, 1 / distances)
     weights = weights / weights.sum(axis=1, keepdims=True)
-    found: Rows = np.empty((len(index), rows.shape[1]), np.float32)
+    means: Rows = np.empty((len(index), rows.shape[1]), np.float32)
     for start in range(0, len(index), _STEP):
         taken = slice(start, start + _STEP)
         near = np.asarray(rows[index[taken].ravel()], np.float64)
         shaped = near.reshape(*index[taken].shape, -1)
-        found[taken] = np.einsum("nk,nkd->nd", weights[taken], shaped)
-    return found
+        means[taken] = np.einsum("nk,nkd->nd", weights[taken], shaped)
+    return means

@@ -49,8 +49,8 @@ class Affine:
     def derive(self, hidden: Floats) -> Rows:
         """Apply the map."""
         moved = np.asarray(hidden, np.float64) - self.x_mean
-        found: Rows = (self.y_mean + moved @ self.matrix).astype(np.float32)
-        return found
+        rows: Rows = (self.y_mean + moved @ self.matrix).astype(np.float32)
+        return rows
 
 
 def moments(
@@ -103,5 +103,5 @@ def _solve(gram: Matrix, cross: Matrix, ridge: float, count: int) -> Matrix:
     keep = values > max(floor, 0.0)
     values, vectors = values[keep], vectors[:, keep]
     shrunk = values + ridge * values.sum() / len(gram)
-    found: Matrix = vectors @ ((vectors.T @ cross) / shrunk[:, None])
-    return found
+    matrix: Matrix = vectors @ ((vectors.T @ cross) / shrunk[:, None])
+    return matrix

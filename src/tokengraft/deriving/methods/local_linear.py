@@ -49,8 +49,8 @@ def regress(
 
 
 def _gather(values: Floats, index: Ints) -> Floats:
-    found: Floats = np.asarray(values[index.ravel()], np.float64).reshape(*index.shape, -1)
-    return found
+    gathered: Floats = np.asarray(values[index.ravel()], np.float64).reshape(*index.shape, -1)
+    return gathered
 
 
 def _regress_batch(h: Floats, distances: Floats, x: Floats, y: Floats) -> Floats:
@@ -64,5 +64,5 @@ def _regress_batch(h: Floats, distances: Floats, x: Floats, y: Floats) -> Floats
     inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > floor)
     along = np.einsum("nsh,nh->ns", vt, h - x_mean) * inverse
     pull = np.einsum("nks,ns->nk", u, along)[..., None] * root
-    found: Floats = y_mean + np.einsum("nkz,nkd->nd", pull, y - y_mean[:, None])
-    return found
+    rows: Floats = y_mean + np.einsum("nkz,nkd->nd", pull, y - y_mean[:, None])
+    return rows

@@ -41,19 +41,19 @@ class Mean:
 def weights(parts: Sequence[int], pool: str, lengths: Sequence[int] | None = None) -> Floats:
     """Weights of a token's parts, summing to 1; `lengths` are bytes of every old token."""
     n = len(parts)
-    found: Floats
+    raw: Floats
     if pool == "mean":
-        found = np.ones(n)
+        raw = np.ones(n)
     elif pool == "late":
-        found = _LATE ** np.arange(1 - n, 1)
+        raw = _LATE ** np.arange(1 - n, 1)
     elif pool in ("first", "last"):
-        found = np.zeros(n)
-        found[0 if pool == "first" else -1] = 1
+        raw = np.zeros(n)
+        raw[0 if pool == "first" else -1] = 1
     elif pool == "bytes" and lengths is not None:
-        found = np.array([max(1, lengths[part]) for part in parts], float)
+        raw = np.array([max(1, lengths[part]) for part in parts], float)
     elif pool == "bytes":
         raise UsageError("pool 'bytes' needs the byte lengths of the old tokens")
     else:
         raise UsageError(f"unknown pool {pool!r}; known: {', '.join(POOLS)}")
-    normal: Floats = found / found.sum()
+    normal: Floats = raw / raw.sum()
     return normal

@@ -61,9 +61,9 @@ def nearest(
         doubtful = np.flatnonzero(~(worst < bound.least(distances[:, -1])))
         if len(doubtful):
             bound = replace(bound, lengths=bound.lengths[doubtful])
-            found = distances[doubtful], index[doubtful]
-            found = _search_again(hidden[doubtful], anchors, centre, bound, found)
-            distances[doubtful], index[doubtful] = found
+            near = distances[doubtful], index[doubtful]
+            near = _search_again(hidden[doubtful], anchors, centre, bound, near)
+            distances[doubtful], index[doubtful] = near
     return distances, index
 
 
@@ -107,8 +107,8 @@ def _centred(values: Floats, centre: Floats, out: Any = None) -> npt.NDArray[np.
     """`values` less the centre, rounded to float32 only then."""
     if out is None:
         out = np.empty(values.shape, np.float32)
-    found: npt.NDArray[np.float32] = np.subtract(values, centre, out=out, casting="same_kind")
-    return found
+    moved: npt.NDArray[np.float32] = np.subtract(values, centre, out=out, casting="same_kind")
+    return moved
 
 
 def _candidates(
@@ -158,10 +158,10 @@ def _improve(
 
 
 def _search_again(
-    hidden: Floats, anchors: Floats, centre: Floats, bound: _Bound, found: tuple[Exact, Ints]
+    hidden: Floats, anchors: Floats, centre: Floats, bound: _Bound, known: tuple[Exact, Ints]
 ) -> tuple[Exact, Ints]:
-    """The k nearest by exact distance, then index; `found` are k that are near already."""
-    distances, index = found
+    """The k nearest by exact distance, then index; `known` are k that are near already."""
+    distances, index = known
     queries = _centred(hidden, centre)
     block = max(1, _CACHE_BYTES // (4 * max(len(hidden), anchors.shape[1])))
     for start in range(0, len(anchors), block):

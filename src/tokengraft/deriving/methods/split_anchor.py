@@ -41,11 +41,11 @@ class Anchors:
 
 def byte_ids(pieces: Sequence[bytes]) -> dict[int, int]:
     """Byte value to the id of the token that is that byte alone."""
-    found: dict[int, int] = {}
+    ids: dict[int, int] = {}
     for number, piece in enumerate(pieces):
         if len(piece) == 1:
-            found.setdefault(piece[0], number)
-    return found
+            ids.setdefault(piece[0], number)
+    return ids
 
 
 def split_anchors(
@@ -103,7 +103,7 @@ def leave_one_script_out(
 
     0: rows predicted exactly; 1: no better than the scripts' own mean row.
     """
-    found: dict[str, tuple[float, int]] = {}
+    unexplained: dict[str, tuple[float, int]] = {}
     labels = np.asarray(scripts)
     for name in sorted(set(scripts)):
         inside = labels == name
@@ -112,8 +112,8 @@ def leave_one_script_out(
         fitted = Linear(ridge=ridge).fit(features[~inside], rows[~inside])
         miss = fitted.derive(features[inside]) - rows[inside]
         spread = rows[inside] - rows[inside].mean(axis=0)
-        found[name] = (float((miss**2).sum() / (spread**2).sum()), int(inside.sum()))
-    return found
+        unexplained[name] = (float((miss**2).sum() / (spread**2).sum()), int(inside.sum()))
+    return unexplained
 
 
 @dataclass(frozen=True)

@@ -40,19 +40,19 @@ def silent_passages(
     generator = np.random.default_rng([seed, 3])
     lots = [_passages(lines, characters) for lines in (given, bundled())]
     lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:_MOST]]
-    found = []
+    passages = []
     for pair in zip_longest(*lots):
-        found += [one for one in pair if one]
+        passages += [one for one in pair if one]
     kept = []
-    for one in aligner(found[: 2 * _MOST]):
+    for one in aligner(passages[: 2 * _MOST]):
         if len(one.old) > 2 and np.array_equal(one.old, one.new) and (one.old < rows).all():
             kept.append(one.old[:256])
     return kept[:_MOST]
 
 
 def _passages(lines: Iterable[str], characters: int) -> list[str]:
-    found = dict.fromkeys(line.strip() for line in lines)
-    return [piece for line in found if line for piece in cut(line, characters)]
+    distinct = dict.fromkeys(line.strip() for line in lines)
+    return [piece for line in distinct if line for piece in cut(line, characters)]
 
 
 def _help_pages() -> list[str]:

@@ -106,7 +106,7 @@ class Job:
 
     def _old_lengths(self, pipeline: Tokenizer, sizes: Ints) -> Ints:
         """Tokens of each word as the old tokenizer cuts it; `sizes` are those of its model."""
-        found: Ints = sizes.copy()
+        old: Ints = sizes.copy()
         if self.cut.scripts:
             # Only byte-level tokenizers have a pattern to relax.
             table = str.maketrans({letter: chr(byte) for letter, byte in byte_alphabet().items()})
@@ -117,8 +117,8 @@ class Job:
                     # A relaxed pattern joins at marks only: letters alone were never cut.
                     if not (text.isalpha() or text[1:].isalpha()):
                         torn[number] = text
-            found[list(torn)] = lengths(pipeline, list(torn.values()))
-        return found
+            old[list(torn)] = lengths(pipeline, list(torn.values()))
+        return old
 
     def _premiums(self) -> dict[str, float]:
         if not self.matrices:
