@@ -26,7 +26,7 @@ from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.tokenizer import Found, Tokenizer, find
+from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.catalog import PAPER
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.openai import TikToken
@@ -45,7 +45,7 @@ def bare(tokenizer: Tokenizer, texts: list[str]) -> int:
     return sum(map(len, rows))
 
 
-def race(corpus: ParallelCorpus, found: Found, folder: Path) -> tuple[float, float]:
+def race(corpus: ParallelCorpus, found: Located, folder: Path) -> tuple[float, float]:
     """Seconds of (bare calls, audit) for one tokenizer, opening it included in both."""
     lines = {code: corpus.lines(code) for code in corpus.languages}
     start = time.perf_counter()

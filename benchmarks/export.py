@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.grafting.export import export
+from tokengraft.grafting.write_folder import export
 from tokengraft.model.checkpoint import INDEX, Tensor, header_bytes, read_json
 from tokengraft.tokenizer.insert import Additions, first_free_id, insert
 

@@ -246,7 +246,7 @@ def write_tables(options: argparse.Namespace) -> None:
     """The finished jobs of WORK as the tables of `tokengraft reproduce fidelity`."""
     import polars as pl
 
-    from tokengraft.reproduce.fidelity import Fidelity, read_paper
+    from tokengraft.reproduce.paper_fidelity import Fidelity, read_paper
 
     jobs = [json.loads(f.read_text()) for f in sorted((options.work / "jobs").glob("*.json"))]
     order = {code: n for n, code in enumerate(read_paper().languages.values())}

@@ -17,7 +17,7 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
 from tokengraft.tokenizer import registry
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.catalog import Found, as_json, find
+from tokengraft.tokenizer.catalog import Located, as_json, find
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.packed import Packed, encode
 from tokengraft.tokenizer.registry import ADAPTERS, Adapter, adapter_of, choose_file, used_files
@@ -79,7 +79,7 @@ def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def found(adapter: Adapter, tmp_path: Path) -> Found:
+def found(adapter: Adapter, tmp_path: Path) -> Located:
     """The example as a user has it: a folder with its files, found by its path."""
     source = adapter.example()
     for name in source.files:
@@ -88,7 +88,7 @@ def found(adapter: Adapter, tmp_path: Path) -> Found:
 
 
 @pytest.fixture
-def tokenizer(adapter: Adapter, found: Found) -> Tokenizer:
+def tokenizer(adapter: Adapter, found: Located) -> Tokenizer:
     """The example opened: once, since no test changes it and some take a second."""
     if adapter.name not in OPENED:
         OPENED[adapter.name] = found.open()
@@ -103,7 +103,7 @@ def test_a_row_says_what_it_is(adapter: Adapter) -> None:
     assert len({one.name for one in registry.ADAPTERS}) == len(registry.ADAPTERS)
 
 
-def test_its_files_are_recognised(adapter: Adapter, found: Found, tokenizer: Tokenizer) -> None:
+def test_its_files_are_recognised(adapter: Adapter, found: Located, tokenizer: Tokenizer) -> None:
     assert found.source is not None and found.kind is not None
     assert adapter_of(found.kind) is adapter
     assert choose_file(found.source) == found.kind
@@ -150,13 +150,13 @@ def test_the_vocabulary_is_bytes(tokenizer: Tokenizer) -> None:
     assert tokenizer.name in repr(tokenizer) and tokenizer.family in repr(tokenizer)
 
 
-def test_it_travels_with_the_files_it_uses_alone(found: Found, tokenizer: Tokenizer) -> None:
+def test_it_travels_with_the_files_it_uses_alone(found: Located, tokenizer: Tokenizer) -> None:
     packed = pickle.loads(pickle.dumps(Packed.of(found)))
     assert packed.open().encode(lines()) == tokenizer.encode(lines())
     assert packed.fingerprint == tokenizer.fingerprint
 
 
-def test_its_fingerprint_follows_its_files(found: Found) -> None:
+def test_its_fingerprint_follows_its_files(found: Located) -> None:
     assert found.source is not None and found.kind is not None
     folder = Path(found.source.where)
     before = find(str(folder)).fingerprint
@@ -169,7 +169,7 @@ def test_its_fingerprint_follows_its_files(found: Found) -> None:
 
 
 def test_as_json_it_gives_the_same_ids(
-    adapter: Adapter, found: Found, tokenizer: Tokenizer
+    adapter: Adapter, found: Located, tokenizer: Tokenizer
 ) -> None:
     if adapter.parses is None:
         with pytest.raises(TokenizerError, match="no way to make one"):
@@ -181,7 +181,7 @@ def test_as_json_it_gives_the_same_ids(
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00garbage", b"[1, 2]"])
-def test_garbage_is_an_error_of_ours(adapter: Adapter, found: Found, data: bytes) -> None:
+def test_garbage_is_an_error_of_ours(adapter: Adapter, found: Located, data: bytes) -> None:
     assert found.source is not None and found.kind is not None
     path = Path(found.source.where) / found.kind
     path.write_bytes(data)

@@ -178,7 +178,7 @@ def test_a_layer_is_a_number_or_norm() -> None:
 
 
 def test_a_grid_says_its_split_its_last_layer_and_what_was_never_run() -> None:
-    from tokengraft.reproduce.fidelity import read_with
+    from tokengraft.reproduce.paper_fidelity import read_with
 
     said = read_with("devtest")
     for words in ("FLORES devtest", "before the final norm", "never run Llama 3.2 1B"):

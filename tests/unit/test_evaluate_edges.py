@@ -37,8 +37,8 @@ from tokengraft.model.tokenizer_files import (  # noqa: E402
 )
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402
-from tokengraft.render.evaluation import draw  # noqa: E402
-from tokengraft.reproduce import fidelity  # noqa: E402
+from tokengraft.render.evaluation_folder import draw  # noqa: E402
+from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
 from tokengraft.reproduce.methods import run_default  # noqa: E402

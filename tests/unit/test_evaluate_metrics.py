@@ -136,7 +136,7 @@ def test_cells_are_kept_and_keyed_by_everything(tmp_path):
 
 
 def test_table_has_the_papers_own_colours():
-    from tokengraft.reproduce.fidelity import read_paper
+    from tokengraft.reproduce.paper_fidelity import read_paper
 
     paper = read_paper()
     rows = []

@@ -29,7 +29,7 @@ from test_graft_tiny import (
 )
 
 from tokengraft.core.errors import ModelError
-from tokengraft.grafting.export import export
+from tokengraft.grafting.write_folder import export
 from tokengraft.model.checkpoint import (
     decode,
     encode,

@@ -27,11 +27,11 @@ from test_graft_tiny import (
 )
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.grafting.export import export, second_table
 from tokengraft.grafting.graft import Rows, graft, logits_processor
 from tokengraft.grafting.output_policies import named
 from tokengraft.grafting.policy import generation_config, removable
 from tokengraft.grafting.verify.invariants import verify
+from tokengraft.grafting.write_folder import export, second_table
 from tokengraft.planning.plan import insert
 
 OLD = 320

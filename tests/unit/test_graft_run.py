@@ -174,7 +174,7 @@ def test_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         target.write(data[:10])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tokengraft.grafting.export.write_all", full)
+    monkeypatch.setattr("tokengraft.grafting.write_folder.write_all", full)
     with pytest.raises(TokengraftError, match="No space left on device") as caught:
         do(base, tmp_path / "out")
     assert caught.value.exit_code == 1
@@ -197,7 +197,7 @@ def test_too_little_room_is_seen_before_anything_is_written(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1000})()
-    monkeypatch.setattr("tokengraft.grafting.export.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("tokengraft.grafting.write_folder.shutil.disk_usage", lambda _: usage)
     with pytest.raises(TokengraftError, match="are free: nothing written"):
         do(base, tmp_path / "out")
     assert nothing_left(tmp_path)
@@ -345,7 +345,7 @@ def test_a_shard_that_fails_in_its_thread_leaves_nothing(
         begun.append(source.name)
         raise error
 
-    monkeypatch.setattr("tokengraft.grafting.export.copy_file", copy)
+    monkeypatch.setattr("tokengraft.grafting.write_folder.copy_file", copy)
     (tmp_path / "place").mkdir()
     with pytest.raises((TokengraftError, KeyboardInterrupt)) as caught:
         do(base, tmp_path / "place" / "out")
@@ -394,7 +394,7 @@ def test_torch_is_not_needed_to_export() -> None:
     import subprocess
 
     code = (
-        "import sys, tokengraft.grafting.export, tokengraft.grafting.graft;"
+        "import sys, tokengraft.grafting.write_folder, tokengraft.grafting.graft;"
         "import tokengraft.grafting.verify.invariants;"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )

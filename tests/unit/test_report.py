@@ -30,7 +30,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
-from tokengraft.render.audit import COLUMNS, _cheaper_at_a_higher_premium, findings
+from tokengraft.render.audit_folder import COLUMNS, _cheaper_at_a_higher_premium, findings
 from tokengraft.render.figures.registry import draw
 from tokengraft.render.latex import colours, escape, latex
 from tokengraft.render.page.build import Page, save_page

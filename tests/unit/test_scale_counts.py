@@ -341,12 +341,12 @@ def test_packed_tokenizers_open_to_the_same(paper_tokenizers: Path) -> None:
 
 
 def test_what_tiktoken_provides_travels_whole() -> None:
-    from tokengraft.tokenizer import Found
+    from tokengraft.tokenizer import Located
     from tokengraft.tokenizer.openai import TikToken
 
     inner = load_tokenizer("gpt2")
     assert isinstance(inner, TikToken)
-    found = Found("gpt2", "GPT-2", "0", "tiktoken", lambda: inner)
+    found = Located("gpt2", "GPT-2", "0", "tiktoken", lambda: inner)
     assert Packed.of(found).open().encode(["Hello there"]) == inner.encode(["Hello there"])
 
 

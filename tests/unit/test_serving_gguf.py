@@ -14,7 +14,7 @@ from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, Us
 from tokengraft.grafting.graft import graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan
-from tokengraft.serving import export as exporting
+from tokengraft.serving import export_gguf as exporting
 from tokengraft.serving import gguf_file, gguf_layers, llama_cpp, quantize, split_patterns
 from tokengraft.serving.gguf_reader import read_gguf
 

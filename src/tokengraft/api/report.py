@@ -64,7 +64,7 @@ def collect(given: Iterable[Place]) -> Runs:
     A folder is searched two levels deep. A path that holds nothing a page can show is a
     UsageError that says what was looked for, one that is not there a TokengraftError.
     """
-    found: dict[str, dict[Path, None]] = {name: {} for name in _SHOWN.values()}
+    paths_by_kind: dict[str, dict[Path, None]] = {name: {} for name in _SHOWN.values()}
     for place in map(Path, given):
         hits = list(_results(place))
         if not hits:
@@ -74,8 +74,8 @@ def collect(given: Iterable[Place]) -> Runs:
                 f"--out: {known}."
             )
         for kind, path in hits:
-            found[_SHOWN[kind]][path] = None
-    return Runs(**{name: tuple(paths) for name, paths in found.items()})
+            paths_by_kind[_SHOWN[kind]][path] = None
+    return Runs(**{name: tuple(paths) for name, paths in paths_by_kind.items()})
 
 
 def _place(run: Place | Result, number: int, kept: ExitStack) -> Path:

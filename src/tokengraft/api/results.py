@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import polars as pl
 
-from tokengraft.auditing.results import AuditTables, Frames
+from tokengraft.auditing.audit_tables import AuditTables, Frames
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
 from tokengraft.evaluating.score import SCORES, Measurements
@@ -24,9 +24,9 @@ from tokengraft.grafting.verify.invariants import Check, Report
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
-from tokengraft.render.audit import write_audit
-from tokengraft.render.evaluation import write_evaluation
-from tokengraft.render.plan import PROVENANCE, curves, outcomes, write_plan
+from tokengraft.render.audit_folder import write_audit
+from tokengraft.render.evaluation_folder import write_evaluation
+from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, read_data, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
     from tokengraft.grafting.graft import Rows
     from tokengraft.model.frozen import FrozenModel
-    from tokengraft.serving.export import Exported
+    from tokengraft.serving.export_gguf import Exported
 
 #: Parallel text: a name, a path, `code=file` pairs, files by language, or what was loaded.
 Corpus = str | Path | Sequence[str] | Mapping[str, Place] | ParallelCorpus
@@ -61,10 +61,10 @@ def audit(
     """
     options.setdefault("on_count", by_lines(progress))
     counting = make_engine(engine) if isinstance(engine, str) else engine
-    found = audit_corpus(
+    tables = audit_corpus(
         open_corpus(corpus, split), _names(tokenizers), languages, engine=counting, **options
     )
-    return Audit.of(found)
+    return Audit.of(tables)
 
 
 def survey(
@@ -189,7 +189,7 @@ def verify(
     """
     from tokengraft.grafting.verify.invariants import verify as prove
     from tokengraft.model.folder import resolve
-    from tokengraft.serving.export import check_corpus
+    from tokengraft.serving.export_gguf import check_corpus
     from tokengraft.serving.servers import named
 
     base, path = resolve(_name(model)), Path(_name(folder))
@@ -210,7 +210,7 @@ def export(
     planned languages and others. Other options go to `serving.export.export`: `base`, `quantize`,
     `pattern`, `unchecked`, `force`.
     """
-    from tokengraft.serving.export import export as write
+    from tokengraft.serving.export_gguf import export as write
 
     lines = None if text is None else lines_of(text)
     return write(_name(graft), out, texts=lines, **options)
@@ -235,7 +235,7 @@ def evaluate(
 
     if not isinstance(corpus, str | Path | ParallelCorpus):
         corpus = open_corpus(corpus)
-    found = measure(
+    measurements = measure(
         _subject(base),
         _subject(graft),
         corpus,
@@ -244,7 +244,7 @@ def evaluate(
         progress=by_lines(progress),
         **options,
     )
-    return Evaluation.of(found)
+    return Evaluation.of(measurements)
 
 
 def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:

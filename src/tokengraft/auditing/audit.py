@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.auditing import frames
+from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count_corpus import OnCount, count_corpus, count_texts
 from tokengraft.auditing.premium import CONFIDENCE
-from tokengraft.auditing.results import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.vocabularies import (
     Clean,
     cluster_order,
@@ -28,7 +28,7 @@ from tokengraft.core.options import PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
-from tokengraft.tokenizer import Found
+from tokengraft.tokenizer import Located
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, find
 
 if TYPE_CHECKING:
@@ -64,39 +64,39 @@ def audit(
         pivot = text.require(pivot)
         text = text.select([pivot, *listed(languages)])
     pivot = text.require(pivot)
-    found, skipped = find_all(tokenizers, search, skip_missing)
-    _check_prices(price_list, found, prices)
+    located, skipped = find_all(tokenizers, search, skip_missing)
+    _check_prices(price_list, located, prices)
     opened = store or Store()
     try:
         clean: Clean = {}
         counts = count_corpus(
-            text, found, opened, sample_lines, on_count, engine,
+            text, located, opened, sample_lines, on_count, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
         texts = count_texts(text, opened)
-        breakdowns, shared, characters = compare(found, opened, clean)
+        breakdowns, shared, characters = compare(located, opened, clean)
     finally:
         if store is None:
             opened.close()
     order = cluster_order(jaccard(shared))
     made = Frames(
         {
-            "premiums": lambda: frames.premiums(text, pivot, found, counts, texts, resamples),
+            "premiums": lambda: frames.premiums(text, pivot, located, counts, texts, resamples),
             "summary": lambda: frames.summary(made["premiums"], pivot),
-            "vocabulary": lambda: frames.vocabulary(found, breakdowns),
-            "jaccard": lambda: frames.matrix(found, jaccard(shared), order),
-            "containment": lambda: frames.matrix(found, containment(shared), order),
-            "coverage": lambda: frames.coverage(found, characters, texts),
+            "vocabulary": lambda: frames.vocabulary(located, breakdowns),
+            "jaccard": lambda: frames.matrix(located, jaccard(shared), order),
+            "containment": lambda: frames.matrix(located, containment(shared), order),
+            "coverage": lambda: frames.coverage(located, characters, texts),
             "cost": lambda: frames.cost(made["premiums"], price_list),
         }
     )
-    return AuditTables(_facts(text, pivot, found, skipped, price_list, resamples, named), made)
+    return AuditTables(_facts(text, pivot, located, skipped, price_list, resamples, named), made)
 
 
 def _facts(
     corpus: ParallelCorpus,
     pivot: str,
-    found: Sequence[Found],
+    located: Sequence[Located],
     skipped: dict[str, str],
     prices: PriceList,
     resamples: int,
@@ -112,7 +112,7 @@ def _facts(
             "languages": {code: corpus.digest(code) for code in corpus.languages},
         },
         "pivot": pivot,
-        "tokenizers": tokenizer_facts(found),
+        "tokenizers": tokenizer_facts(located),
         "skipped": skipped,
         "prices_as_of": prices.as_of,
         "bootstrap": {"resamples": resamples, "confidence": CONFIDENCE, "method": "percentile"},
@@ -121,10 +121,10 @@ def _facts(
     }
 
 
-def _check_prices(prices: PriceList, found: Sequence[Found], path: Path | None) -> None:
+def _check_prices(prices: PriceList, located: Sequence[Located], path: Path | None) -> None:
     """A UsageError where no price of the user's own file is for a tokenizer of the audit."""
     wanted = sorted({price.tokenizer for price in prices.models})
-    have = [one.name for one in found]
+    have = [one.name for one in located]
     if path is not None and not set(wanted) & set(have):
         raise UsageError(
             f"{path}: its prices are for the tokenizers {', '.join(wanted) or 'of no model'}, none "
@@ -135,27 +135,27 @@ def _check_prices(prices: PriceList, found: Sequence[Found], path: Path | None) 
 
 def find_all(
     names: Iterable[str], search: Sequence[Path], skip_missing: bool = False
-) -> tuple[list[Found], dict[str, str]]:
+) -> tuple[list[Located], dict[str, str]]:
     """Locate tokenizers; one that is not on this machine is `Unavailable`.
 
     With `skip_missing` such go to the second value with the reason, unless none is left.
 
     One given by its path is called by its last name: no table says anything about the machine.
     """
-    found: list[Found] = []
+    located: list[Located] = []
     skipped: dict[str, str] = {}
     for name in dict.fromkeys(names):
         try:
             here = find(name, search)
-            taken = {*BY_NAME, *(other.name for other in found)}
-            found.append(
+            taken = {*BY_NAME, *(other.name for other in located)}
+            located.append(
                 replace(here, name=_own_name(Path(name), taken)) if Path(name).exists() else here
             )
         except Unavailable as reason:
             skipped[name] = _in_short(name, str(reason))
-    if skipped and not (found and skip_missing):
+    if skipped and not (located and skip_missing):
         raise Unavailable("\n".join(skipped.values()))
-    return found, skipped
+    return located, skipped
 
 
 def _in_short(name: str, reason: str) -> str:

@@ -15,7 +15,7 @@ from tokengraft.auditing.count import Counts, TextCounts, count
 from tokengraft.core.cache import Store
 from tokengraft.core.options import SAMPLE_LINES
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.tokenizer import Found, Tokenizer
+from tokengraft.tokenizer import Located, Tokenizer
 
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _VERSION = "3"  # part of every key: raise it when the meaning of a count changes
 # (tokenizer label, language, lines done, lines in all)
 OnCount = Callable[[str, str, int, int], None]
-OnOpen = Callable[[Found, Tokenizer], None]
+OnOpen = Callable[[Located, Tokenizer], None]
 
 
 def count_corpus(
     corpus: ParallelCorpus,
-    tokenizers: Sequence[Found],
+    tokenizers: Sequence[Located],
     store: Store,
     sample_lines: int | None = SAMPLE_LINES,
     on_count: OnCount | None = None,
@@ -43,14 +43,14 @@ def count_corpus(
     """
     results: dict[tuple[str, str], Counts] = {}
     todo: dict[str, list[tuple[str, str]]] = {}
-    for found in tokenizers:
+    for located in tokenizers:
         for code in corpus.languages:
-            key = f"counts/{_VERSION}/{found.fingerprint}/{corpus.digest(code)}/{sample_lines}"
+            key = f"counts/{_VERSION}/{located.fingerprint}/{corpus.digest(code)}/{sample_lines}"
             stored = store.get(key)
             if stored is None:
-                todo.setdefault(found.name, []).append((code, key))
+                todo.setdefault(located.name, []).append((code, key))
             else:
-                results[found.name, code] = Counts.unpack(stored)
+                results[located.name, code] = Counts.unpack(stored)
     total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
     if engine is not None:
         keys = {(name, code): key for name, jobs in todo.items() for code, key in jobs}
@@ -60,20 +60,20 @@ def count_corpus(
             results[cell] = Counts.unpack(data)
         return results
     done = 0
-    for found in tokenizers:
-        jobs = todo.get(found.name)
+    for located in tokenizers:
+        jobs = todo.get(located.name)
         if not jobs:
             continue
-        tokenizer = found.open()
+        tokenizer = located.open()
         if on_open:
-            on_open(found, tokenizer)
+            on_open(located, tokenizer)
         for code, key in jobs:
             if on_count:
-                on_count(found.label, code, done, total)
+                on_count(located.label, code, done, total)
             lines = corpus.lines(code)
             counts = count(tokenizer, lines, sample_lines)
             store.put(key, counts.pack())
-            results[found.name, code] = counts
+            results[located.name, code] = counts
             done += len(lines)
     if on_count and total:
         on_count("", "", total, total)
@@ -83,7 +83,7 @@ def count_corpus(
 def _on_engine(
     engine: Engine,
     corpus: ParallelCorpus,
-    tokenizers: Sequence[Found],
+    tokenizers: Sequence[Located],
     wanted: Sequence[tuple[str, str]],
     sample_lines: int | None,
     on_count: OnCount | None,
@@ -93,7 +93,7 @@ def _on_engine(
     from tokengraft.tokenizer.packed import Packed
 
     names = {name for name, _ in wanted}
-    packed = tuple(Packed.of(found) for found in tokenizers if found.name in names)
+    packed = tuple(Packed.of(located) for located in tokenizers if located.name in names)
     cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]
     total, done = sum(len(cell.lines) for cell in cells), 0
     task = CellTask(packed, sample_lines)

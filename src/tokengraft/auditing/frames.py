@@ -17,7 +17,7 @@ from tokengraft.auditing.premium import Floats, estimate, gini
 from tokengraft.auditing.vocabularies import Breakdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
-from tokengraft.tokenizer import Found
+from tokengraft.tokenizer import Located
 
 UNK_LIMIT = 0.01  # above this share of UNK, a premium measures what was thrown away
 
@@ -25,7 +25,7 @@ UNK_LIMIT = 0.01  # above this share of UNK, a premium measures what was thrown 
 def premiums(
     corpus: ParallelCorpus,
     pivot: str,
-    tokenizers: Sequence[Found],
+    tokenizers: Sequence[Located],
     counts: Mapping[tuple[str, str], Counts],
     texts: Mapping[str, TextCounts],
     resamples: int,
@@ -51,8 +51,8 @@ def premiums(
 
     blocks: list[Floats] = []
     pivots: list[Floats] = []
-    for found in tokenizers:
-        block = columns({code: counts[found.name, code].tokens for code in codes})
+    for located in tokenizers:
+        block = columns({code: counts[located.name, code].tokens for code in codes})
         blocks.append(block)
         pivots.append(np.repeat(block[:, [codes.index(pivot)]], len(codes), axis=1))
     cost = np.concatenate(blocks, axis=1)  # (units, tokenizers × languages)
@@ -61,11 +61,11 @@ def premiums(
     sizes = columns({code: texts[code].bytes for code in codes})
     utf8 = estimate(sizes, np.repeat(sizes[:, [codes.index(pivot)]], len(codes), axis=1), 0)
     rows = []
-    for number, (found, code) in enumerate((f, c) for f in tokenizers for c in codes):
-        cell = counts[found.name, code]
+    for number, (located, code) in enumerate((f, c) for f in tokenizers for c in codes):
+        cell = counts[located.name, code]
         row: dict[str, Any] = {
-            "tokenizer": found.name,
-            "label": found.label,
+            "tokenizer": located.name,
+            "label": located.label,
             "language": code,
             **about(code),
             "n": int(estimates.n[number]),
@@ -165,17 +165,17 @@ def _gini(costs: pl.Series) -> float:
     return gini(np.append(costs.to_numpy(), 1.0)) if len(costs) else float("nan")
 
 
-def vocabulary(tokenizers: Sequence[Found], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:
+def vocabulary(tokenizers: Sequence[Located], breakdowns: Sequence[Breakdown]) -> pl.DataFrame:
     """The paper's vocabulary breakdown, smallest vocabulary first."""
     rows = [
-        {"tokenizer": found.name, "label": found.label, **row}
-        for found, row in zip(tokenizers, breakdowns, strict=True)
+        {"tokenizer": located.name, "label": located.label, **row}
+        for located, row in zip(tokenizers, breakdowns, strict=True)
     ]
     return pl.DataFrame(rows).sort("clean_vocab_size", "tokenizer")
 
 
 def matrix(
-    tokenizers: Sequence[Found], values: NDArray[np.float64], order: Sequence[int]
+    tokenizers: Sequence[Located], values: NDArray[np.float64], order: Sequence[int]
 ) -> pl.DataFrame:
     """A square table of tokenizers in the given order."""
     labels = [tokenizers[n].label for n in order]
@@ -184,18 +184,18 @@ def matrix(
 
 
 def coverage(
-    tokenizers: Sequence[Found], characters: Sequence[str], texts: Mapping[str, TextCounts]
+    tokenizers: Sequence[Located], characters: Sequence[str], texts: Mapping[str, TextCounts]
 ) -> pl.DataFrame:
     """Characters of each language that are one token in each vocabulary."""
     rows = []
-    for found, known in zip(tokenizers, characters, strict=True):
+    for located, known in zip(tokenizers, characters, strict=True):
         single = frozenset(known)
         for code, text in sorted(texts.items()):
             result = cover(text, single)
             rows.append(
                 {
-                    "tokenizer": found.name,
-                    "label": found.label,
+                    "tokenizer": located.name,
+                    "label": located.label,
                     "language": code,
                     "name": language(code).name,
                     "script": language(code).script,

@@ -14,8 +14,8 @@ import polars as pl
 from tokengraft.auditing import frames
 from tokengraft.auditing import survey_tables as tables
 from tokengraft.auditing.audit import find_all
+from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.cost import PriceList, read_prices
-from tokengraft.auditing.results import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT
@@ -83,8 +83,8 @@ def survey(
         layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
         shards = cut(files, shard_bytes)
     prices = read_prices(None)
-    found, skipped = find_all(names, [Path(place) for place in search])
-    packed = tuple(Packed.of(one) for one in found)
+    located, skipped = find_all(names, [Path(place) for place in search])
+    packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(
         work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter
@@ -194,10 +194,10 @@ def _pair(source: str, format_: Format | None) -> tuple[str, File]:
     code, sign, path = source.partition("=")
     if not sign or not code or not path:
         raise UsageError(f"{source!r} is not code=path, like eng_Latn=english.txt.gz.")
-    found = find_files([path], format_ or "text")
-    if len(found) != 1:
-        raise UsageError(f"{source}: one file per language is needed, not {len(found)}.")
-    return resolve(code), found[0]
+    files = find_files([path], format_ or "text")
+    if len(files) != 1:
+        raise UsageError(f"{source}: one file per language is needed, not {len(files)}.")
+    return resolve(code), files[0]
 
 
 def _columns(file: File, every: bool) -> dict[str, str]:
@@ -223,9 +223,9 @@ def _columns(file: File, every: bool) -> dict[str, str]:
     return by_code(named, file.url, UsageError)
 
 
-def _require_rows(only: Sequence[str], found: Collection[str]) -> None:
+def _require_rows(only: Sequence[str], labels: Collection[str]) -> None:
     """A CorpusError where no row is left, or where a label is no language and no row has it."""
-    missing = [said for said in only if canonical(said) not in found]
+    missing = [said for said in only if canonical(said) not in labels]
     wrong = [said for said in missing if not meanings(said)]
     if wrong or len(missing) == len(only):
         said = (wrong or missing)[0]

@@ -90,11 +90,11 @@ def premiums(payload: Payload, tokenizers: Sequence[Packed]) -> pl.DataFrame:
 
 def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
     """By language, sorted: the figures that need no other language."""
-    found = {}
+    cells = {}
     for code in sorted(payload.get("text", {})):
         rows, size, characters = payload["text"][code]
         tokens, unks, inside = payload["tokens"][packed.name][code]
-        found[code] = {
+        cells[code] = {
             "tokenizer": packed.name,
             "label": packed.label,
             "language": code,
@@ -111,7 +111,7 @@ def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
             "inside_share": _ratio(inside, tokens),
             "meaningless": unks > UNK_LIMIT * tokens,
         }
-    return found
+    return cells
 
 
 def _premium(pairs: Mapping[str, Sequence[int]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from tokengraft.core.cache import Store
-from tokengraft.tokenizer import Found, Tokenizer
+from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.vocabulary import recovered_text
 
 _VERSION = "1"
@@ -44,12 +44,12 @@ def breakdown(clean: frozenset[bytes], raw_bytes: bool) -> Breakdown:
 Clean = dict[str, frozenset[bytes]]  # normalised vocabularies by fingerprint
 
 
-def note(found: Found, tokenizer: Tokenizer, store: Store, clean: Clean) -> None:
+def note(located: Located, tokenizer: Tokenizer, store: Store, clean: Clean) -> None:
     """Store what is known of an open tokenizer's vocabulary, and keep it in `clean`, if it is new.
 
     Whatever `compare` then needs of it is there, and it is not opened again.
     """
-    place = found.fingerprint
+    place = located.fingerprint
     if place in clean or _described(store, place):
         return
     clean[place] = tokenizer.clean_vocabulary()
@@ -58,7 +58,7 @@ def note(found: Found, tokenizer: Tokenizer, store: Store, clean: Clean) -> None
 
 
 def compare(
-    tokenizers: Sequence[Found], store: Store, clean: Clean | None = None
+    tokenizers: Sequence[Located], store: Store, clean: Clean | None = None
 ) -> tuple[list[Breakdown], NDArray[np.int64], list[str]]:
     """Breakdowns, the matrix of shared entries, and each tokenizer's one-token characters.
 
@@ -66,16 +66,16 @@ def compare(
     """
     clean = {} if clean is None else clean
     count = len(tokenizers)
-    prints = [found.fingerprint for found in tokenizers]
+    prints = [located.fingerprint for located in tokenizers]
     shared = np.full((count, count), -1, np.int64)
     for a, b in combinations(range(count), 2):
         known = _get(store, _pair(prints[a], prints[b]))
         shared[a, b] = shared[b, a] = -1 if known is None else known
-    for a, found in enumerate(tokenizers):
+    for a, located in enumerate(tokenizers):
         paired = all(shared[a, b] >= 0 for b in range(count) if b != a)
         if prints[a] not in clean and not (paired and _described(store, prints[a])):
-            tokenizer = found.open()
-            note(found, tokenizer, store, clean)
+            tokenizer = located.open()
+            note(located, tokenizer, store, clean)
             if prints[a] not in clean:
                 clean[prints[a]] = tokenizer.clean_vocabulary()
     for a, b in combinations(range(count), 2):

@@ -168,34 +168,34 @@ def fidelity(
     """
     from tokengraft.corpus import load
     from tokengraft.render.fidelity_table import save_fidelity
-    from tokengraft.reproduce import fidelity as reproducing
+    from tokengraft.reproduce import paper_fidelity as reproducing
 
     check_out(out, _holds_grid, force)
     with drawing() as progress:
-        found = reproducing.run(
+        measured = reproducing.run(
             model, load(corpus), languages=languages or None, lines=lines,
             judged=load(corpus, split=split), text=None if text is None else read_texts(text),
             methods=method or None, budget=budget, steps=steps, positions=positions,
             seconds=None if minutes is None else 60 * minutes, device=device,
             work=out / ".work", on_cell=by_stages(progress, "cells"),
         )  # fmt: skip
-    written = save_fidelity(found, out)
+    written = save_fidelity(measured, out)
     if json:
-        print_json(found.grid.to_dicts())
+        print_json(measured.grid.to_dicts())
     else:
         for metric in ("pooled_cosine", "kl"):
-            best = found.table(metric)
-            table = Table(*best.columns, title=f"{found.model}, paper mode: {metric}")
+            best = measured.table(metric)
+            table = Table(*best.columns, title=f"{measured.model}, paper mode: {metric}")
             for row in best.rows():
                 table.add_row(*(plain(value) for value in row))
             stdout.print(table)
         stdout.print(reproducing.read_with(split), markup=False)
         stdout.print(f"{len(written)} files written to {out}")
-        if found.missing:
-            stdout.print(f"{found.missing} cells are missing: run again to go on.")
-        if found.verdict is not None:
-            stdout.print(found.verdict.line, markup=False)
-    if found.verdict is not None and not found.verdict.holds:
+        if measured.missing:
+            stdout.print(f"{measured.missing} cells are missing: run again to go on.")
+        if measured.verdict is not None:
+            stdout.print(measured.verdict.line, markup=False)
+    if measured.verdict is not None and not measured.verdict.holds:
         raise typer.Exit(1)
 
 

@@ -41,7 +41,7 @@ def _layer(said: str | None) -> int | str | None:
 
 def _tell_of_second_table(model: str) -> None:
     """Say before the work what untying will cost."""
-    from tokengraft.grafting.export import second_table
+    from tokengraft.grafting.write_folder import second_table
     from tokengraft.model.folder import resolve
 
     if size := second_table(resolve(model).path, 0):

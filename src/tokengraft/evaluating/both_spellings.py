@@ -85,14 +85,14 @@ class Tree:
     def sees(self, window: int | None = None) -> Any:
         """Boolean (length, length): which place may look at which, `window` places at most."""
         length = len(self.ids)
-        found = np.zeros((length, length), bool)
+        seen = np.zeros((length, length), bool)
         for place in range(length):
             if self.parents[place] >= 0:
-                found[place] = found[self.parents[place]]
-            found[place, place] = True
+                seen[place] = seen[self.parents[place]]
+            seen[place, place] = True
         if window is not None:
-            found &= self.depth[:, None] - self.depth[None] < window
-        return found
+            seen &= self.depth[:, None] - self.depth[None] < window
+        return seen
 
 
 def fitting(pair: Alignment, room: int) -> Alignment:
@@ -109,13 +109,13 @@ def fitting(pair: Alignment, room: int) -> Alignment:
 
 def stretches(pair: Alignment, predicted_first: bool) -> list[Stretch]:
     """The line stretch by stretch; the first is left out where nothing comes before it."""
-    found = []
+    parts = []
     old, new = 0, 0
     for old_at, new_at in zip(pair.old_at.tolist(), pair.new_at.tolist(), strict=True):
         if new or predicted_first:
-            found.append(Stretch(new, pair.new[new : new_at + 1], pair.old[old : old_at + 1]))
+            parts.append(Stretch(new, pair.new[new : new_at + 1], pair.old[old : old_at + 1]))
         old, new = old_at + 1, new_at + 1
-    return found
+    return parts
 
 
 def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
@@ -164,12 +164,12 @@ def readable(model: FrozenModel, pair: Alignment) -> bool:
     tree = grow(prefix, pair.new, stretches(pair, bool(prefix)))
     alone = read(model, [pair.new], [np.arange(-len(prefix), len(pair.new))]).states
     try:
-        found = read_tree(model, tree)[: len(alone)]
+        states = read_tree(model, tree)[: len(alone)]
     except torch.cuda.OutOfMemoryError:
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return False
-    return bool(cosines(found, alone).min() > _ALIKE)
+    return bool(cosines(states, alone).min() > _ALIKE)
 
 
 def _masks(model: FrozenModel, tree: Tree) -> Any:
@@ -183,14 +183,14 @@ def _masks(model: FrozenModel, tree: Tree) -> Any:
     kinds = set(getattr(config, "layer_types", None) or (_SLIDING,))
     if window is None or int(tree.depth.max()) < window:
         kinds = {_FULL}
-    found = {}
+    masks = {}
     for kind in kinds:
         sees = torch.from_numpy(tree.sees(window if kind == _SLIDING else None))
         shape = {"dtype": model.weight.dtype, "device": model.device}
         mask = torch.zeros((1, 1, *sees.shape), **shape)
         mask.masked_fill_(~sees.to(model.device), torch.finfo(mask.dtype).min)
-        found[kind] = mask
-    return found if len(found) > 1 else next(iter(found.values()))
+        masks[kind] = mask
+    return masks if len(masks) > 1 else next(iter(masks.values()))
 
 
 def shared_scores(
@@ -213,7 +213,7 @@ def shared_scores(
     nothing = _lines(base, _mean_head(base, case, len(new.rows)), pairs, new, None)
     base_bits, size = _base(base, case, pairs)
     ceiling = float(base_bits.sum() / size.sum())
-    found = {
+    sums_by_metric = {
         BPB: Sums(measured[:, 0], size),
         NEW_ONLY: Sums(measured[:, 1], size),
         BASE: Sums(base_bits, size),
@@ -224,7 +224,7 @@ def shared_scores(
             seed=seed,
             mean_row=float(nothing[:, place].sum() / size.sum()) if place < 2 else None,
         )
-        for place, (metric, sums) in enumerate(found.items())
+        for place, (metric, sums) in enumerate(sums_by_metric.items())
     }  # fmt: skip
     scores[RATIO.name] = score(
         RATIO, Sums(measured[:, 1], base_bits), ceiling=1.0, n=len(pairs), resamples=resamples,

@@ -56,7 +56,7 @@ class Halves:
 
 def halve(case: Case) -> Halves:
     """Cut every line at the middle one of its common positions that end a character."""
-    found: tuple[list[Ints], list[Ints], list[Ints]] = ([], [], [])
+    parts: tuple[list[Ints], list[Ints], list[Ints]] = ([], [], [])
     for pair in case.pairs:
         if len(pair) < 2:
             continue
@@ -69,10 +69,10 @@ def halve(case: Case) -> Halves:
         # A plan of single characters may cut a prompt into more tokens than there were.
         end = min(int(pair.old_at[-1]) + 1, before + case.room - max(before, after))
         rest = pair.old[before:end]
-        for part, ids in zip(found, (pair.old[:before], pair.new[:after], rest), strict=True):
+        for part, ids in zip(parts, (pair.old[:before], pair.new[:after], rest), strict=True):
             part.append(ids)
-    size = np.array([case.lengths[rest].sum() for rest in found[2]], np.float64)
-    return Halves(*found, size)
+    size = np.array([case.lengths[rest].sum() for rest in parts[2]], np.float64)
+    return Halves(*parts, size)
 
 
 class Continuation:
@@ -155,6 +155,6 @@ class Continuation:
         ]
         reading = read(model, whole, at, same=same, new=new, tokens=self.tokens, progress=progress)
         targets = np.concatenate(rests) if rests else np.zeros(0, np.int64)
-        found = -likelihoods(reading.states, targets, head) / np.log(2)
+        bits = -likelihoods(reading.states, targets, head) / np.log(2)
         edges = np.cumsum(reading.counts)[:-1]
-        return np.array([part.sum() for part in np.split(found, edges)])
+        return np.array([part.sum() for part in np.split(bits, edges)])

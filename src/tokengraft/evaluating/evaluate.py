@@ -71,17 +71,17 @@ def evaluate(
             f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
         )
     chosen = _languages(languages, new)
-    found = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
-    found = found.select(chosen)
+    judged_on = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
+    judged_on = judged_on.select(chosen)
     if text is not None:
-        assert_disjoint(lines_of(text), found)
+        assert_disjoint(lines_of(text), judged_on)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
     english: dict[str, Score] = {}
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
-    for code in found.languages:
+    for code in judged_on.languages:
         room = min(old.window, new.window)
-        case = prepare(code, found.lines(code)[:lines], old, new.tokenizer, room)
+        case = prepare(code, judged_on.lines(code)[:lines], old, new.tokenizer, room)
         tables["sizes"].append(case.sizes(len(old.prefix)))
         job = _Job(old, new, case, against, most_positions, resamples, seed, progress)
         scores = job.fidelity()
@@ -92,10 +92,10 @@ def evaluate(
                 scores |= (both := job.shared())
                 unread += [] if both else [code]
                 if new.policy != "input-only":
-                    english = english or _english(old, new, found, resamples, seed)
+                    english = english or _english(old, new, judged_on, resamples, seed)
                     scores |= job.written() | english
             if prompts:
-                costs, samples = job.generation(found.lines(code)[:prompts])
+                costs, samples = job.generation(judged_on.lines(code)[:prompts])
                 tables["generation"] += costs
                 tables["samples"] += samples
         measured |= {(code, name): value for name, value in scores.items()}
@@ -111,11 +111,11 @@ def evaluate(
         "lines": lines, "window": min(old.window, new.window), "seed": seed,
         "resamples": resamples, "most_positions": most_positions, "policy": new.policy,
         "dtype": str(old.weight.dtype).removeprefix("torch."), "device": old.device.type,
-        "digests": {code: found.digest(code)[:16] for code in found.languages},
+        "digests": {code: judged_on.digest(code)[:16] for code in judged_on.languages},
     }  # fmt: skip
     optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
     return Measurements(
-        old.name, new.name, old.kind, found.name, settings,
+        old.name, new.name, old.kind, judged_on.name, settings,
         pl.DataFrame(flat, schema=SCORES, orient="row"), pl.DataFrame(tables["sizes"]),
         **optional, notes=_notes(measured if against else {}, unread),
     )  # fmt: skip
@@ -144,10 +144,10 @@ class _Job:
         )  # fmt: skip
         head = self.new.head(self.case.rows).exact() if self.old.kind == "causal" else None
         view = base.read_new(self.new, progress=self.tell("graft"))
-        found = base.compare(view, head)
+        sums = base.compare(view, head)
         none: dict[str, float] = {}
         return scores(
-            found,
+            sums,
             base.unrelated() if self.against else none,
             base.mean_row(self.tell("mean row")) if self.against else none,
             base.ceiling(self.tell("ceiling")) if self.against else none,
@@ -157,12 +157,12 @@ class _Job:
     def continuation(self) -> dict[str, Score]:
         from tokengraft.evaluating.continuation import Continuation
 
-        found = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
-        if not len(found.base):
+        halves = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
+        if not len(halves.base):
             return {}
         head = self.new.head(self.case.rows).exact()
-        bits = found.measure(self.new, head=head, progress=self.tell("continuation, graft"))
-        return found.scores(bits, self.against, self.resamples)
+        bits = halves.measure(self.new, head=head, progress=self.tell("continuation, graft"))
+        return halves.scores(bits, self.against, self.resamples)
 
     def shared(self) -> dict[str, Score]:
         from tokengraft.evaluating.both_spellings import shared_scores
@@ -219,24 +219,24 @@ def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> 
     codes = dict.fromkeys(
         c for (c, name), s in measured.items() if name == "aligned_cosine" and s.ceiling is None
     )
-    found = []
+    notes = []
     if codes:
-        found.append(
+        notes.append(
             f"no ceiling for {', '.join(codes)}: the old vocabulary spells the text in single "
             "bytes or the like, so it cannot be cut in another way"
         )
     if unread:
-        found.append(
+        notes.append(
             f"no shared_bpb for {', '.join(unread)}: this model cannot read both spellings of a "
             "stretch at once, or no line has two common positions"
         )
-    return tuple(found)
+    return tuple(notes)
 
 
 def _languages(languages: Iterable[str] | None, graft: FrozenModel) -> list[str]:
     if languages is not None:
         return [languages] if isinstance(languages, str) else list(languages)
-    found = list(graft.manifest.get("languages", ()))
-    if not found:
+    codes = list(graft.manifest.get("languages", ()))
+    if not codes:
         raise UsageError(f"{graft.name} does not say for which languages it was made: give them")
-    return found
+    return codes

@@ -118,23 +118,23 @@ class BaseReading:
     def compare(self, view: View, head: Head | None = None) -> dict[str, Sums]:
         """Every figure of METRICS, line by line; `head` is the graft's own over old tokens."""
         old = self.view
-        found = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
+        sums = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
         if self.distributions is not None and self.head is not None:
             apart = compare(self.distributions, self._sampled(view), head or self.head)
             for name in ("kl", "top1", "top10"):
                 values = getattr(apart, name).double().cpu().numpy()
-                found[name] = counted(values, self.sample_counts)
-        found["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
-        found["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
+                sums[name] = counted(values, self.sample_counts)
+        sums["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
+        sums["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
         if len(old.pooled) > 1:
             for prefix, ours, theirs in (
                 ("", old.pooled, view.pooled), ("aligned_", old.means, view.means),
                 ("centred_", centred(old.means), centred(view.means)),
             ):  # fmt: skip
                 both = ranks(ours, theirs)
-                found[f"{prefix}mutual_rank"] = Sums.of(both.mutual)
-                found[f"{prefix}retrieval"] = Sums.of(both.first)
-        return found
+                sums[f"{prefix}mutual_rank"] = Sums.of(both.mutual)
+                sums[f"{prefix}retrieval"] = Sums.of(both.first)
+        return sums
 
     def unrelated(self) -> dict[str, float]:
         """The floor: each position, and each sentence, against another one's."""
@@ -185,7 +185,7 @@ def mean_rows(model: FrozenModel, case: Case) -> NewRows:
 
 
 def scores(
-    found: dict[str, Sums],
+    sums: dict[str, Sums],
     unrelated: dict[str, float],
     mean_row: dict[str, float],
     ceiling: dict[str, float],
@@ -195,11 +195,11 @@ def scores(
     """Figures with what each is read against, in the order of METRICS."""
     return {
         name: score(
-            metric, found[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),
+            metric, sums[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),
             ceiling=ceiling.get(name), resamples=resamples, seed=seed,
         )
         for name, metric in METRICS.items()
-        if name in found
+        if name in sums
     }  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def write_samples(
     temperature: float = 0.8,
 ) -> list[dict[str, Any]]:
     """Greedy and sampled continuations side by side; the same seed for both models."""
-    found = []
+    samples = []
     for number, prompt in enumerate(prompts):
         for way, options in (
             ("greedy", {"do_sample": False}),
@@ -101,8 +101,8 @@ def write_samples(
             texts = [
                 _generate(model, prompt, tokens, seed + number, options) for model in (base, graft)
             ]
-            found.append(asdict(Sample(language, way, prompt, *texts)))
-    return found
+            samples.append(asdict(Sample(language, way, prompt, *texts)))
+    return samples
 
 
 def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
@@ -174,8 +174,8 @@ def _prompt(model: FrozenModel, prompt: str, more: int) -> tuple[Any, int, int]:
     whole = model.tokenizer.encode([prompt])[0]
     ids = whole[: model.window - len(model.prefix) - more]
     read = prompt if len(ids) == len(whole) else model.tokenizer.decode([ids])[0]
-    found = torch.tensor([[*model.prefix, *ids]], device=model.device)
-    return found, len(read.rstrip("\ufffd")), more
+    batch = torch.tensor([[*model.prefix, *ids]], device=model.device)
+    return batch, len(read.rstrip("\ufffd")), more
 
 
 def _barred(model: FrozenModel) -> Any:

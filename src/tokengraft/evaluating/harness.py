@@ -54,14 +54,14 @@ def run_tasks(
     rows = []
     for name, model in (("base", base), ("graft", graft)):
         folder = resolve(model).path
-        found = harness.simple_evaluate(
+        report = harness.simple_evaluate(
             model="hf",
             model_args={"pretrained": str(folder), "trust_remote_code": False},
             tasks=list(tasks), num_fewshot=shots, limit=limit, batch_size=batch, device=device,
             task_manager=manager, random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed,
             fewshot_random_seed=seed, log_samples=False,
         )  # fmt: skip
-        rows += _rows(name, found["results"], found.get("n-samples", {}))
+        rows += _rows(name, report["results"], report.get("n-samples", {}))
     return rows
 
 

@@ -70,9 +70,9 @@ def prepare(
 ) -> Case:
     """Encode, align and cut; CorpusError where no line has a common position."""
     room = (window or base.window) - len(base.prefix) - len(base.suffix)
-    found = Aligner(base.tokenizer, new)(list(lines))
+    alignments = Aligner(base.tokenizer, new)(list(lines))
     pairs, whole = [], []
-    for one in found:
+    for one in alignments:
         short = shorten(one, room)
         if len(short):
             pairs.append(short)

@@ -64,10 +64,10 @@ class Metric:
 
     def better(self, *values: float | None) -> float | None:
         """The best of the values that are there."""
-        found = [value for value in values if value is not None]
-        if not found:
+        known = [value for value in values if value is not None]
+        if not known:
             return None
-        return max(found) if self.higher else min(found)
+        return max(known) if self.higher else min(known)
 
 
 @dataclass(frozen=True)
@@ -213,19 +213,19 @@ def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any
     from scipy.stats import bootstrap
 
     def ratio(x: Floats, y: Floats, axis: int = -1) -> Floats:
-        found: Floats = x.sum(axis=axis) / y.sum(axis=axis)
-        return found
+        quotient: Floats = x.sum(axis=axis) / y.sum(axis=axis)
+        return quotient
 
-    found = bootstrap(
+    resampled = bootstrap(
         (above, below), ratio, paired=True, vectorized=True, n_resamples=resamples, batch=250,
         confidence_level=LEVEL, method="percentile", random_state=np.random.default_rng(seed),
     )  # fmt: skip
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
 
 
 def rows(scores: Mapping[str, Score], **labels: Any) -> list[dict[str, Any]]:
     """Table rows, one per metric, after the given labels."""
-    return [{**labels, "metric": name, **found.to_json()} for name, found in scores.items()]
+    return [{**labels, "metric": name, **value.to_json()} for name, value in scores.items()]
 
 
 def counted(values: Floats, counts: Sequence[int] | npt.NDArray[np.int64]) -> Sums:

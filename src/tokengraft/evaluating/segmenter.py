@@ -45,16 +45,16 @@ class Segmenter:
         values = np.asarray(ids, np.int64)
         generator = np.random.default_rng([self.seed, len(values), *values[:8].tolist()])
         drawn = generator.random((len(values), 2))
-        found: list[int] = []
+        spelled: list[int] = []
         ends = np.empty(len(values), np.int64)
         left = len(values) if room is None else max(0, room)
         for place, (chance, which) in enumerate(drawn.tolist()):
             number = int(values[place])
             cuts = self.cuts(number) if chance < self.share and left else ()
-            found.extend(cuts[int(which * len(cuts))] if cuts else (number,))
+            spelled.extend(cuts[int(which * len(cuts))] if cuts else (number,))
             left -= bool(cuts)
-            ends[place] = len(found) - 1
-        return np.asarray(found, np.int64), ends
+            ends[place] = len(spelled) - 1
+        return np.asarray(spelled, np.int64), ends
 
     def enough(self, before: Sequence[Ints], after: Sequence[Ints]) -> bool:
         """Whether a tenth of the tokens that should have been cut were.
@@ -68,7 +68,7 @@ class Segmenter:
     def _cuts(self, number: int) -> tuple[tuple[int, int], ...]:
         token = self._names.get(number, "")
         start = len(self._mark) if self._mark and token.startswith(self._mark) else 0
-        found = []
+        pairs = []
         for place in range(start + 1, len(token)):
             left = self._ids.get(token[:place])
             right = self._ids.get(self._mark + token[place:])
@@ -78,5 +78,5 @@ class Segmenter:
                 and right is not None
                 and (self._pieces[left] + self._pieces[right] == self._pieces[number])
             ):
-                found.append((left, right))
-        return tuple(found)
+                pairs.append((left, right))
+        return tuple(pairs)

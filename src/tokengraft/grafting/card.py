@@ -12,8 +12,8 @@ import yaml
 
 from tokengraft.core.files import write_text
 from tokengraft.core.wording import in_code, in_markdown
-from tokengraft.grafting.export import Written
 from tokengraft.grafting.output_policies import OutputPolicy
+from tokengraft.grafting.write_folder import Written
 from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import CARD
 from tokengraft.planning.plan import Plan

@@ -20,11 +20,11 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.distil.recipe import Writing
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
-from tokengraft.grafting.export import Written, export_into
 from tokengraft.grafting.manifest import read_manifest, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 from tokengraft.grafting.verify.invariants import Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import Pair
+from tokengraft.grafting.write_folder import Written, export_into
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
@@ -199,14 +199,14 @@ def derive_for(
     scores: dict[str, float] = {}
     verdict = ""
     if made.held_out is not None:
-        found = made.held_out
-        scores = {"KL (nats)": found.kl, "top-1 agreement": found.agreement, "cosine": found.cosine}
-        low = made.floor or found
+        score = made.held_out
+        scores = {"KL (nats)": score.kl, "top-1 agreement": score.agreement, "cosine": score.cosine}
+        low = made.floor or score
         verdict = judge(
             [
-                Judged("kl", "held-out text", found.kl, low.kl),
-                Judged("top1", "held-out text", found.agreement, low.agreement),
-                Judged("aligned_cosine", "held-out text", found.cosine, low.cosine),
+                Judged("kl", "held-out text", score.kl, low.kl),
+                Judged("top1", "held-out text", score.agreement, low.agreement),
+                Judged("aligned_cosine", "held-out text", score.cosine, low.cosine),
             ]
         ).sentence
     return Rows(

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
-from tokengraft.grafting.export import Written
 from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.write_folder import Written
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan import Plan
@@ -119,13 +119,13 @@ def plan_hash(plan: Plan) -> str:
 
 def versions() -> dict[str, str]:
     """The versions that took part; a package that is not installed is left out."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            by_package[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def shown_command(command: Sequence[str]) -> str:

@@ -77,10 +77,10 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
         )
     tensors = checkpoint.tensors
     pairs = ARCHITECTURES[architecture]
-    found = next((pair for pair in pairs if pair[0] in tensors), None)
-    if found is None:
+    names = next((pair for pair in pairs if pair[0] in tensors), None)
+    if names is None:
         raise ModelError(f"no {pairs[0][0]} in the checkpoint, as {architecture} has it")
-    input_table, head = tensors[found[0]], tensors.get(found[1])
+    input_table, head = tensors[names[0]], tensors.get(names[1])
     text = text_config(config)
     rows = text.get("vocab_size", config.get("vocab_size"))
     width = text.get("hidden_size", text.get("n_embd"))
@@ -99,10 +99,10 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
             )
     tied = is_tied(config, head is not None)
     if not tied and head is None:
-        raise ModelError(f"config.json says that the head is not tied, but {found[1]} is missing")
-    bias = tensors.get(found[1].removesuffix("weight") + "bias")
+        raise ModelError(f"config.json says that the head is not tied, but {names[1]} is missing")
+    bias = tensors.get(names[1].removesuffix("weight") + "bias")
     _refuse_others(checkpoint, {t.name for t in (input_table, head, bias) if t}, rows, width)
-    return Layout(input_table, head, bias, tied, rows, width, found[1])
+    return Layout(input_table, head, bias, tied, rows, width, names[1])
 
 
 def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:

@@ -26,13 +26,13 @@ class Head:
     @classmethod
     def of(cls, model: Any, size: int | None = None) -> Head:
         """The first `size` output rows of a causal model (all by default), in the weights' type."""
-        found = model.get_output_embeddings()
-        bias = getattr(found, "bias", None)
+        output = model.get_output_embeddings()
+        bias = getattr(output, "bias", None)
         config = getattr(model.config, "text_config", model.config)
         factor = float(getattr(config, "logit_scale", None) or 1.0)  # Cohere
         factor /= float(getattr(config, "logits_scaling", None) or 1.0)  # Granite
         return cls(
-            found.weight.detach()[:size],
+            output.weight.detach()[:size],
             None if bias is None else bias.detach()[:size].float(),
             getattr(config, "final_logit_softcapping", None),
             factor,
@@ -44,12 +44,12 @@ class Head:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Float32 logits (positions, vocabulary) of states (positions, dimensions)."""
-        found = (states.to(self.weight.dtype) @ self.weight.T).float()
+        logits = (states.to(self.weight.dtype) @ self.weight.T).float()
         if self.bias is not None:
-            found += self.bias
+            logits += self.bias
         if self.factor != 1.0:
-            found *= self.factor
-        return found if self.cap is None else found.div_(self.cap).tanh_() * self.cap
+            logits *= self.factor
+        return logits if self.cap is None else logits.div_(self.cap).tanh_() * self.cap
 
     def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
         """∂logit / ∂(W h + b), from the logit."""

@@ -39,8 +39,8 @@ def body(model: Any) -> Any:
 
     Gemma 3 of transformers 4.5x names a body that it has not, and gives itself as `base_model`.
     """
-    found = model.base_model
-    return getattr(model, "model", model) if found is model else found
+    inner = model.base_model
+    return getattr(model, "model", model) if inner is model else inner
 
 
 @contextlib.contextmanager

@@ -165,5 +165,5 @@ def _walk(
         slope.append((z @ grown.weight).float())
         pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
     reading, pooled, split = (torch.cat(one) for one in told)
-    found = Terms(reading, pooled, split, torch.cat(same))
-    return found, torch.cat(slope), pull
+    joined = Terms(reading, pooled, split, torch.cat(same))
+    return joined, torch.cat(slope), pull

@@ -15,66 +15,66 @@ import polars as pl
 from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import as_csv
 from tokengraft.render.latex import colours
-from tokengraft.reproduce.fidelity import Fidelity, model_layers, paper_row
 from tokengraft.reproduce.grid import PAPER
+from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row
 
 _TITLES = {"knn": "KNN", "linear": "LinReg", "local-linear": "LocalLinReg"}
 _OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
 _THEIRS = r" {\tiny %s}"
 
 
-def save_fidelity(found: Fidelity, out: Path) -> list[Path]:
+def save_fidelity(fidelity: Fidelity, out: Path) -> list[Path]:
     """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
     written = [
-        write_text(out / "grid.csv", as_csv(found.grid)),
-        write_text(out / "sizes.csv", as_csv(found.sizes)),
+        write_text(out / "grid.csv", as_csv(fidelity.grid)),
+        write_text(out / "sizes.csv", as_csv(fidelity.sizes)),
     ]
-    modes = found.grid["mode"].unique(maintain_order=True).to_list()
+    modes = fidelity.grid["mode"].unique(maintain_order=True).to_list()
     for mode in modes:
-        for metric in found.grid["metric"].unique(maintain_order=True).to_list():
-            table = found.table(metric, mode)
+        for metric in fidelity.grid["metric"].unique(maintain_order=True).to_list():
+            table = fidelity.table(metric, mode)
             if table.height:
                 path = out / f"{mode}-{metric}.csv"
                 written.append(write_text(path, as_csv(table, float_precision=4)))
     for metric in ("pooled_cosine", "kl", "top1"):
         if PAPER in modes:
-            written.append(write_text(out / f"{metric}.tex", latex(found, metric)))
+            written.append(write_text(out / f"{metric}.tex", latex(fidelity, metric)))
     facts = {
-        "model": found.model, "cells_missing": found.missing,
-        "best_by_kl": found.best().to_dicts() if PAPER in modes else [],
+        "model": fidelity.model, "cells_missing": fidelity.missing,
+        "best_by_kl": fidelity.best().to_dicts() if PAPER in modes else [],
         "best_by_pooled_cosine": (
-            found.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
+            fidelity.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
         ),
-        "claim": None if found.verdict is None else found.verdict.line,
+        "claim": None if fidelity.verdict is None else fidelity.verdict.line,
     }  # fmt: skip
     return [*written, write_json(out / "fidelity.json", facts)]
 
 
-def latex(found: Fidelity, metric: str) -> str:
+def latex(fidelity: Fidelity, metric: str) -> str:
     """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
     from tokengraft.evaluating.fidelity import METRICS
 
-    layers = model_layers(found)
-    chosen = found.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
+    layers = model_layers(fidelity)
+    chosen = fidelity.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
     labels = {row["method"]: row for row in chosen.to_dicts()}
-    wide = found.table(metric)
+    wide = fidelity.table(metric)
     codes = [name for name in wide.columns if name not in ("method", "mean")]
-    bare = {full: code for code, full in found.paper.languages.items()}
+    bare = {full: code for code, full in fidelity.paper.languages.items()}
     rows = []
     for values in wide.to_dicts():
         label = labels[values["method"]]
         theirs: dict[str, float | None] = {}
         if metric == "pooled_cosine":
             row = paper_row(values["method"], layers)
-            theirs = {c: found.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
+            theirs = {c: fidelity.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
         ours = {code: values[code] for code in ("mean", *codes)}
         rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
-    sizes = found.sizes.filter(pl.col("mode") == PAPER)
+    sizes = fidelity.sizes.filter(pl.col("mode") == PAPER)
     shares = dict(zip(sizes["language"], 100 * sizes["new_token_share"], strict=True))
     what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
     beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
     return table(
-        rows, codes, shares, f"{found.model}: {what}.{beside}", f"fidelity-{metric}",
+        rows, codes, shares, f"{fidelity.model}: {what}.{beside}", f"fidelity-{metric}",
         METRICS[metric].higher,
     )  # fmt: skip
 

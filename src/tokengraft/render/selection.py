@@ -12,7 +12,7 @@ from tokengraft.core.wording import counted
 from tokengraft.languages.codes import language, language_name
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 # The columns of the paper's premium table, left to right.
 PAPER_ORDER = (
@@ -38,16 +38,16 @@ def pivot_name(audit: AuditTables) -> str:
 
 def column_order(audit: AuditTables) -> list[str]:
     """The audit's tokenizers: the paper's in the paper's order, then the others as given."""
-    names = [found.name for found in audit.tokenizers]
+    names = [located.name for located in audit.tokenizers]
     return [n for n in PAPER_ORDER if n in names] + [n for n in names if n not in PAPER_ORDER]
 
 
 def labels(audit: AuditTables) -> dict[str, str]:
     """Tokenizer name → the label that tables print; labels that clash become the names."""
-    given = [found.label for found in audit.tokenizers]
+    given = [located.label for located in audit.tokenizers]
     return {
-        found.name: found.label if given.count(found.label) == 1 else found.name
-        for found in audit.tokenizers
+        located.name: located.label if given.count(located.label) == 1 else located.name
+        for located in audit.tokenizers
     }
 
 
@@ -127,7 +127,7 @@ def check_languages(audit: AuditTables, wanted: Iterable[str]) -> list[str]:
 
 def check_tokenizer(audit: AuditTables, name: str) -> str:
     """`name`, if the audit has it; else a UsageError."""
-    names = [found.name for found in audit.tokenizers]
+    names = [located.name for located in audit.tokenizers]
     if name not in names:
         raise UsageError(f"The audit has no tokenizer {name!r}.{did_you_mean(name, names)}")
     return name

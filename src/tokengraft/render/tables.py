@@ -29,7 +29,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 from tokengraft.core.wording import counted
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
     from tokengraft.evaluating.score import Measurements
     from tokengraft.planning.plan_files import TestedPlan
 
@@ -247,12 +247,12 @@ _SCORES = {
 }  # fmt: skip
 
 
-def show_evaluation(console: Console, found: Measurements) -> None:
+def show_evaluation(console: Console, measurements: Measurements) -> None:
     """Print one row per language, with the floor under each value."""
-    rows = {(r["language"], r["metric"]): r for r in found.scores.to_dicts()}
+    rows = {(r["language"], r["metric"]): r for r in measurements.scores.to_dicts()}
     measured = {metric for _, metric in rows}
     columns = [metric for metric in _SCORES if metric in measured]
-    sizes = found.sizes.to_dicts()
+    sizes = measurements.sizes.to_dicts()
     codes = [row["language"] for row in sizes]
     tokens = [f"{row['tokens_before']:,} → {row['tokens_after']:,}" for row in sizes]
     print_table(
@@ -265,12 +265,12 @@ def show_evaluation(console: Console, found: Measurements) -> None:
                 for m in columns
             ),
         ],
-        title=f"{found.graft} against {found.base}, {found.corpus}",
+        title=f"{measurements.graft} against {measurements.base}, {measurements.corpus}",
         caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
         "token reaches",
     )
     for name in ("generation", "tasks"):
-        frame = found.tables().get(name)
+        frame = measurements.tables().get(name)
         if frame is not None:
             # What a row is about (a language and a model, a task and a metric) comes first.
             shown = [(c, [plain(value) for value in frame[c]]) for c in frame.columns]

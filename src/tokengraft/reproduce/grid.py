@@ -176,13 +176,13 @@ class Grid:
         # An added token may lie beyond the table.
         count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
         device = str(self.model.device)
-        found = {}
+        rows_by_name = {}
         for cell, rows in paper_grid.grid(
             self.model, parts, anchors=count, cache=self.work, key=self.hash, device=device
         ):
             labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}
-            found[name_of(cell.layer, cell.method, cell.k)] = labels, rows
-        return found
+            rows_by_name[name_of(cell.layer, cell.method, cell.k)] = labels, rows
+        return rows_by_name
 
     @staticmethod
     def tokenizer(spec: dict[str, Any]) -> HuggingFace:
@@ -224,15 +224,15 @@ class _Base:
         model, settings = self.grid.model, self.grid.settings
         given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(model.device)
         new = NewRows(self.case.first_new, given)
-        found: dict[str, Score] = scores(
+        figures: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),
             self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
             settings.resamples, settings.seed,
         )  # fmt: skip
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
-            found |= self.continuation.scores(bits, False, settings.resamples)
-        return {name: _short(asdict(score)) for name, score in found.items()}
+            figures |= self.continuation.scores(bits, False, settings.resamples)
+        return {name: _short(asdict(score)) for name, score in figures.items()}
 
 
 def _short(values: Mapping[str, Any]) -> dict[str, Any]:

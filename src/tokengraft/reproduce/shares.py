@@ -55,17 +55,17 @@ def _with_absent(base: dict[str, object], lines: list[str]) -> tuple[Tokenizer, 
 
 def _raw_lines(corpus: Path, codes: Iterable[str]) -> dict[str, dict[str, list[str]]]:
     """By language and split; the archive is read once."""
-    found: dict[str, dict[str, list[str]]] = {}
+    lines_by_code: dict[str, dict[str, list[str]]] = {}
     with open_bundle(corpus) as bundle:
         for code in codes:
             for name in bundle.names:
                 for part in _SPLITS:
                     if name.endswith(f"{part}/{code}.{part}"):
                         lines = split(decode(bundle.read(name), bundle.place(name)))
-                        found.setdefault(code, {})[part] = lines
-            if len(found.get(code, ())) < len(_SPLITS):
+                        lines_by_code.setdefault(code, {})[part] = lines
+            if len(lines_by_code.get(code, ())) < len(_SPLITS):
                 raise CorpusError(
                     f"{corpus} has no dev/{code}.dev and devtest/{code}.devtest: give the "
                     "FLORES-200 folder or archive"
                 )
-    return found
+    return lines_by_code

@@ -28,7 +28,7 @@ def premiums(
     values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
     hashes = {
         "corpus": dict(result.facts["corpus"]["languages"]),
-        "tokenizers": {found.name: found.fingerprint for found in result.tokenizers},
+        "tokenizers": {located.name: located.fingerprint for located in result.tokenizers},
     }
     remarks = [*result.skipped.values(), *_remarks(changed_inputs(claim, hashes))]
     return judge(claim, values), remarks
@@ -37,19 +37,19 @@ def premiums(
 def vocabularies(search: Sequence[Path]) -> tuple[Verdict, list[str]]:
     """The vocabulary breakdown, and remarks on inputs that are missing or not the recorded ones."""
     claim = read_claim("vocabulary")
-    found, skipped = find_all(PAPER, search, skip_missing=True)
+    located, skipped = find_all(PAPER, search, skip_missing=True)
     store = Store()
     try:
-        breakdowns, _, _ = compare(found, store)
+        breakdowns, _, _ = compare(located, store)
     finally:
         store.close()
     values = {
         (row["label"], column): value
-        for row in vocabulary(found, breakdowns).to_dicts()
+        for row in vocabulary(located, breakdowns).to_dicts()
         for column, value in row.items()
         if column not in ("tokenizer", "label")
     }
-    hashes = {"tokenizers": {entry.name: entry.fingerprint for entry in found}}
+    hashes = {"tokenizers": {entry.name: entry.fingerprint for entry in located}}
     return judge(claim, values), [*skipped.values(), *_remarks(changed_inputs(claim, hashes))]
 
 

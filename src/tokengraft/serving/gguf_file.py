@@ -195,8 +195,8 @@ def _floats(data: NDArray[np.uint8], kind: Any) -> NDArray[np.float32]:
     plain = {"F32": np.float32, "F16": np.float16}.get(kind.name)
     if plain is not None:
         return raw.view(plain).astype(np.float32)
-    found: NDArray[np.float32] = library().quants.dequantize(raw, kind)
-    return found
+    floats: NDArray[np.float32] = library().quants.dequantize(raw, kind)
+    return floats
 
 
 def write_probe(folder: Path, out: Path, pre: str | None) -> None:

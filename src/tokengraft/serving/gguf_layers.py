@@ -92,13 +92,13 @@ def size_fields(config: Mapping[str, Any], layout: Layout) -> Fields:
 
 def _rope(text: Mapping[str, Any]) -> dict[str, Any]:
     """The rotary settings, in either way of writing them; Gemma's are those of full attention."""
-    found = dict(text.get("rope_parameters") or text.get("rope_scaling") or {})
-    found = dict(found.get("full_attention") or found)
-    found.setdefault("rope_theta", text.get("rope_theta", 10000.0))
-    found["rope_type"] = found.get("rope_type") or found.get("type") or "default"
-    if found["rope_type"] not in ("default", "linear", "llama3"):
-        raise ModelError(f"rotary scaling {found['rope_type']!r} is not written here: {_WAY_OUT}")
-    return found
+    rope = dict(text.get("rope_parameters") or text.get("rope_scaling") or {})
+    rope = dict(rope.get("full_attention") or rope)
+    rope.setdefault("rope_theta", text.get("rope_theta", 10000.0))
+    rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
+    if rope["rope_type"] not in ("default", "linear", "llama3"):
+        raise ModelError(f"rotary scaling {rope['rope_type']!r} is not written here: {_WAY_OUT}")
+    return rope
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ def _llama3_factors(rope: Mapping[str, Any], head: int) -> NDArray[np.float32]:
     base, factor = float(rope["rope_theta"]), float(rope["factor"])
     low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
     context = float(rope["original_max_position_embeddings"])
-    found = []
+    factors = []
     for i in range(0, head, 2):
         length = 2 * math.pi * base ** (i / head)
         smooth = (context / length - low) / (high - low)
         if length < context / high:
-            found.append(1.0)
+            factors.append(1.0)
         elif length > context / low:
-            found.append(factor)
+            factors.append(factor)
         else:
-            found.append(1 / ((1 - smooth) / factor + smooth))
-    return np.array(found, np.float32)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)

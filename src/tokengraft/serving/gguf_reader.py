@@ -51,8 +51,8 @@ class Gguf:
 
     def get(self, key: str) -> Any:
         """The value of a key, None where there is none."""
-        found = self.values.get(key)
-        return None if found is None else found.value
+        entry = self.values.get(key)
+        return None if entry is None else entry.value
 
 
 def read_gguf(path: Path) -> Gguf:
@@ -79,8 +79,8 @@ def _read(file: BinaryIO, path: Path) -> Gguf:
         name, axes = _text(file), _number(file, "I")
         shape = tuple(_number(file, "Q") for _ in range(axes))[::-1]
         infos.append((name, shape, _number(file, "I"), _number(file, "Q")))
-    found = values.get("general.alignment")
-    start = file.tell() + -file.tell() % (found.value if found else 32)
+    alignment = values.get("general.alignment")
+    start = file.tell() + -file.tell() % (alignment.value if alignment else 32)
     whole = np.memmap(path, np.uint8, "r")
     tensors = {}
     for name, shape, kind, offset in infos:

@@ -113,14 +113,14 @@ def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
     """Ids of the start, end, unknown and padding tokens that the folder names."""
     said, config = read_if_there(folder / CONFIG), read_if_there(folder / "config.json")
     known = vocabulary(tokenizer) | added_ids(tokenizer)
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for name, key in _SPECIALS.items():
         token = said.get(key)
         content = token.get("content") if isinstance(token, Mapping) else token
         number = known.get(content) if isinstance(content, str) else config.get(f"{key}_id")
         if isinstance(number, int):
-            found[name] = number
-    return found
+            ids[name] = number
+    return ids
 
 
 def frame(tokenizer: dict[str, Any]) -> tuple[int | None, int | None, bool]:

@@ -22,9 +22,9 @@ def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     tokenizer = loading.load_tokenizer(folder)
     said = f"{len(lines)} lines as the folder's; transformers {transformers.__version__}"
     checks = []
-    for name, found in (
+    for name, wrong in (
         ("ids", loading.same_ids(tokenizer, lines, ids)),
         ("saved", loading.same_ids(loading.reloaded(tokenizer, folder), lines, ids)),
     ):
-        checks.append(Check(f"transformers: {name}", found is None, found or said))
+        checks.append(Check(f"transformers: {name}", wrong is None, wrong or said))
     return checks

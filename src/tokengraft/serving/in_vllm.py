@@ -74,5 +74,5 @@ def _ask(
         if ran.returncode or not answer.is_file():
             last = next((ln for ln in reversed(ran.stderr.splitlines()) if "Error" in ln), "")
             raise TokengraftError(f"vLLM ended with {ran.returncode}: {last or ran.stderr[-300:]}")
-        found: dict[str, Any] = json.loads(answer.read_text("utf-8"))
-        return found
+        answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
+        return answered

@@ -42,9 +42,9 @@ class LlamaError(TokengraftError):
 
 def installed() -> str | None:
     """Which llama.cpp would be run: a path, `xllamacpp`, or None."""
-    found = shutil.which("llama-server")
-    if found:
-        return found
+    server = shutil.which("llama-server")
+    if server:
+        return server
     return "xllamacpp" if importlib.util.find_spec("xllamacpp") else None
 
 
@@ -99,8 +99,8 @@ class Llama:
             raise LlamaError(f"llama.cpp stopped answering ({error}): {self.said()}") from error
         if answer.status != 200:
             raise LlamaError(f"llama.cpp refused {path}: {data[:300].decode(errors='replace')}")
-        found: dict[str, Any] = json.loads(data)
-        return found
+        answered: dict[str, Any] = json.loads(data)
+        return answered
 
 
 @contextlib.contextmanager
@@ -142,6 +142,6 @@ def serving(model: Path, *, context: int = 512, threads: int = 1) -> Iterator[Ll
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -51,9 +51,9 @@ def recipe(kind: str, name: str, width: int, blocks: int, tied: bool) -> str:
     wanted = kind
     if kind == "Q4_K_M":
         wanted = "Q4_K"
-        found = re.match(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight", name)
+        block = re.match(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight", name)
         head = name == "output.weight" or (tied and name == "token_embd.weight")
-        if head or (found and _more_bits(int(found[1]), blocks)):
+        if head or (block and _more_bits(int(block[1]), blocks)):
             wanted = "Q6_K"
     if width % SUPER:
         wanted = _NARROW.get(wanted, wanted)
@@ -136,9 +136,9 @@ def _q45_k(blocks: NDArray[np.float32], five: bool) -> NDArray[np.uint8]:
 def _divided(values: NDArray[Any], units: NDArray[Any]) -> NDArray[np.float32]:
     """Values over units, 0 where a unit is 0."""
     unit = np.broadcast_to(units.astype(np.float32), values.shape)
-    found: NDArray[np.float32]
-    found = np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)
-    return found
+    quotients: NDArray[np.float32]
+    quotients = np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)
+    return quotients
 
 
 def _bytes(halves: NDArray[np.float16]) -> NDArray[np.uint8]:

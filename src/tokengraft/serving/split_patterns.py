@@ -66,8 +66,8 @@ def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text("utf-8"))
-    found = tokenizer.encode_batch(list(lines), add_special_tokens=frame)
-    return [encoding.ids for encoding in found]
+    encodings = tokenizer.encode_batch(list(lines), add_special_tokens=frame)
+    return [encoding.ids for encoding in encodings]
 
 
 def compare(llama: Llama, lines: Sequence[str], ids: Sequence[list[int]]) -> Difference | None:
@@ -108,16 +108,16 @@ def choose_pattern(
             write_probe(folder, probe, name)
             try:
                 with serving(probe, threads=1) as llama:
-                    found = compare(llama, some, some_ids)
-                    found = found or compare(llama, lines, ids)
+                    apart = compare(llama, some, some_ids)
+                    apart = apart or compare(llama, lines, ids)
             except LlamaError:
                 if len(wanted) == 1:
                     raise
                 continue  # a name that this build does not know
-        if found is None:
+        if apart is None:
             return name, tried
-        if nearest is None or found.wrong / found.lines < nearest[1].wrong / nearest[1].lines:
-            nearest = (name, found)
+        if nearest is None or apart.wrong / apart.lines < nearest[1].wrong / nearest[1].lines:
+            nearest = (name, apart)
     raise TokengraftError(_refusal(folder, nearest))
 
 
@@ -135,7 +135,7 @@ def likely(tokenizer: dict[str, Any]) -> Iterator[str]:
 def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str:
     if nearest is None:
         return "this llama.cpp knows none of the split patterns: update it"
-    name, found = nearest
+    name, apart = nearest
     relaxed = is_relaxed(read_json(folder / TOKENIZER))
     way = (
         "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
@@ -145,7 +145,7 @@ def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str
     )
     how = f"its split pattern {name!r} comes nearest" if name else "its SentencePiece"
     return (
-        f"llama.cpp would read other tokens: {how}, with other ids on {found.wrong} of "
-        f"{found.lines} lines, first {json.dumps(found.line[:60], ensure_ascii=False)}. {way}, or "
+        f"llama.cpp would read other tokens: {how}, with other ids on {apart.wrong} of "
+        f"{apart.lines} lines, first {json.dumps(apart.line[:60], ensure_ascii=False)}. {way}, or "
         "write the file anyway with --unchecked."
     )

@@ -89,7 +89,7 @@ ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PAT
 
 
 @dataclass(frozen=True)
-class Found:
+class Located:
     """A tokenizer that is here: named, hashed, and opened only when it has to encode."""
 
     name: str
@@ -106,7 +106,7 @@ def load(name: str | Path, search: Sequence[Path] = ()) -> Tokenizer:
     return find(str(name), search).open()
 
 
-def find(name: str, search: Sequence[Path] = ()) -> Found:
+def find(name: str, search: Sequence[Path] = ()) -> Located:
     """Locate a tokenizer without opening it.
 
     Looked up in this order: a path; the folders and archives in `search` and in the environment
@@ -115,25 +115,25 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
     """
     path = Path(name)
     if path.is_dir():
-        return _found(name, path.resolve().name, sources.folder(path), None)
+        return _located(name, path.resolve().name, sources.folder(path), None)
     if path.is_file():
         inner = sources.folder(path.parent)
         beside = {path.name, "tokenizer_config.json"}
         beside |= {"merges.txt"} if path.name == "vocab.json" else set()
         alone = {n: read for n, read in inner.files.items() if n in beside}
-        return _found(name, path.stem, Source(str(path), alone, inner.digests), path.name)
+        return _located(name, path.stem, Source(str(path), alone, inner.digests), path.name)
     entry = BY_NAME.get(name)
     kind = entry.kind if entry else None
     label = entry.label if entry else name
     for place in places(search):
         if (source := _in_place(place, name)) is not None:
-            return _found(name, label, source, kind)
+            return _located(name, label, source, kind)
     if entry is not None and entry.bundled:
-        return _found(name, label, sources.bundled(name), kind)
+        return _located(name, label, sources.bundled(name), kind)
     if (encoding := _tiktoken(name)) is not None:
         return encoding
     if entry is ROOTSTOCK:
-        return _found(name, label, sources.folder(rootstock()), kind)
+        return _located(name, label, sources.folder(rootstock()), kind)
     if entry is not None and entry.hub_id is None:
         raise Unavailable(
             f"{name}: not bundled here; give a folder that holds it with --tokenizers."
@@ -144,7 +144,7 @@ def find(name: str, search: Sequence[Path] = ()) -> Found:
             f"id (owner/model).{did_you_mean(name, BY_NAME)} See `tokengraft tokenizers`."
         )
     hub_id = entry.hub_id if entry is not None and entry.hub_id else name
-    return _found(name, label, sources.hub(hub_id, [*well_known(), *BESIDE]), kind)
+    return _located(name, label, sources.hub(hub_id, [*well_known(), *BESIDE]), kind)
 
 
 def rootstock() -> Path:
@@ -183,7 +183,7 @@ def _in_place(place: Path, name: str) -> Source | None:
     return sources.folder(place) if place.resolve().name == name else None
 
 
-def _tiktoken(name: str) -> Found | None:
+def _tiktoken(name: str) -> Located | None:
     import tiktoken
 
     if name not in tiktoken.list_encoding_names():
@@ -196,10 +196,12 @@ def _tiktoken(name: str) -> Found | None:
         raise Unavailable(f"{name}: tiktoken could not download it ({error})") from error
     ranks = b"".join(encoding.token_byte_values())
     fingerprint = sha256(ranks + encoding._pat_str.encode())
-    return Found(name, name, fingerprint, "tiktoken", lambda: TikToken(name, fingerprint, encoding))
+    return Located(
+        name, name, fingerprint, "tiktoken", lambda: TikToken(name, fingerprint, encoding)
+    )
 
 
-def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
+def _located(name: str, label: str, source: Source, kind: str | None) -> Located:
     """Choose the file to build from, and hash what defines the tokenizer."""
     kind = kind if kind in source.files and kind != PLAN else choose_file(source)
     if kind is None:
@@ -212,7 +214,7 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     chosen = kind
     used = used_files(source, chosen)
     fingerprint = sha256("\n".join(f"{n} {source.digest(n)}" for n in used).encode())
-    return Found(
+    return Located(
         name,
         label,
         fingerprint,
@@ -223,27 +225,27 @@ def _found(name: str, label: str, source: Source, kind: str | None) -> Found:
     )
 
 
-def as_json(found: Found) -> dict[str, Any]:
+def as_json(located: Located) -> dict[str, Any]:
     """The tokenizer as `tokenizer.json`: read as it is, or converted so that it gives the same ids.
 
     Unigram: but for rare letters with several marks (`from_sentencepiece`). Raises TokenizerError
     where there is no conversion (SentencePiece BPE without byte fallback).
     """
-    if found.source is None or found.kind is None:
+    if located.source is None or located.kind is None:
         from tokengraft.tokenizer.openai import TikToken
 
-        tokenizer = found.open()
+        tokenizer = located.open()
         if not isinstance(tokenizer, TikToken):
-            raise TokenizerError(f"{found.name}: no tokenizer.json and no way to make one")
+            raise TokenizerError(f"{located.name}: no tokenizer.json and no way to make one")
         return tokenizer.as_json()
     try:
-        return parse(found.source, found.kind)
+        return parse(located.source, located.kind)
     except TokenizerError as error:
-        raise TokenizerError(f"{found.name}: {error}") from error
+        raise TokenizerError(f"{located.name}: {error}") from error
 
 
-def side_files(found: Found) -> dict[str, bytes]:
+def side_files(located: Located) -> dict[str, bytes]:
     """What stands beside the tokenizer and travels with it, by file name."""
-    if found.source is None:
+    if located.source is None:
         return {}
-    return {n: found.source.read(n) for n in SIDE_FILES if n in found.source.files}
+    return {n: located.source.read(n) for n in SIDE_FILES if n in located.source.files}

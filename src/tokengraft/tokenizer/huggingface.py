@@ -114,15 +114,15 @@ class HuggingFace(Tokenizer):
             return None
         with self._told():
             batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
-        found = np.zeros(len(texts), np.int64)
+        dropped = np.zeros(len(texts), np.int64)
         for number, (text, encoding) in enumerate(zip(texts, batch, strict=True)):
             covered = np.zeros(len(text), bool)
             for start, end in encoding.offsets:
                 covered[start:end] = True
-            found[number] = sum(
+            dropped[number] = sum(
                 not char.isspace() for char, held in zip(text, covered, strict=True) if not held
             )
-        return found
+        return dropped
 
     @functools.cached_property
     def _drops(self) -> bool:

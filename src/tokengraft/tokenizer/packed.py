@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.tokenizer import Found, Tokenizer
+from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.openai import TikToken
 from tokengraft.tokenizer.registry import open_files, used_files
 from tokengraft.tokenizer.sources import Source
@@ -35,10 +35,10 @@ class Packed:
     )  # of one that tiktoken itself provides
 
     @classmethod
-    def of(cls, found: Found) -> Packed:
+    def of(cls, located: Located) -> Packed:
         """Pack a tokenizer that was found on this machine."""
-        if found.source is None or found.kind is None:
-            opened = found.open()
+        if located.source is None or located.kind is None:
+            opened = located.open()
             assert isinstance(opened, TikToken)
             inner = opened.encoding
             parts = {
@@ -47,10 +47,14 @@ class Packed:
                 "mergeable_ranks": inner._mergeable_ranks,
                 "special_tokens": inner._special_tokens,
             }
-            return cls(found.name, found.label, found.fingerprint, found.where, None, {}, parts)
-        names = used_files(found.source, found.kind)
-        files = {name: found.source.read(name) for name in sorted(names)}
-        return cls(found.name, found.label, found.fingerprint, found.where, found.kind, files)
+            return cls(
+                located.name, located.label, located.fingerprint, located.where, None, {}, parts
+            )
+        names = used_files(located.source, located.kind)
+        files = {name: located.source.read(name) for name in sorted(names)}
+        return cls(
+            located.name, located.label, located.fingerprint, located.where, located.kind, files
+        )
 
     def open(self) -> Tokenizer:
         """The working tokenizer."""

@@ -46,12 +46,12 @@ def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[
         made = known.get(left + right, -1)
         if made in ids:
             lefts[made].add(known[left])
-    found: dict[int, set[int]] = {}
+    firsts: dict[int, set[int]] = {}
     for number in ids:  # a left half was there before what is made of it
         if number in lefts:
-            halves = [found.get(left, {left}) for left in lefts[number] if left < number]
-            found[number] = set().union(*halves)
+            halves = [firsts.get(left, {left}) for left in lefts[number] if left < number]
+            firsts[number] = set().union(*halves)
         else:
             byte = known.get(f"<0x{names[number].encode()[0]:02X}>")
-            found[number] = set() if byte is None else {byte}
-    return [found[number] for number in ids]
+            firsts[number] = set() if byte is None else {byte}
+    return [firsts[number] for number in ids]

@@ -147,11 +147,11 @@ class _Verification:
 
     def _weights(self) -> tuple[bool, str]:
         first = first_free_id(self.old_tokenizer)
-        found = verify_tensors.other_weights(
+        wrong = verify_tensors.other_weights(
             self.old, self.checkpoint, self.layout, first, self.untied
         )
         count = len(self.old.tensors)
-        return found is None, found or f"{count} tensors, every old row and byte the same"
+        return wrong is None, wrong or f"{count} tensors, every old row and byte the same"
 
     def _untouched(self) -> tuple[bool, str]:
         old, new = self.pair.ids()
@@ -166,8 +166,8 @@ class _Verification:
         dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
         if dead:
             return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
-        if found := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
-            return False, found
+        if wrong := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
+            return False, wrong
         seen = {i for ids in self.encoded.new for i in ids if i in self.new}
         left = verify_tokens.unproven(self.pair, self.new, self.encoded.lines, seen)
         if left:
@@ -186,7 +186,7 @@ class _Verification:
         config = read_json(self.folder / CONFIG)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new
-        found = (
+        wrong = (
             verify_files.config_difference(
                 self.old_config, config, self.layout, self.rows, self.untied
             )
@@ -198,8 +198,8 @@ class _Verification:
             or self._trait_difference()
             or verify_files.strange_file(self.base, self.folder, weights)
         )
-        if found:
-            return False, found
+        if wrong:
+            return False, wrong
         spare = max(0, self.layout.rows - self.new.stop)
         kind = "tied" if self.layout.tied else "untied"
         kind = "tied before, a head of its own now" if self.untied else kind
@@ -238,22 +238,22 @@ class _Verification:
         for name in (CONFIG, TOKENIZER_CONFIG):
             refuse_code(read_if_there(self.folder / name), name)
         tokenizer = self.tokenizer
-        if found := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
-            return False, found
+        if wrong := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
+            return False, wrong
         again = verify_load.reloaded(tokenizer, self.folder)
         limit = ""
-        if found := verify_load.same_ids(again, self.encoded.lines, self.encoded.new):
+        if wrong := verify_load.same_ids(again, self.encoded.lines, self.encoded.new):
             config = read_json(self.folder / CONFIG)
             if not rebuilt(config, self.pair.new):
-                return False, f"after save_pretrained: {found}"
+                return False, f"after save_pretrained: {wrong}"
             limit = (
                 "; NOT promised after save_pretrained, where this transformers takes Qwen2's own "
                 "split pattern: copy tokenizer.json over, or plan with --boundaries portable"
             )
         ids = [*self.new[:1], *self.new[-1:], 0]
         layout = replace(self.layout, tied=self.layout.tied and not self.untied)
-        if found := verify_load.examine(self.folder, layout, self.rows, ids, whole):
-            return False, found
+        if wrong := verify_load.examine(self.folder, layout, self.rows, ids, whole):
+            return False, wrong
         import transformers
 
         how = "" if whole else " (frame only: the weights exceed the free memory)"
@@ -275,8 +275,8 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if policy == "input-only":
                 wanted |= set(self.new)
-            if found := self._wrong_part(output["first_parts"]):
-                return False, found
+            if wrong := self._wrong_part(output["first_parts"]):
+                return False, wrong
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
         else:

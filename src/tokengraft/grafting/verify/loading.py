@@ -34,11 +34,11 @@ def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]])
     some = list(lines)[::step]
     with quiet(warnings=False):  # lines longer than the model's window are of no concern here
         got = tokenizer(some, add_special_tokens=False)["input_ids"] if some else []
-    for line, expected, found in zip(some, ids[::step], got, strict=True):
-        if list(expected) != list(found):
+    for line, expected, given in zip(some, ids[::step], got, strict=True):
+        if list(expected) != list(given):
             return (
                 f"{type(tokenizer).__name__} of this transformers encodes {line[:40]!r} as "
-                f"{list(found)[:6]}, tokenizer.json as {list(expected)[:6]}: it brings a split "
+                f"{list(given)[:6]}, tokenizer.json as {list(expected)[:6]}: it brings a split "
                 "pattern of its own; plan with boundaries keep"
             )
     return None
@@ -107,8 +107,8 @@ def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: 
         return _examine_frame(folder, layout, rows)
     model, info = load_model(folder, dtype="auto")
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        if found := list(info.get(key) or ()):
-            return f"transformers reports {key.replace('_', ' ')}: {found[0]}"
+        if names := list(info.get(key) or ()):
+            return f"transformers reports {key.replace('_', ' ')}: {names[0]}"
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     if inputs.weight.shape[0] != rows:
         return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
@@ -146,11 +146,11 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
     model, _ = load_model(folder, dtype="float32")
     inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
     with quiet(warnings=False), torch.no_grad():
-        found = model.generate(
+        generated = model.generate(
             inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_STEPS,
             do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
         )  # fmt: skip
-    ids: list[int] = found[0].tolist()
+    ids: list[int] = generated[0].tolist()
     del model
     gc.collect()
     return ids

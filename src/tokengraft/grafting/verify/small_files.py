@@ -45,13 +45,13 @@ def config_difference(
         old = side_files.untie(old)
     if is_tied(new, untied or layout.head is not None) != (layout.tied and not untied):
         return "the tables are tied otherwise than the base's"
-    if found := first_difference(_without(old, "text_config"), _without(new, "text_config")):
-        return f"{CONFIG}: {found}"
+    if difference := first_difference(_without(old, "text_config"), _without(new, "text_config")):
+        return f"{CONFIG}: {difference}"
     inner = text_config(new)
     if new.get("text_config") and (
-        found := first_difference(_without(text_config(old)), _without(inner))
+        difference := first_difference(_without(text_config(old)), _without(inner))
     ):
-        return f"{CONFIG}: {found}"
+        return f"{CONFIG}: {difference}"
     said = inner.get("vocab_size", new.get("vocab_size"))
     return None if said == rows else f"vocab_size is {said} for {rows} rows"
 
@@ -68,8 +68,8 @@ def generation_difference(base: Path, folder: Path) -> str | None:
     config = read_json(base / CONFIG)
     wanted = policy.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
     kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
-    found = first_difference(*kept)
-    return found and f"{side_files.GENERATION}: {found}"
+    difference = first_difference(*kept)
+    return difference and f"{side_files.GENERATION}: {difference}"
 
 
 def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:
@@ -80,8 +80,8 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
     """
     before, after = (list(one.get("added_tokens") or ()) for one in (old, new))
     for token, copy in zip(before, after, strict=False):
-        if found := first_difference(token, copy):
-            return f"added token {token.get('content')!r}: {found}"
+        if difference := first_difference(token, copy):
+            return f"added token {token.get('content')!r}: {difference}"
     if len(after) < len(before):
         return f"added token {before[len(after)].get('content')!r} is missing"
     for token in after[len(before) :]:
@@ -93,8 +93,8 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
         {k: v for k, v in one["model"].items() if k not in ("vocab", "merges")}
         for one in (old, new)
     ]
-    found = first_difference(*kept) or first_difference(*inner)
-    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+    difference = first_difference(*kept) or first_difference(*inner)
+    return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
 
 
 def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
@@ -102,8 +102,8 @@ def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> st
     split = {**old, "pre_tokenizer": new.get("pre_tokenizer")}
     whole = classes.with_start(split, read_if_there(base / tokenizer_files.CONFIG))
     kept = {**old, "post_processor": whole.get("post_processor")}
-    found = first_difference(frames(kept), frames(new))
-    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+    difference = first_difference(frames(kept), frames(new))
+    return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
 
 
 def settings_difference(
@@ -120,10 +120,11 @@ def settings_difference(
     config = read_json(base / CONFIG)
     written = classes.tokenizer_config(before, config, new, relaxed)
     added = {key: written.get(key) for key in after if key not in before and key not in free}
-    found = first_difference(kept | added, {key: after.get(key) for key in kept | added})
-    if not found and after.get("tokenizer_class") not in (before.get("tokenizer_class"), *_CLASSES):
-        found = f"tokenizer_class is {after.get('tokenizer_class')!r}"
-    return found and f"{tokenizer_files.CONFIG}: {found}"
+    difference = first_difference(kept | added, {key: after.get(key) for key in kept | added})
+    allowed = (before.get("tokenizer_class"), *_CLASSES)
+    if not difference and after.get("tokenizer_class") not in allowed:
+        difference = f"tokenizer_class is {after.get('tokenizer_class')!r}"
+    return difference and f"{tokenizer_files.CONFIG}: {difference}"
 
 
 def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | None:

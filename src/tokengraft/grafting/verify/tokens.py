@@ -56,7 +56,7 @@ class Pair:
     def premiums(self, languages: Iterable[str]) -> dict[str, tuple[float, float]]:
         """Premium over English on the bundled UDHR by each tokenizer, for the languages in it."""
         corpus = udhr.load()
-        found = {}
+        premiums = {}
         for code in languages:
             both = zip(corpus.texts.get(code, ()), corpus.texts["eng_Latn"], strict=False)
             units = [pair for pair in both if all(pair)]
@@ -65,8 +65,8 @@ class Pair:
             theirs, english = (
                 self.encode([str(text) for text in one]) for one in zip(*units, strict=True)
             )
-            found[code] = (_ratio(theirs.old, english.old), _ratio(theirs.new, english.new))
-        return found
+            premiums[code] = (_ratio(theirs.old, english.old), _ratio(theirs.new, english.new))
+        return premiums
 
     def emitted(self, lines: Iterable[str]) -> set[int]:
         """Ids that the grafted tokenizer emits on the lines."""
@@ -92,15 +92,15 @@ class Pair:
 
 def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
     """Ids before, between and after those of the texts; all ids where a text's are not there."""
-    whole, found, at = list(dressed), [], 0
+    whole, pieces, at = list(dressed), [], 0
     for text in map(list, texts):
         places = range(at, len(whole) - len(text) + 1)
         place = next((i for i in places if text and whole[i : i + len(text)] == text), None)
         if place is None:
             return [whole]
-        found.append(whole[at:place])
+        pieces.append(whole[at:place])
         at = place + len(text)
-    return [*found, whole[at:]]
+    return [*pieces, whole[at:]]
 
 
 def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
@@ -167,23 +167,23 @@ def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> li
     read = piece_reader(family(pair.new))
     pieces = {i: literals[i].encode() if i in literals else read(names[i]) for i in new}
     characters = _Characters([*lines, *(p.decode("utf-8", "ignore") for p in pieces.values())])
-    found: set[int] = set()
+    emitted: set[int] = set()
     remaining = []
     for number in left:
-        if number in found:
+        if number in emitted:
             continue
         tried: list[str] = []
         for text in characters.around(pieces[number]):
             tried.append(text)
             if len(tried) in (16, 256, _TRIES):
-                found |= pair.emitted(tried)
-                if number in found or len(tried) == _TRIES:
+                emitted |= pair.emitted(tried)
+                if number in emitted or len(tried) == _TRIES:
                     break
-        if number not in found:
-            found |= pair.emitted(tried)
-            if number not in found:
+        if number not in emitted:
+            emitted |= pair.emitted(tried)
+            if number not in emitted:
                 remaining.append(number)
-    return [number for number in remaining if number not in found]
+    return [number for number in remaining if number not in emitted]
 
 
 class _Characters:

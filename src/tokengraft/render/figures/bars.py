@@ -34,7 +34,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16

@@ -36,7 +36,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 ROWS, DEAREST = 25, 5
 _KEYS = 10.5  # inches that the legend takes

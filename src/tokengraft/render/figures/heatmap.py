@@ -47,7 +47,7 @@ from tokengraft.render.selection import (
 )
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 TOP = 30
 PANEL_ROWS = 104  # rows per column of the full map, headings included

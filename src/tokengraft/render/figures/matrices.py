@@ -21,7 +21,7 @@ from tokengraft.render.figures.style import FAINT, INK, PAPER_WHITE, SHARE, bare
 from tokengraft.render.selection import column_order, labels
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 Values = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from tokengraft.render.figures.speakers import speakers
 from tokengraft.render.figures.style import save_figure, styled
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 FIGURES: dict[str, Callable[..., Figure | None]] = {
     "premiums": premiums,

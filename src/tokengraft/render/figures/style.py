@@ -26,7 +26,7 @@ from tokengraft.languages.codes import language
 from tokengraft.render.selection import credit
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 INK, QUIET, FAINT, LINE = "#1c2126", "#626b74", "#9aa3ab", "#d9dee2"
 PAPER_WHITE = "#ffffff"
@@ -55,13 +55,13 @@ _UNSHAPED = {
 def fonts() -> dict[str, str]:
     """Script → family of the bundled font for it, registered with matplotlib once."""
     folder = resources.files("tokengraft") / "assets" / "fonts"
-    found = {}
+    families = {}
     for file in sorted(folder.iterdir(), key=lambda f: f.name) if folder.is_dir() else ():
         if file.name.endswith(".ttf"):  # NotoSansMyanmar-Mymr.ttf
             fontManager.addfont(str(file))
             script = file.name.removesuffix(".ttf").rpartition("-")[2]
-            found[script] = FontProperties(fname=str(file)).get_name()
-    return found
+            families[script] = FontProperties(fname=str(file)).get_name()
+    return families
 
 
 @contextlib.contextmanager

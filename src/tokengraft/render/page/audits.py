@@ -162,10 +162,10 @@ class _Grid:
 
     def values(self, column: str) -> list[list[Any]]:
         """One list a tokenizer, None where there is no such cell."""
-        found: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
+        values: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
         for (row, place), value in zip(self._at, self._frame[column].to_list(), strict=True):
-            found[row][place] = value
-        return found
+            values[row][place] = value
+        return values
 
     def numbers(self, column: str) -> list[list[float | None]]:
         """The same at four digits; zeros and ones short."""
@@ -270,8 +270,8 @@ def downloads(folder: Path) -> list[dict[str, Any]]:
     """Name, form, size and packed content of every CSV and LaTeX table of a run."""
     tables = folder / "tables"
     paths = sorted(p for p in tables.iterdir() if p.suffix.removeprefix(".") in FORMS)
-    found = []
+    packed = []
     for path in paths:
         data = path.read_bytes()
-        found.append({"file": path.name, "size": len(data), "data": pack(data)})
-    return found
+        packed.append({"file": path.name, "size": len(data), "data": pack(data)})
+    return packed

@@ -80,12 +80,12 @@ def _scores(
 
 
 def _named(value: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    texts = {}
     for kind, keys in (("measure", _MEASURE), ("method", _METHOD), ("language", ("language",))):
         text = next((value[key] for key in keys if isinstance(value.get(key), str)), None)
         if text is not None:
-            found[kind] = text
-    return found
+            texts[kind] = text
+    return texts
 
 
 def _score(
@@ -134,11 +134,11 @@ def _samples(value: Any) -> Iterator[dict[str, str]]:
 
 def _costs(rows: Any) -> Iterator[dict[str, Any]]:
     """What generation cost, a row per language: each figure as [base, graft]."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_language: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ():
         if isinstance(row, Mapping) and row.get("model") in ("base", "graft"):
-            found.setdefault(str(row.get("language")), {})[str(row["model"])] = row
-    for code, sides in found.items():
+            by_language.setdefault(str(row.get("language")), {})[str(row["model"])] = row
+    for code, sides in by_language.items():
         if len(sides) == 2:
             pairs = {
                 key: [_number(sides[side].get(key)) for side in ("base", "graft")] for key in _COSTS

@@ -25,7 +25,7 @@ from tokengraft.core.limits import parse_json
 from tokengraft.corpus import udhr
 from tokengraft.render.page.build import Runs, make_page
 from tokengraft.render.page.samples import segment
-from tokengraft.tokenizer import Found, Tokenizer, find
+from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.catalog import BUNDLED
 
 HOST, PORT = "127.0.0.1", 8181
@@ -52,17 +52,17 @@ class Refused(Exception):
 class Bench:
     """Tokenizers by label, each opened when first used and kept."""
 
-    def __init__(self, found: Sequence[tuple[Found, bool]]) -> None:
-        self._found = tuple(found)
+    def __init__(self, tokenizers: Sequence[tuple[Located, bool]]) -> None:
+        self._tokenizers = tuple(tokenizers)
         self._lock = threading.Lock()
         self._open = functools.cache(self._opened)
 
     def _opened(self, place: int) -> Tokenizer:
-        return self._found[place][0].open()
+        return self._tokenizers[place][0].open()
 
     def warm(self) -> None:
         """Open all of them."""
-        for place in range(len(self._found)):
+        for place in range(len(self._tokenizers)):
             self._get(place)
 
     def _get(self, place: int) -> Tokenizer:
@@ -72,12 +72,12 @@ class Bench:
     def tokenize(self, text: str, reference: str) -> dict[str, Any]:
         """What each tokenizer makes of `text`, and how long it finds `reference`."""
         rows = []
-        for place, (found, own) in enumerate(self._found):
+        for place, (located, own) in enumerate(self._tokenizers):
             tokenizer = self._get(place)
             tokens = segment(tokenizer, [text])[0]
             rows.append(
                 {
-                    "label": found.label,
+                    "label": located.label,
                     "own": own,
                     "count": len(tokens),
                     "characters": len(text),
@@ -215,9 +215,9 @@ def make_server(
     `runs` are shown on the page, as by `make_page`; `own` are tokenizers or grafts of the user's
     (folders, files, names) beside the `bundled` ones. `port` 0 takes any free one.
     """
-    found = [(find(name, tokenizers), False) for name in bundled]
-    found += [(find(name, tokenizers), True) for name in own]
-    bench = Bench(found)
+    located = [(find(name, tokenizers), False) for name in bundled]
+    located += [(find(name, tokenizers), True) for name in own]
+    bench = Bench(located)
     sentence = udhr.load(["shn_Mymr", "eng_Latn"])
     number = sentence.units.index("3.1")
     live = {

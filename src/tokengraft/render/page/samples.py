@@ -12,7 +12,7 @@ from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
-from tokengraft.tokenizer import Found, Tokenizer, find
+from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
 # A token is its text, [its bytes in hexadecimal], or 0 for UNK.
@@ -85,7 +85,7 @@ def shelves_of(
 
     The second value names those that are not; the page then leaves them out of this section.
     """
-    found: list[Shelf] = []
+    shelves: list[Shelf] = []
     absent: list[str] = []
     for name in names:
         about = manifest["tokenizers"].get(name, {})
@@ -93,8 +93,8 @@ def shelves_of(
         if here is None or here.fingerprint != about.get("sha256"):
             absent.append(str(about.get("label", name)))
         else:
-            found.append(Shelf(str(about.get("label", here.label)), here.open))
-    return found, absent
+            shelves.append(Shelf(str(about.get("label", here.label)), here.open))
+    return shelves, absent
 
 
 def graft_shelves(folder: Path, base: str) -> list[Shelf]:
@@ -106,7 +106,7 @@ def graft_shelves(folder: Path, base: str) -> list[Shelf]:
     return [own] if here is None else [Shelf(base, here.open), own]
 
 
-def _find(name: str, search: Sequence[Path]) -> Found | None:
+def _find(name: str, search: Sequence[Path]) -> Located | None:
     try:
         return find(name, search)
     except (TokengraftError, OSError, ValueError):

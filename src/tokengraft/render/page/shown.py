@@ -43,12 +43,12 @@ def without_paths(value: Any) -> Any:
 
 def _cut(text: str) -> str:
     shown = ""
-    while found := _START.search(text):
-        stop = _END.search(text, found.end())
+    while path_start := _START.search(text):
+        stop = _END.search(text, path_start.end())
         end = stop.start() if stop else len(text)
         # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
-        names = [last_name(part) for part in text[found.start() : end].split(", ")]
-        shown += text[: found.start()] + ", ".join(names)
+        names = [last_name(part) for part in text[path_start.start() : end].split(", ")]
+        shown += text[: path_start.start()] + ", ".join(names)
         text = text[end:]
     return shown + text
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +176,10 @@ def run(
     if not grid.rows:
         raise UsageError("no cell was measured: give more time, or text for the default mode")
     table = pl.DataFrame(grid.rows, infer_schema_length=None)
-    found = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
+    fidelity = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A copy in a folder keeps the model's own name, without its owner's.
     same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
-    return _judged(found) if same and "paper" in stages else found
+    return _judged(fidelity) if same and "paper" in stages else fidelity
 
 
 def paper_row(method: str, layers: Sequence[int]) -> str:
@@ -188,23 +188,23 @@ def paper_row(method: str, layers: Sequence[int]) -> str:
     return f"{name} layer {_PAPER_LAYERS[sorted(layers).index(int(layer))]}"
 
 
-def model_layers(found: Fidelity) -> list[int]:
+def model_layers(fidelity: Fidelity) -> list[int]:
     """The layers of the model that the grid was measured at."""
-    layers = found.grid.filter(pl.col("mode") == PAPER)["layer"].drop_nulls().unique()
+    layers = fidelity.grid.filter(pl.col("mode") == PAPER)["layer"].drop_nulls().unique()
     return sorted(int(layer) for layer in layers)
 
 
-def _judged(found: Fidelity) -> Fidelity:
-    layers = model_layers(found)
-    bare = {full: code for code, full in found.paper.languages.items()}
+def _judged(fidelity: Fidelity) -> Fidelity:
+    layers = model_layers(fidelity)
+    bare = {full: code for code, full in fidelity.paper.languages.items()}
     values = {
         (paper_row(row["method"], layers), bare.get(code, code)): value
-        for row in found.table("pooled_cosine").to_dicts()
+        for row in fidelity.table("pooled_cosine").to_dicts()
         for code, value in row.items()
         if code != "method" and value is not None
     }
-    verdict = judge(found.paper.claim, values)
-    return Fidelity(found.model, found.paper, found.grid, found.sizes, found.missing, verdict)
+    verdict = judge(fidelity.paper.claim, values)
+    return replace(fidelity, verdict=verdict)
 
 
 def _codes(paper: Paper, languages: Sequence[str] | None, corpus: ParallelCorpus) -> list[str]:

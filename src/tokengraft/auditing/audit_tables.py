@@ -17,7 +17,7 @@ from tokengraft.languages.codes import resolve
 
 if TYPE_CHECKING:
     from tokengraft.engine.count_shards import Total
-    from tokengraft.tokenizer import Found
+    from tokengraft.tokenizer import Located
     from tokengraft.tokenizer.packed import Packed
 
 
@@ -198,7 +198,7 @@ class AuditTables:
         return dict(self.facts)
 
 
-def tokenizer_facts(tokenizers: Iterable[Found | Packed]) -> dict[str, dict[str, str]]:
+def tokenizer_facts(tokenizers: Iterable[Located | Packed]) -> dict[str, dict[str, str]]:
     """Each tokenizer's entry in a manifest."""
     return {
         one.name: {"label": one.label, "sha256": one.fingerprint, "from": _origin(one.where)}

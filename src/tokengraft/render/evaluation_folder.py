@@ -24,15 +24,17 @@ _PANELS = (
 _INK, _QUIET, _LOW, _HIGH = "#1c2126", "#626b74", "#c42f2f", "#1d5f80"
 
 
-def write_evaluation(found: Measurements, folder: Path, figures: bool = True) -> list[Path]:
+def write_evaluation(measured: Measurements, folder: Path, figures: bool = True) -> list[Path]:
     """Write `evaluation.json`, every table (CSV), a README and the figure; returns the paths."""
-    paths = [write_json(folder / "evaluation.json", found.to_json())]
-    for name, table in found.tables().items():
+    paths = [write_json(folder / "evaluation.json", measured.to_json())]
+    for name, table in measured.tables().items():
         paths.append(write_text(folder / f"{name}.csv", as_csv(table)))
-    verdict = found.verdict.sentence
-    words = write_up(found.graft, found.base, found.corpus, found.scores, found.notes, verdict)
+    verdict = measured.verdict.sentence
+    words = write_up(
+        measured.graft, measured.base, measured.corpus, measured.scores, measured.notes, verdict
+    )
     paths.append(write_text(folder / "README.md", words))
-    return [*paths, *(save_figure(found.scores, found.graft, folder) if figures else ())]
+    return [*paths, *(save_figure(measured.scores, measured.graft, folder) if figures else ())]
 
 
 def write_up(
@@ -53,22 +55,22 @@ def write_up(
         "reaches when it reads the same text cut otherwise. `scores.csv` has all of them at full "
         "precision.",
     ]
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_metric: dict[str, list[dict[str, Any]]] = {}
     for row in scores.to_dicts():
-        found.setdefault(row["metric"], []).append(row)
-    order = [name for name in _FIRST if name in found]
-    for metric in (*order, *(name for name in found if name not in order)):
+        by_metric.setdefault(row["metric"], []).append(row)
+    order = [name for name in _FIRST if name in by_metric]
+    for metric in (*order, *(name for name in by_metric if name not in order)):
         name, sentence = described(metric)
         lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]
         lines += ["| language | value | interval | floor | ceiling | n |", "|---|" + "---:|" * 5]
-        for row in found[metric]:
+        for row in by_metric[metric]:
             interval = "" if row["low"] is None else f"{_form(row['low'])} – {_form(row['high'])}"
             lines.append(
                 f"| {row['language']} {in_markdown(language_name(row['language']))} | "
                 f"{_form(row['value'])} | "
                 f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
             )
-        lines += ["", f"Exactly: {in_markdown(found[metric][0]['definition'])}."]
+        lines += ["", f"Exactly: {in_markdown(by_metric[metric][0]['definition'])}."]
     if notes:
         lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in notes)]
     return "\n".join([*lines, ""])

@@ -20,7 +20,7 @@ from tokengraft.render.selection import comparable_note, credit, labels, pivot_n
 from tokengraft.render.tables import markdown, matrix, printed, unk_note, write_data
 
 if TYPE_CHECKING:
-    from tokengraft.auditing.results import AuditTables
+    from tokengraft.auditing.audit_tables import AuditTables
 
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
@@ -192,12 +192,12 @@ def findings(audit: AuditTables) -> list[str]:
     if not audit.parallel:
         return _densest(audit, names)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
-    found = []
+    sentences = []
     if not rows:
-        found.append(f"No language but {pivot_name(audit)} has a premium free of UNK.")
+        sentences.append(f"No language but {pivot_name(audit)} has a premium free of UNK.")
     else:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
-        found.append(
+        sentences.append(
             f"The highest premium is {worst['worst_premium']:.1f}×: "
             f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
         )
@@ -205,25 +205,25 @@ def findings(audit: AuditTables) -> list[str]:
     honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
     ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
     if ranked and (low := f"{ranked[0]['gini']:.2f}") != (high := f"{ranked[-1]['gini']:.2f}"):
-        found.append(
+        sentences.append(
             f"Among tokenizers that encode every language, {names[ranked[0]['tokenizer']]} is the "
             f"most even (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least (Gini {high})."
         )
-    found += _floor(audit, names)
+    sentences += _floor(audit, names)
     spoilt = audit.premiums.filter(pl.col("meaningless"))
     if spoilt.height:
         count = spoilt.group_by("tokenizer").len().sort(["len", "tokenizer"], descending=True)
         each = ", ".join(f"{names[name]} {number}" for name, number in count.rows())
         verb = "has" if spoilt.height == 1 else "have"
-        found.append(
+        sentences.append(
             f"{spoilt.height} of {audit.premiums.height} cells {verb} no premium because of UNK "
             f"({each}). {unk_note(audit.premiums)}"
         )
     else:
-        found.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
+        sentences.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
-        found.append(missing)
-    return [*found, *_cheaper_at_a_higher_premium(audit, names)]
+        sentences.append(missing)
+    return [*sentences, *_cheaper_at_a_higher_premium(audit, names)]
 
 
 def _cheaper_at_a_higher_premium(audit: AuditTables, names: dict[str, str]) -> list[str]:
