@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokengraft.api.checks import Checked
     from tokengraft.api.report import report
     from tokengraft.api.results import Audit, Evaluation, Grafted, Planned, Result, Verified, load
     from tokengraft.api.verbs import audit, derive, evaluate, export, graft, plan, survey, verify
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "Audit": "tokengraft.api.results:Audit",
+    "Checked": "tokengraft.api.checks:Checked",
     "Evaluation": "tokengraft.api.results:Evaluation",
     "Grafted": "tokengraft.api.results:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
@@ -57,6 +59,7 @@ _EXPORTS = {
 
 __all__ = [
     "Audit",
+    "Checked",
     "Evaluation",
     "Grafted",
     "ParallelCorpus",

@@ -113,6 +113,16 @@ def test_a_tokenizer_given_by_its_path_is_called_by_its_name(tmp_path):
     assert set(result.premiums["tokenizer"]) == {"mine", "mine (2)", "gpt2 (2)", "gpt2"}
 
 
+def test_files_that_are_all_called_alike_are_called_by_their_folder(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tokenizer.json").write_bytes(SMALLEST.read_bytes())
+    given = [str(tmp_path / folder / "tokenizer.json") for folder in "ab"]
+    result = tg.audit(APART, [*given, "gpt-2", "gpt2"], store=Store(tmp_path / "s"), resamples=0)
+    assert [found.label for found in result.tokenizers] == ["a", "b", "GPT-2/3"]
+    assert result.premium("GPT-2", "eng_Latn").value == 1
+
+
 def test_the_pivot_costs_one(small):
     for name in ("llama-3", "t5", "o200k_base", "mistral-v0.3"):
         assert cell(small, name, "eng_Latn")["premium"] == 1

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.corpus import udhr
-from tokengraft.tokenizer import find, load, sources
+from tokengraft.tokenizer import catalog, find, load, sources
 from tokengraft.tokenizer.adapters import for_oniguruma
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, ENTRIES, LISTED, PAPER, as_json, status
 from tokengraft.tokenizer.packed import Packed
@@ -285,3 +285,27 @@ def test_m2m100_counts_pieces_its_model_lacks_as_unk(paper_tokenizers):
     assert tokenizer.vocabulary.unknown == {
         n for n, name in enumerate(names) if name not in table or name == "<unk>"
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("gpt-4o", "o200k_base"),
+        ("GPT-4o", "o200k_base"),
+        ("gpt-4", "cl100k_base"),
+        ("llama3", "llama-3"),
+        ("Llama 3.2", "llama-3"),
+        ("Claude 2.1", "claude-2.1"),
+        ("mistral", "mistral-v0.3"),
+    ],
+)
+def test_names_are_taken_as_people_say_them(said: str, name: str) -> None:
+    assert catalog.find(said).name == name
+    assert catalog.find(said).fingerprint == catalog.find(name).fingerprint
+
+
+def test_aliases_lead_to_rows_of_the_catalog_and_hide_none() -> None:
+    aliases = [alias for names in catalog.ALSO_CALLED.values() for alias in names]
+    assert set(catalog.ALSO_CALLED) <= set(catalog.BY_NAME)
+    assert len(aliases) == len(set(aliases)) and not set(aliases) & set(catalog.BY_NAME)
+    assert catalog.canonical("qwen3") == "qwen3" and catalog.canonical("a/B") == "a/B"

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import polars as pl
 
+from tokengraft.api.checks import Checked
 from tokengraft.auditing.audit_tables import AuditTables, Frames
+from tokengraft.auditing.check import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
 from tokengraft.evaluating.score import SCORES, Measurements
@@ -27,6 +29,7 @@ from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import write_audit
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
+from tokengraft.render.selection import labels
 from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, read_data, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
 
@@ -108,6 +111,23 @@ class Audit(AuditTables, Result):
             return "tokengraft" in read_json(folder / cls.mark)
         except TokengraftError:
             return False
+
+    def check(
+        self,
+        fail_above: Mapping[str, float] | None = None,
+        *,
+        baseline: Audit | Place | None = None,
+        max_regression: float | str = 0.0,
+    ) -> Checked:
+        """Hold the audit against limits and an earlier audit; docs/ci.md says what fails.
+
+        `fail_above` are the highest premiums allowed, by language (`"tam"`, `"Tamil"`) or `"*"` for
+        every other one. `baseline` is an audit or its folder, over the same text; in no language
+        may tokens rise by more than `max_regression` (0.02 or `"2%"`).
+        """
+        before = Audit.load(baseline) if isinstance(baseline, str | Path) else baseline
+        findings = check(self, fail_above, before, read_share(max_regression))
+        return Checked(findings, labels(self), self.corpus.name)
 
     def _write(self, folder: Path, figures: bool) -> list[Path]:
         return write_audit(self, folder, figures)

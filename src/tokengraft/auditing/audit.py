@@ -29,7 +29,8 @@ from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
 from tokengraft.tokenizer import Located
-from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, find
+from tokengraft.tokenizer.catalog import BESIDE, BUNDLED, BY_NAME, find
+from tokengraft.tokenizer.registry import well_known
 
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
@@ -140,19 +141,23 @@ def find_all(
 
     With `skip_missing` such go to the second value with the reason, unless none is left.
 
-    One given by its path is called by its last name: no table says anything about the machine.
+    One given by its path is called by its last name, or by its folder's where the file is called as
+    all are (tokenizer.json): no table says anything else about the machine.
     """
     located: list[Located] = []
     skipped: dict[str, str] = {}
     for name in dict.fromkeys(names):
         try:
             here = find(name, search)
-            taken = {*BY_NAME, *(other.name for other in located)}
-            located.append(
-                replace(here, name=_own_name(Path(name), taken)) if Path(name).exists() else here
-            )
         except Unavailable as reason:
             skipped[name] = _in_short(name, str(reason))
+            continue
+        taken = {other.name for other in located}
+        if Path(name).exists():
+            own = _own_name(Path(name), {*BY_NAME, *taken})
+            here = replace(here, name=own, label=own)
+        if here.name not in taken:  # `gpt-4o` and `o200k_base` are one
+            located.append(here)
     if skipped and not (located and skip_missing):
         raise Unavailable("\n".join(skipped.values()))
     return located, skipped
@@ -169,7 +174,9 @@ def _in_short(name: str, reason: str) -> str:
 
 
 def _own_name(path: Path, taken: Collection[str]) -> str:
-    """The path's last name, numbered where the catalog or another tokenizer has it already."""
-    last = path.resolve().name
+    """The path's last telling name, numbered where the catalog or another tokenizer has it."""
+    place = path.resolve()
+    alike = place.is_file() and place.name in (*well_known(), *BESIDE)
+    last = (place.parent if alike else place).name
     names = (f"{last} ({n})" if n else last for n in count(0) if n != 1)
     return next(name for name in names if name not in taken)

@@ -14,6 +14,7 @@ import polars as pl
 from tokengraft.auditing.premium import Premium
 from tokengraft.core.errors import CorpusError, UsageError, did_you_mean
 from tokengraft.languages.codes import resolve
+from tokengraft.tokenizer.catalog import canonical
 
 if TYPE_CHECKING:
     from tokengraft.engine.count_shards import Total
@@ -167,11 +168,12 @@ class AuditTables:
             language = resolve(language, self.corpus.languages, "the audit")
         except CorpusError as error:
             raise UsageError(str(error)) from None
+        names = [known.name for known in self.tokenizers]
+        tokenizer = tokenizer if tokenizer in names else canonical(tokenizer)
         rows = self.premiums.filter(
             (pl.col("tokenizer") == tokenizer) & (pl.col("language") == language)
         )
         if rows.is_empty():
-            names = [known.name for known in self.tokenizers]
             raise UsageError(
                 f"The audit has no tokenizer {tokenizer!r}, only {', '.join(names)}."
                 f"{did_you_mean(tokenizer, names)}"

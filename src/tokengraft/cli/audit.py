@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli import options
+from tokengraft.cli import checks, options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import ForceOption, check_out, holds_audit
 from tokengraft.core.errors import UsageError
@@ -60,6 +60,11 @@ def audit(
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
+    fail_above: checks.FailAboveOption = None,
+    baseline: checks.BaselineOption = None,
+    max_regression: checks.MaxRegressionOption = None,
+    junit: checks.JunitOption = None,
+    summary: checks.SummaryOption = None,
     engine: options.EngineOption = "local",
     address: options.AddressOption = None,
     workers: options.WorkersOption = None,
@@ -91,13 +96,19 @@ def audit(
 
       tokengraft audit 'web/*.jsonl.zst' --language-column lang \
         -t llama-3 --engine ray -o web/
+
+      tokengraft audit -t ./my-model --fail-above 'tam=3' --fail-above '*=10' \
+        --baseline audit/ --max-regression 2% --junit audit.xml
     """
+    limits = checks.Checks.asked(fail_above, baseline, max_regression, junit, summary)
     check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
     streamed = monolingual or stream
     if monolingual and stream:
         raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
+    if limits is not None and monolingual:
+        raise UsageError("Checks need premiums, which text that is not parallel does not have.")
     if streamed and not corpus:
         raise UsageError("Name the files to count: paths, folders, globs or URLs.")
     for name, given in (
@@ -164,10 +175,12 @@ def audit(
     written = result.save(out, figures=figures) if out else []
     if json:
         print_json((result.premiums if result.parallel else result.counts).to_dicts())
-        return
-    show_audit(stdout, result)
-    if out:
-        stdout.print(f"{len(written)} files written to {out}")
+    else:
+        show_audit(stdout, result)
+        if out:
+            stdout.print(f"{len(written)} files written to {out}")
+    if limits is not None:
+        limits.make(result)
 
 
 def tell_left_out(total: Total) -> None:

@@ -1,4 +1,5 @@
-"""How the `tokengraft` command ends: 0 ok, 1 error, 2 usage, 3 unsound graft, 130 interrupted.
+"""How the `tokengraft` command ends: 0 ok, 1 error, 2 usage, 3 unsound graft, 4 a check failed,
+130 interrupted.
 
 Only `run` imports the rest, so that Ctrl-C ends it quietly from the first moment on.
 """

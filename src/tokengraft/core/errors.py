@@ -43,6 +43,12 @@ class GraftError(TokengraftError):
     exit_code = 3
 
 
+class CheckFailed(TokengraftError):
+    """What was measured is not within the limits that the user set."""
+
+    exit_code = 4
+
+
 class MissingExtra(TokengraftError):
     """A feature whose optional dependencies are not installed."""
 

@@ -71,6 +71,25 @@ ROOTSTOCK = Entry("rootstock", "rootstock", "Rootstock", "tokengraft", 2048, "20
 # fmt: on
 LISTED = (*ENTRIES, ROOTSTOCK)
 BY_NAME = {entry.name: entry for entry in LISTED}
+#: What people call a tokenizer that has another name here: the models that use it.
+ALSO_CALLED = {
+    "o200k_base": ("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-5", "o1", "o3", "o4-mini"),
+    "cl100k_base": ("gpt-4", "gpt-4-turbo", "gpt-3.5", "gpt-3.5-turbo", "chatgpt"),
+    "gpt2": ("gpt-2", "gpt-3"),
+    "llama-3": ("llama3", "llama-3.1", "llama-3.2", "llama-3.3", "llama-3-8b", "llama-3.2-1b"),
+    "mistral-v0.3": ("mistral", "mistral-7b"),
+    "olmo-2": ("olmo2", "olmo"),
+    "claude-2.1": ("claude-2",),
+    "bert-multilingual": ("bert", "mbert"),
+    "qwen3": ("qwen-3", "qwen"),
+    "gemma3": ("gemma-3", "gemma"),
+    "llama-4": ("llama4",),
+    "deepseek-v3": ("deepseek", "deepseekv3"),
+    "phi-4": ("phi4",),
+    "xlm-r": ("xlm-roberta", "xlmr"),
+    "nllb-200": ("nllb",),
+}
+_NAMES = {alias: name for name, aliases in ALSO_CALLED.items() for alias in aliases}
 PAPER = tuple(entry.name for entry in ENTRIES if entry.paper)
 BUNDLED = tuple(entry.name for entry in ENTRIES if entry.bundled)
 
@@ -106,12 +125,20 @@ def load(name: str | Path, search: Sequence[Path] = ()) -> Tokenizer:
     return find(str(name), search).open()
 
 
+def canonical(name: str) -> str:
+    """The catalog's name for what people call `GPT-4o` or `llama3`; any other name as it is."""
+    plain = "-".join(name.lower().split())
+    known = _NAMES.get(plain, plain)
+    return known if known in BY_NAME else name
+
+
 def find(name: str, search: Sequence[Path] = ()) -> Located:
     """Locate a tokenizer without opening it.
 
     Looked up in this order: a path; the folders and archives in `search` and in the environment
-    variable; the package; tiktoken's names; the hub. Raises `Unavailable` for a known tokenizer
-    that is not here, `TokenizerError` for a name that means nothing.
+    variable; the package; tiktoken's names; the hub. A name may be what people say (`ALSO_CALLED`).
+    Raises `Unavailable` for a known tokenizer that is not here, `TokenizerError` for a name that
+    means nothing.
     """
     path = Path(name)
     if path.is_dir():
@@ -122,6 +149,7 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
         beside |= {"merges.txt"} if path.name == "vocab.json" else set()
         alone = {n: read for n, read in inner.files.items() if n in beside}
         return _located(name, path.stem, Source(str(path), alone, inner.digests), path.name)
+    name = canonical(name)
     entry = BY_NAME.get(name)
     kind = entry.kind if entry else None
     label = entry.label if entry else name
@@ -141,7 +169,8 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
     if entry is None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise TokenizerError(
             f"No tokenizer {name!r}: neither a path, a known name, a tiktoken encoding nor a hub "
-            f"id (owner/model).{did_you_mean(name, BY_NAME)} See `tokengraft tokenizers`."
+            f"id (owner/model).{did_you_mean(name, [*BY_NAME, *_NAMES])} See `tokengraft "
+            "tokenizers`."
         )
     hub_id = entry.hub_id if entry is not None and entry.hub_id else name
     return _located(name, label, sources.hub(hub_id, [*well_known(), *BESIDE]), kind)

@@ -1,0 +1,159 @@
+"""Two audits side by side, cell by cell: absolute tokens first, premiums beside them.
+
+A premium divides by the pivot, so it rises where only the pivot got cheaper. What a language pays
+is the tokens of its own text: those decide what got better and what got worse, and they compare
+only where both audits counted the same text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from tokengraft.auditing.audit_tables import AuditTables
+from tokengraft.auditing.frames import summary
+from tokengraft.core.errors import UsageError
+
+#: What became of a language from a to b.
+OUTCOMES = {
+    "better": "fewer tokens for the same text",
+    "worse": "more tokens for the same text",
+    "same": "as many tokens",
+    "lost": "b throws part of the text away (UNK), a does not",
+    "regained": "a throws part of the text away (UNK), b does not",
+    "neither": "both throw part of the text away (UNK)",
+}
+_SHARED = ("language", "name", "script", "speakers_total")
+_EVENNESS: dict[str, Any] = {
+    "median_premium": pl.Float64,
+    "gini": pl.Float64,
+    "above_2x": pl.Int64,
+    "worst_language": pl.String,
+    "worst_premium": pl.Float64,
+}
+_BOTH = ("tokens", "tokens_per_unit", "premium", "unk_share", "meaningless")
+
+
+def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
+    """Which tokenizers to hold against each other: those of one name, or the only ones.
+
+    UsageError where there is no such pair, or where an audit has no premiums.
+    """
+    for audit in (a, b):
+        if not audit.parallel:
+            raise UsageError(
+                f"{audit.corpus.name}: this text is not parallel, so there are no premiums."
+            )
+    first, second = ([known.name for known in audit.tokenizers] for audit in (a, b))
+    if len(first) == len(second) == 1:
+        return [(first[0], second[0])]
+    if shared := [(name, name) for name in first if name in second]:
+        return shared
+    raise UsageError(
+        f"No tokenizer is in both audits ({', '.join(first)}; {', '.join(second)}): audit the same "
+        "ones, or one each."
+    )
+
+
+def side_by_side(a: AuditTables, b: AuditTables) -> pl.DataFrame:
+    """One row per pair of tokenizers and language whose text is the same in both audits.
+
+    `change` is tokens(b) / tokens(a) - 1, null where either throws text away; `outcome` is one of
+    `OUTCOMES`. UsageError where no text is the same.
+    """
+    both = pairs(a, b)
+    codes = same_text(a, b)
+    rows = []
+    for one, other in both:
+        left, right = _cells(a, one), _cells(b, other)
+        for code in codes:
+            cells = {"a": left[code], "b": right[code]}
+            row: dict[str, Any] = {"tokenizer_a": one, "tokenizer_b": other}
+            row |= {column: left[code][column] for column in _SHARED}
+            row |= {f"{column}_{x}": cells[x].get(column) for column in _BOTH for x in "ab"}
+            row |= {f"covered_{x}": cells[x]["covered"] for x in "ab"}
+            lost = (row["meaningless_a"], row["meaningless_b"])
+            before, after = row["tokens_a"], row["tokens_b"]
+            row["change"] = after / before - 1 if before and not any(lost) else None
+            row["outcome"] = _outcome(before, after, *lost)
+            rows.append(row)
+    schema = {
+        "speakers_total": pl.Int64,
+        "change": pl.Float64,
+        **{f"{c}_{x}": pl.Float64 for c in ("premium", "tokens_per_unit", "covered") for x in "ab"},
+    }
+    return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
+
+
+def same_text(a: AuditTables, b: AuditTables) -> list[str]:
+    """Languages whose text both audits counted: of the same hash, else as many bytes."""
+    first, second = (audit.facts["corpus"]["languages"] for audit in (a, b))
+    sizes = [_sizes(audit) for audit in (a, b)]
+    codes = [
+        code
+        for code, digest in first.items()
+        if code in second
+        and (
+            digest == second[code]
+            if digest and second[code]
+            else code in sizes[0] and sizes[0][code] == sizes[1].get(code)
+        )
+    ]
+    if codes:
+        return codes
+    shared = len(set(first) & set(second))
+    raise UsageError(
+        f"The two audits have no text in common: {a.corpus.name} and {b.corpus.name} share "
+        f"{shared} languages, but not the same lines of any. Tokens compare only on the same text."
+    )
+
+
+def summed(cells: pl.DataFrame, a: AuditTables, b: AuditTables) -> pl.DataFrame:
+    """One row per pair: how many languages and speakers gained and lost, and how even each is.
+
+    Speakers are those of each language together, so who speaks two counts twice. Figures of
+    inequality are over the languages that neither side throws away.
+    """
+    rows = []
+    for (one, other), own in cells.group_by(["tokenizer_a", "tokenizer_b"], maintain_order=True):
+        row: dict[str, Any] = {"tokenizer_a": one, "tokenizer_b": other, "languages": own.height}
+        for outcome in OUTCOMES:
+            part = own.filter(pl.col("outcome") == outcome)
+            row[outcome] = part.height
+            if outcome in ("better", "worse", "lost", "regained"):
+                row[f"speakers_{outcome}"] = int(part["speakers_total"].sum())
+        kept = own.filter(pl.col("change").is_not_null())
+        compared = [*kept["language"], a.pivot]
+        for x, audit, name in (("a", a, one), ("b", b, other)):
+            mine = (pl.col("tokenizer") == name) & pl.col("language").is_in(compared)
+            figures = summary(audit.premiums.filter(mine), audit.pivot).to_dicts()
+            row[f"tokens_{x}"] = int(kept[f"tokens_{x}"].sum())
+            row |= {f"{key}_{x}": figures[0][key] if figures else None for key in _EVENNESS}
+        row["change"] = row["tokens_b"] / row["tokens_a"] - 1 if row["tokens_a"] else None
+        rows.append(row)
+    kinds = {f"{key}_{x}": kind for key, kind in _EVENNESS.items() for x in "ab"}
+    kinds["change"] = pl.Float64
+    return pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None)
+
+
+def _outcome(before: int, after: int, lost_before: bool, lost_after: bool) -> str:
+    if lost_before or lost_after:
+        return "neither" if lost_before and lost_after else "lost" if lost_after else "regained"
+    return "better" if after < before else "worse" if after > before else "same"
+
+
+def _cells(audit: AuditTables, tokenizer: str) -> dict[str, dict[str, Any]]:
+    covered: dict[str, float] = {}
+    if "coverage" in audit.frames:
+        own = audit.coverage.filter(pl.col("tokenizer") == tokenizer)
+        covered = dict(own.select("language", "running_share").iter_rows())
+    rows = audit.premiums.filter(pl.col("tokenizer") == tokenizer).to_dicts()
+    return {row["language"]: row | {"covered": covered.get(row["language"])} for row in rows}
+
+
+def _sizes(audit: AuditTables) -> dict[str, int]:
+    """Bytes of each language's text, which a streamed audit knows instead of a hash."""
+    if "bytes" not in audit.premiums.columns:
+        return {}
+    return dict(audit.premiums.select("language", "bytes").iter_rows())
