@@ -26,7 +26,8 @@ class Checked:
         """Whether none failed; a check that could not be made did not fail."""
         return all(finding.passed is not False for finding in self.findings)
 
-    __bool__ = passed.fget  # type: ignore[assignment]
+    def __bool__(self) -> bool:
+        return self.passed
 
     @property
     def failures(self) -> tuple[Finding, ...]:

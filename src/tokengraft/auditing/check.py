@@ -93,19 +93,19 @@ def _below(audit: AuditTables, limits: Mapping[str, float]) -> list[Finding]:
     findings = []
     for row in audit.premiums.to_dicts():
         code = row["language"]
-        limit = own.get(code, None if code == audit.pivot else limits.get(EVERY))
-        if limit is None:
+        most = own.get(code, None if code == audit.pivot else limits.get(EVERY))
+        if most is None:
             continue
         passed: bool | None = None
         detail = f"no line in common with {audit.pivot}"
         if row["meaningless"]:
             passed, detail = False, f"{row['unk_share']:.1%} UNK: text is thrown away"
         elif row["premium"] is not None:
-            passed, detail = row["premium"] <= limit, f"premium {row['premium']:.3f}"
+            passed, detail = row["premium"] <= most, f"premium {row['premium']:.3f}"
             if row["premium_low"] is not None:
                 detail += f" [{row['premium_low']:.2f}, {row['premium_high']:.2f}]"
         findings.append(
-            Finding("premium", row["tokenizer"], code, f"at most {limit:g}", passed, detail)
+            Finding("premium", row["tokenizer"], code, f"at most {most:g}", passed, detail)
         )
     return findings
 
