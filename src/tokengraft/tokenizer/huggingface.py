@@ -30,7 +30,6 @@ class HuggingFace(Tokenizer):
         pipeline.no_truncation()
         pipeline.no_padding()
         self.pipeline = pipeline
-        # The vocabulary makes up nearly all of the serialised form and is read elsewhere.
         self._spec = _outline(pipeline)
 
     @classmethod
@@ -167,11 +166,16 @@ class HuggingFace(Tokenizer):
 
 def _outline(pipeline: Any) -> dict[str, Any]:
     """The pipeline's own description, without vocabulary and merges."""
-    spec: dict[str, Any] = json.loads(pipeline.to_str())
-    model = spec["model"]
-    # Older files leave the type out; the shape shows it.
-    model.setdefault("type", "Unigram" if "unk_id" in model else "BPE")
-    spec["model"] = {k: v for k, v in model.items() if k not in ("vocab", "merges")}
+    spec: dict[str, Any] = {
+        step: None if (part := getattr(pipeline, step)) is None else json.loads(part.__getstate__())
+        for step in ("normalizer", "pre_tokenizer", "decoder")
+    }
+    model = pipeline.model
+    if type(model).__name__ == "Unigram":  # has no attribute for its UNK
+        spec["model"] = {k: v for k, v in json.loads(model.__getstate__()).items() if k != "vocab"}
+    else:
+        told = {name: getattr(model, name, None) for name in ("unk_token", "byte_fallback")}
+        spec["model"] = {"type": type(model).__name__, **told}
     return spec
 
 

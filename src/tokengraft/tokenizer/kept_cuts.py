@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,16 +52,12 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
     texts = {token: byte_level_piece(token) for token in tokenizer["model"]["vocab"]}
     before, after = _beside_marks(texts.values(), in_class(_candidates("M"), marks))
     # The engine is asked about few letters only: all of Unicode takes it seconds.
-    beside = [
-        letter
-        for letter, spelled in zip(_candidates("L"), _spelled("L"), strict=True)
-        if not (
-            before.keys().isdisjoint(_ends(spelled)) and after.keys().isdisjoint(_starts(spelled))
-        )
-    ]
+    beside = _spelled_with("L", before, bytes.endswith) | _spelled_with(
+        "L", after, bytes.startswith
+    )
     letter_mark: dict[str, set[str]] = defaultdict(set)
     mark_letter: dict[str, set[str]] = defaultdict(set)
-    for letter in in_class("".join(beside), letters):
+    for letter in in_class("".join(sorted(beside)), letters):
         for end in _ends(letter.encode("utf-8")) & before.keys():
             letter_mark[letter] |= before[end]
         for start in _starts(letter.encode("utf-8")) & after.keys():
@@ -119,8 +115,29 @@ def _candidates(category: str) -> str:
 
 
 @functools.cache
-def _spelled(category: str) -> tuple[bytes, ...]:
-    return tuple(character.encode("utf-8") for character in _candidates(category))
+def _spelled(category: str, at: int) -> dict[int, list[tuple[str, bytes]]]:
+    """The candidates and how they are spelled, by their first byte or their last (-1)."""
+    groups: dict[int, list[tuple[str, bytes]]] = defaultdict(list)
+    for character in _candidates(category):
+        spelled = character.encode("utf-8")
+        groups[spelled[at]].append((character, spelled))
+    return groups
+
+
+def _spelled_with(
+    category: str, parts: Iterable[bytes], holds: Callable[[bytes, tuple[bytes, ...]], bool]
+) -> set[str]:
+    """The candidates that end (or start) with one of the `parts`, which is all or some of one."""
+    at = -1 if holds is bytes.endswith else 0
+    wanted: dict[int, list[bytes]] = defaultdict(list)
+    for part in parts:
+        wanted[part[at]].append(part)
+    return {
+        character
+        for byte, own in wanted.items()
+        for character, spelled in _spelled(category, at).get(byte, ())
+        if holds(spelled, tuple(own))
+    }
 
 
 def in_class(text: str, name: str) -> str:
