@@ -79,3 +79,30 @@ def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
 def test_an_unknown_program_is_named_with_the_known():
     with pytest.raises(UsageError, match=r"llama.cpp.*Did you mean llama.cpp"):
         named("llamacpp")
+
+
+def test_the_card_says_what_served_it(grafted, tmp_path):
+    """Rows of each program that was run; another run replaces its own rows only."""
+    import shutil
+
+    import tokengraft as tg
+    from tokengraft.grafting.card import write_served
+    from tokengraft.grafting.verify.invariants import Check
+
+    base, folder, lines = grafted
+    folder = shutil.copytree(folder, tmp_path / "served")
+    before = (folder / "README.md").read_text("utf-8")
+    write_served(folder, [Check("vllm: ids", False, "3 lines | differ")])
+    report = tg.verify(folder, base, lines, served_by=["transformers"])
+    assert report.passed, report.checks
+    card = (folder / "README.md").read_text("utf-8")
+    table = [line for line in card.splitlines() if line.startswith(("| vllm", "| transformers"))]
+    assert table[0] == "| vllm | ids | **FAILED**: 3 lines \\| differ |"
+    assert [row.split(" | ")[1] for row in table] == ["ids", "ids", "saved"]
+    assert table[1].split(" | ")[2].startswith("ok: ")
+    assert card.count("## Served by") == 1
+    for part in before.split("\n## "):
+        assert part.strip() in card
+    again = tg.verify(folder, base, lines, served_by=["transformers"])
+    assert (folder / "README.md").read_text("utf-8") == card
+    assert "edited since" not in next(c.detail for c in again.checks if c.name == "manifest")

@@ -182,11 +182,12 @@ def verify(
     """Prove a grafted folder sound against its base by loading it afresh.
 
     Each program in `served_by` (transformers, llama.cpp, vllm) is then really run on it: ids,
-    greedy English beside the base, barred ids.
+    greedy English beside the base, barred ids. The outcome goes into the model's card.
 
     `text` is what to check on: files or lines (`lines_of`); by default the bundled UDHR in the
     planned languages and others.
     """
+    from tokengraft.grafting.card import write_served
     from tokengraft.grafting.verify.invariants import verify as prove
     from tokengraft.model.folder import resolve
     from tokengraft.serving.export_gguf import check_corpus
@@ -196,9 +197,12 @@ def verify(
     programs = [named(name) for name in served_by]
     lines = None if text is None else list(lines_of(text))
     checks = [*prove(path, base.path, lines).checks]
+    served = []
     for program in programs:
-        checks += program.run(path, base.path, check_corpus(path, lines))
-    return Verified(tuple(checks), path.resolve().name, base.name)
+        served += program.run(path, base.path, check_corpus(path, lines))
+    if served:
+        write_served(path, served)
+    return Verified((*checks, *served), path.resolve().name, base.name)
 
 
 def export(

@@ -211,7 +211,8 @@ def verify(
         typer.Option(
             "--served-by",
             help="Programs to run it in as well, with commas between: transformers, llama.cpp, "
-            "vllm. Each reads the check text and writes: ids, English, barred ids.",
+            "vllm. Each reads the check text and writes: ids, English, barred ids; the outcome "
+            "goes into the model's card.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,

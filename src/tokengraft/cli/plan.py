@@ -275,10 +275,13 @@ def insert(
 
       tokengraft insert llama-3 plan/ -o llama-3-shan/
     """
+    from tokengraft.core.files import read_json
     from tokengraft.planning.plan_files import INSERTED, insert_plan, read_plan
 
     check_out(out, holds_file(INSERTED), force, whole=True)
     insert_plan(tokenizer, plan, out, tokenizers or (), force)
+    if note := read_json(out / INSERTED).get("note"):
+        warn(note)
     count = len(read_plan(plan).tokens)
     if json:
         print_json({"folder": str(out), "new_tokens": count})

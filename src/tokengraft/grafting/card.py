@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tokengraft.core.files import write_text
+from tokengraft.core.files import sha256_file, write_json, write_text
 from tokengraft.core.wording import in_code, in_markdown
+from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import OutputPolicy
+from tokengraft.grafting.verify.invariants import Check
 from tokengraft.grafting.write_folder import Written
 from tokengraft.languages.codes import language_name
-from tokengraft.model.folder import CARD
+from tokengraft.model.folder import CARD, MANIFEST
 from tokengraft.planning.plan import Plan
 
 _UNJUDGED = (
     "Not judged: these rows were derived without text. tokengraft evaluate says whether the graft "
     "works."
 )
+
+
+_SERVED = "## Served by"
 
 
 @dataclass(frozen=True)
@@ -156,8 +161,9 @@ def _limits(plan: Plan, facts: Facts) -> str:
     lines = ["It knows no more of a language than its base does: it only reads it in fewer tokens."]
     if not facts.policy.writes:
         lines.append(
-            "`suppress_tokens` is honoured by `generate` of transformers; other engines must be "
-            "told to bar the new ids (`output.new` in `tokengraft.json`)."
+            "`suppress_tokens` is honoured by `generate` of transformers, by llama.cpp after "
+            "`tokengraft export`, and by vLLM with tokengraft installed beside it; other programs "
+            "must be told to bar the new ids (`output.new` in `tokengraft.json`)."
         )
     if facts.license is None:
         lines.append("The base states no licence in its card: look it up before use.")
@@ -165,6 +171,39 @@ def _limits(plan: Plan, facts: Facts) -> str:
         lines.append(f"The licence of the base applies: {in_markdown(facts.license)}.")
     lines += [f"Plan: {in_markdown(note)}." for note in plan.notes]
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
+
+
+def write_served(folder: Path, checks: Sequence[Check]) -> Path | None:
+    """Put what programs made of the model into its card; checks are named `program: what`.
+
+    Rows of programs that were not run this time stay. None where the folder has no card.
+    """
+    path = folder / CARD
+    if not path.is_file():
+        return None
+    text = path.read_text("utf-8")
+    before, mark, rest = text.partition(f"\n{_SERVED}\n")
+    section, _, after = rest.partition("\n## ") if mark else ("", "", "")
+    run = {in_markdown(check.name.partition(": ")[0]) for check in checks}
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    rows = [row for row in rows if row.split(" | ")[0].removeprefix("| ") not in run]
+    for check in checks:
+        program, _, what = map(in_markdown, check.name.partition(": "))
+        outcome = f"{'ok' if check.passed else '**FAILED**'}: {in_markdown(check.detail)}"
+        rows.append(f"| {program} | {what} | {outcome} |")
+    if not mark and "\n## Limits\n" in text:
+        before, _, after = text.partition("\n## Limits\n")
+        after = f"Limits\n{after}"
+    head = [_SERVED, "", "| program | check | outcome |", "|---|---|---|"]
+    note = "Each program was run on this folder by `tokengraft verify --served-by`."
+    parts = [before.rstrip("\n"), "", *head, *rows, "", note, ""]
+    written = "\n".join(parts) + (f"\n## {after}" if after else "")
+    manifest, old = read_manifest(folder), sha256_file(path)
+    write_text(path, written)
+    if manifest is not None and manifest["files"].get(CARD) == old:
+        manifest["files"][CARD] = sha256_file(path)
+        write_json(folder / MANIFEST, manifest)
+    return path
 
 
 def _name(code: str) -> str:

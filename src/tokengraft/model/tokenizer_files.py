@@ -26,9 +26,9 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
     if (folder / TOKENIZER).is_file():
         path = folder / TOKENIZER
         return checked(read_json(path), path.stat().st_size, f"{folder.name}/{TOKENIZER}")
-    if (folder / "tokenizer.model").is_file():
+    if (pieces := sentencepiece_file(folder)) is not None:
         try:
-            parsed = from_sentencepiece((folder / "tokenizer.model").read_bytes())
+            parsed = from_sentencepiece(pieces)
         except RuntimeError as error:
             raise TokenizerError(f"tokenizer.model cannot be read: {error}") from None
         return completed(parsed, read_if_there(folder / CONFIG))
@@ -36,6 +36,12 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
         f"{folder.name} holds no {TOKENIZER}: save the fast tokenizer with "
         "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)`"
     )
+
+
+def sentencepiece_file(folder: Path) -> bytes | None:
+    """The folder's `tokenizer.model`, where it has one."""
+    path = folder / "tokenizer.model"
+    return path.read_bytes() if path.is_file() else None
 
 
 def model_tokenizer(folder: Path) -> Tokenizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +27,8 @@ from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
+from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
+from tokengraft.tokenizer.sentence_piece_file import checked_file
 from tokengraft.tokenizer.shape import settings
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
@@ -157,6 +159,8 @@ def insert_plan(
 ) -> Path:
     """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads.
 
+    A SentencePiece tokenizer is also written as `tokenizer.model`, where SentencePiece then reads
+    the UDHR alike; else `tokengraft_insert.json` says why not.
     `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
     replaced with all that it holds.
     """
@@ -166,6 +170,9 @@ def insert_plan(
     own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
     if out.exists() and not own:
         raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")
+    source = base.source
+    old = source.read(SENTENCEPIECE) if source and SENTENCEPIECE in source.files else None
+    pieces, note = checked_file(extended, _udhr_lines({*chosen.languages, "eng_Latn"}), old)
     with writing_folder(out) as folder:
         beside = side_files(base)
         for name, data in beside.items():
@@ -175,7 +182,10 @@ def insert_plan(
         if not taken_as_it_is(said, extended):
             config["tokenizer_class"] = PLAIN
         write_json(folder / "tokenizer_config.json", config)
-        write_json(folder / INSERTED, {"tokenizer": base.label, "new_tokens": len(chosen.tokens)})
+        facts = {"tokenizer": base.label, "new_tokens": len(chosen.tokens)}
+        write_json(folder / INSERTED, {**facts, **({"note": note} if note else {})})
+        if pieces is not None:
+            (folder / SENTENCEPIECE).write_bytes(pieces)
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     return out
@@ -237,6 +247,13 @@ def _pairs(
     if len(kept) < 2 or not whole:
         return {}
     return {code: [row[n] for row in whole] for n, code in enumerate(kept)}
+
+
+def _udhr_lines(codes: Collection[str]) -> Iterator[str]:
+    corpus = load_corpus("udhr")
+    for code in corpus.languages:
+        if code in codes:
+            yield from corpus.lines(code)
 
 
 def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:

@@ -16,6 +16,7 @@ from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_reader import read_gguf
 from tokengraft.serving.gguf_tokenizer import suppressed
 from tokengraft.serving.quantize import check_kind
+from tokengraft.tokenizer.other_readers import AWKWARD
 
 _PROMPT = "The history of the world is"
 
@@ -97,7 +98,7 @@ def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
     """Lines on which a served graft is compared with its folder."""
     manifest = read_manifest(folder) or {}
     lines = check_lines(manifest.get("languages", ())) if texts is None else list(texts)
-    every = [*split_patterns.AWKWARD, *lines, *manifest.get("examples", ())]
+    every = [*AWKWARD, *lines, *manifest.get("examples", ())]
     return [line for line in dict.fromkeys(every) if line]
 
 

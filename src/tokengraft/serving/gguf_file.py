@@ -32,6 +32,7 @@ from tokengraft.serving.gguf_tokenizer import (
     suppressed,
     tokenizer_fields,
 )
+from tokengraft.tokenizer.sentence_piece_file import scores_below
 
 _ALIKE = 0.9  # cosine of a dequantised row with the folder's own; 2-bit files reach 0.93
 _PROBES = 64  # old rows by which a base is known
@@ -169,10 +170,10 @@ def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
             raise ModelError("the merges of the base GGUF are not those of the graft's base")
         return changed | {"tokenizer.ggml.merges": list(spelled.merges)}
     scores = [*base.get("tokenizer.ggml.scores"), *[0.0] * (len(tokens) - size)]
-    below = min(scores) - 1  # after every old merge, in the order of the new ones
     ranked = sorted(new, key=lambda number: -spelled.scores[number])
-    for order, number in enumerate(ranked):
-        scores[number] = below - order
+    # After every old merge, in the order of the new ones.
+    for number, score in zip(ranked, scores_below(min(scores), len(ranked)), strict=True):
+        scores[number] = score
     return changed | {"tokenizer.ggml.scores": scores}
 
 

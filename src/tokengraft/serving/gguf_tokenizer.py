@@ -2,8 +2,7 @@
 
 Byte-level BPE is llama.cpp's `gpt2`: merges in order, and the name of a split pattern that its own
 code holds (`tokenizer.ggml.pre`). BPE with byte fallback is its `llama` (SentencePiece): no merges
-but a score a token, the highest joined first, so a token's score is minus the rank of the first
-merge that makes it.
+but a score a token (`tokenizer.sentence_piece_file`).
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.tokenizer_files import CONFIG, TOKENIZER
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+from tokengraft.tokenizer.sentence_piece_file import named_pieces, scored_pieces
 
 #: Values by key; the writer gives whole numbers, texts and truths the types llama.cpp expects.
 Fields: TypeAlias = dict[str, Any]
 
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
-_UNREACHED = -1e6  # the score of a token that no merge makes
 _SPECIALS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -46,32 +44,12 @@ def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
     kind = family(tokenizer)
     if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
         raise TokenizerError(f"a GGUF is written for BPE tokenizers; this one is {kind}")
-    names = {number: token for token, number in vocabulary(tokenizer).items()}
-    names |= {number: content for content, number in added_ids(tokenizer).items()}
-    tokens = tuple(names.get(number, f"[PAD{number}]") for number in range(rows))
-    types = [NORMAL if number in names else UNUSED for number in range(rows)]
-    for entry in tokenizer.get("added_tokens") or ():
-        if entry["id"] < rows:
-            types[entry["id"]] = CONTROL if entry.get("special") else USER
-    pairs = merge_pairs(tokenizer)
     if kind == "byte-level-bpe":
-        merges = tuple(f"{left} {right}" for left, right in pairs)
-        return Spelling("gpt2", tokens, tuple(types), merges=merges)
-    known = vocabulary(tokenizer)
-    for byte in range(256):
-        if (number := known.get(f"<0x{byte:02X}>", rows)) < rows:
-            types[number] = BYTE
-    unknown = known.get(str(tokenizer["model"].get("unk_token")), rows)
-    if unknown < rows:
-        types[unknown] = UNKNOWN
-    ranks: dict[str, int] = {}
-    for rank, (left, right) in enumerate(pairs):
-        ranks.setdefault(left + right, rank)
-    scores = tuple(
-        -float(ranks[token]) if token in ranks else _UNREACHED if kind == NORMAL else 0.0
-        for token, kind in zip(tokens, types, strict=True)
-    )
-    return Spelling("llama", tokens, tuple(types), scores=scores)
+        tokens, kinds = named_pieces(tokenizer, rows)
+        merges = tuple(f"{left} {right}" for left, right in merge_pairs(tokenizer))
+        return Spelling("gpt2", tokens, tuple(kinds), merges=merges)
+    pieces = scored_pieces(tokenizer, rows)
+    return Spelling("llama", pieces.tokens, pieces.kinds, scores=pieces.scores)
 
 
 def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields:

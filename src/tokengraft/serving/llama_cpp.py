@@ -28,7 +28,7 @@ _HOST = """
 import sys, xllamacpp
 p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_ctx, p.n_parallel, p.warmup = sys.argv[1], int(sys.argv[2]), \
-    int(sys.argv[3]), 1, False
+    int(sys.argv[3]), int(sys.argv[5]), False
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = int(sys.argv[4])
 p.n_gpu_layers = 0
 server = xllamacpp.Server(p)
@@ -53,7 +53,11 @@ class Llama:
 
     def __init__(self, port: int, child: subprocess.Popen[bytes], log: Path) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
-        self._child, self._log = child, log
+        self._port, self._child, self._log = port, child, log
+
+    def again(self) -> Llama:
+        """The same server over a connection of its own, for a request beside others."""
+        return Llama(self._port, self._child, self._log)
 
     def tokenize(self, text: str, frame: bool = False) -> list[int]:
         """The ids of a text; with `frame`, as a prompt gets them (start token and all)."""
@@ -104,8 +108,10 @@ class Llama:
 
 
 @contextlib.contextmanager
-def serving(model: Path, *, context: int = 512, threads: int = 1) -> Iterator[Llama]:
-    """A server over the file `model`, ended with the block.
+def serving(
+    model: Path, *, context: int = 512, threads: int = 1, slots: int = 1
+) -> Iterator[Llama]:
+    """A server over the file `model`, ended with the block; `slots` requests share its context.
 
     Raises MissingExtra where no llama.cpp is available, LlamaError where it will not load the file.
     """
@@ -114,11 +120,12 @@ def serving(model: Path, *, context: int = 512, threads: int = 1) -> Iterator[Ll
         raise MissingExtra("Running llama.cpp", "serve")
     port = _free_port()
     if program == "xllamacpp":
-        command = [sys.executable, "-c", _HOST, str(model), str(port), str(context), str(threads)]
+        numbers = map(str, (port, context, threads, slots))
+        command = [sys.executable, "-c", _HOST, str(model), *numbers]
     else:
         command = [
             program, "-m", str(model), "--port", str(port), "-c", str(context), "-t", str(threads),
-            "-np", "1", "--no-warmup", "-ngl", "0",
+            "-np", str(slots), "--no-warmup", "-ngl", "0",
         ]  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"

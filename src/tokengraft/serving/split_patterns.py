@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving.gguf_file import write_probe
-from tokengraft.serving.llama_cpp import Llama, LlamaError, serving
+from tokengraft.serving.llama_cpp import LlamaError, serving
 from tokengraft.tokenizer.boundaries import is_relaxed, pattern_of, steps_of
 from tokengraft.tokenizer.insert import family
+from tokengraft.tokenizer.other_readers import AWKWARD, Difference, difference
 
 #: One name of each pattern of llama.cpp that cuts words, the commonest first. Those that cut none
 #: (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.
@@ -39,26 +39,6 @@ _LIKELY = (
     ("'(?:[sdmt]|ll|ve|re)", ("gpt-2",)),
 )
 _SAMPLE = 300  # lines on which a pattern is tried before all of them are
-#: Where patterns differ: numbers, contractions, cases, spaces, line ends, signs, marks, code.
-AWKWARD = (
-    "1234567 12 3.14 1,000,000 2026-11-16", "I'M don't WE'LL they've it's O'Neill 'tis",
-    "camelCase HTTPServer snake_case kebab-case", "a  b   c    \n\n  d\r\n\te \t\n",
-    "for (int i=0; i<10; ++i) { x[i] += f(i)*2; } // done\n", "def f(x):\n    return x**2\n\n\n",
-    "…—–«»„“” !!! ??? (a) [b] {c} <d>", "naïve café résumé Ñandú straße", "👍🏽 ❤️ 👩‍👩‍👧 #️⃣",
-    "https://example.org/a?b=c&d=%20e", "C'est l'été à l'école.", "हिन्दी में लिखा।", "தமிழ்நாடு",
-    "ภาษาไทย", "မြန်မာဘာသာ", "ၵႂၢမ်းတႆး", "العربيّة", "עִבְרִית", "한국어 中文 日本語かな", "አማርኛ፡ቋንቋ",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a pattern does on some lines, and the first line that got other ids."""
-
-    wrong: int
-    lines: int
-    line: str
-    expected: list[int]
-    got: list[int]
 
 
 def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[list[int]]:
@@ -68,20 +48,6 @@ def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[
     tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text("utf-8"))
     encodings = tokenizer.encode_batch(list(lines), add_special_tokens=frame)
     return [encoding.ids for encoding in encodings]
-
-
-def compare(llama: Llama, lines: Sequence[str], ids: Sequence[list[int]]) -> Difference | None:
-    """What the server encodes otherwise, or None."""
-    first: Difference | None = None
-    wrong = 0
-    for line, expected in zip(lines, ids, strict=True):
-        got = llama.tokenize(line)
-        if got != expected:
-            wrong += 1
-            first = first or Difference(0, 0, line, expected, got)
-    if first is None:
-        return None
-    return Difference(wrong, len(lines), first.line, first.expected, first.got)
 
 
 def choose_pattern(
@@ -108,8 +74,8 @@ def choose_pattern(
             write_probe(folder, probe, name)
             try:
                 with serving(probe, threads=1) as llama:
-                    apart = compare(llama, some, some_ids)
-                    apart = apart or compare(llama, lines, ids)
+                    apart = difference(llama.tokenize, some, some_ids)
+                    apart = apart or difference(llama.tokenize, lines, ids)
             except LlamaError:
                 if len(wanted) == 1:
                     raise

@@ -25,6 +25,7 @@ from tokengraft.model.embedding_tables import Layout, find_layout, is_tied, refu
 from tokengraft.model.folder import CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.tokenizer import sentence_piece_file
 from tokengraft.tokenizer.classes import rebuilt
 from tokengraft.tokenizer.insert import first_free_id
 
@@ -61,8 +62,9 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     """Check `folder` against the `base` model it was grafted from.
 
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
-    output policy, and the manifest where there is one. `texts` are lines to check on (the planning
-    text is best); without them the bundled UDHR is used in the planned languages and a few others.
+    output policy, `tokenizer.model` and the manifest where they are there. `texts` are lines to
+    check on (the planning text is best); without them the bundled UDHR is used in the planned
+    languages and a few others.
     Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
     there is no such folder or the base cannot be read.
     """
@@ -141,6 +143,8 @@ class _Verification:
             ("loads", self._loads),
             ("output policy", self._output),
         ]
+        if (self.folder / sentence_piece_file.FILE).is_file():
+            steps.append((sentence_piece_file.FILE, self._pieces))
         if (self.folder / MANIFEST).is_file():
             steps.append(("manifest", self._manifest))
         return Report(tuple(_checked(name, step) for name, step in steps))
@@ -314,6 +318,13 @@ class _Verification:
     def _wrong_part(self, given: Sequence[int]) -> str | None:
         tokenizers = self.pair.base, self.pair.new
         return verify_parts.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
+
+    def _pieces(self) -> tuple[bool, str]:
+        """The vocabulary in SentencePiece's own format, read by SentencePiece."""
+        model = (self.folder / sentence_piece_file.FILE).read_bytes()
+        lines = self.encoded.lines
+        found = sentence_piece_file.read_otherwise(model, self.pair.new, lines)
+        return found is None, found or f"SentencePiece gives {len(lines)} lines the same ids"
 
     def _manifest(self) -> tuple[bool, str]:
         manifest = read_manifest(self.folder) or {}

@@ -13,12 +13,12 @@ from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
-from tokengraft.tokenizer import classes
+from tokengraft.tokenizer import classes, sentence_piece_file
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
     CONFIG, side_files.GENERATION, CARD, MANIFEST, INDEX,
-    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG,
+    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece_file.FILE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")

@@ -1,0 +1,49 @@
+"""Every bundled family in the programs at hand: each line alike, or a refusal (slow)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokengraft.serving import llama_cpp
+
+pytest.importorskip("torch")
+pytest.importorskip("gguf", reason="needs the extra serve")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(llama_cpp.installed() is None, reason="needs llama.cpp (the extra serve)"),
+]
+ROOT = Path(__file__).parents[2]
+
+
+def benchmark() -> Any:
+    spec = importlib.util.spec_from_file_location("serving", ROOT / "benchmarks/serving.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+serving = benchmark()
+BUNDLED = [
+    name for name in serving.FAMILIES
+    if name not in ("qwen3", "qwen2", "gemma3", "llama2", "deepseek-v3", "mistral-nemo",
+                    "command-r-plus")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_portable_graft_is_read_alike(name, tmp_path):
+    out = tmp_path / "ids.jsonl"
+    assert serving.ids(name, [], {"transformers": sys.executable}, out)
+    rows = [serving.json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    portable, relaxed = (row["found"] for row in rows)
+    assert portable["llama.cpp"] == 0
+    assert portable["transformers, loaded"] == portable["transformers, saved"] == 0
+    assert portable.get("tokenizer.model", 0) == 0
+    if "nothing to relax" not in relaxed:
+        assert str(relaxed["llama.cpp"]).startswith("refused")
