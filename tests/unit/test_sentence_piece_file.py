@@ -101,37 +101,24 @@ def test_insert_writes_it_and_says_where_not(tmp_path):
     assert "note" not in json.loads((folder / "tokengraft_insert.json").read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def grafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A tiny model with Mistral's tokenizer, and its graft."""
+def test_a_graft_brings_it_and_verify_reads_it(tmp_path):
     pytest.importorskip("torch")
     import test_graft_tiny as tiny
 
     from tokengraft.grafting.graft import graft
+    from tokengraft.grafting.verify.invariants import verify
 
-    root = tmp_path_factory.mktemp("pieces")
-    base = tiny.make(root / "base", "mistral", rows=32768)
-    (base / "tokenizer.json").unlink()
+    base = tiny.make(tmp_path / "base", "mistral", rows=32768)
     settings = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",
                 "unk_token": "<unk>", "legacy": False, "add_bos_token": True}  # fmt: skip
     (base / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+    (base / "tokenizer.json").write_text(json.dumps(mistral()[0]), "utf-8")
     (base / "tokenizer.model").write_bytes(mistral()[1])
     rows = np.random.default_rng(0).normal(0, 0.5, (120, tiny.WIDTH)).astype(np.float32)
-    graft(base, plan(), root / "graft", rows=rows, check=lines("shn_Mymr"))
-    return base, root / "graft"
-
-
-def test_a_graft_brings_it_and_verify_reads_it(grafted):
-    from tokengraft.grafting.verify.invariants import verify
-
-    base, folder = grafted
-    report = verify(folder, base, lines("shn_Mymr"))
-    assert report.passed, report.lines()
-    assert "SentencePiece gives" in "\n".join(report.lines())
-    ours = (folder / "tokenizer.model").read_bytes()
-    (folder / "tokenizer.model").write_bytes(mistral()[1])
-    failed = {
-        check.name for check in verify(folder, base, lines("shn_Mymr")).checks if not check.passed
-    }
-    (folder / "tokenizer.model").write_bytes(ours)
+    made = graft(base, plan(), tmp_path / "graft", rows=rows, check=lines("shn_Mymr"))
+    assert made.report is not None
+    assert "ok    tokenizer.model: SentencePiece gives" in "\n".join(made.report.lines())
+    (made.folder / "tokenizer.model").write_bytes(mistral()[1])
+    report = verify(made.folder, base, lines("shn_Mymr"))
+    failed = {check.name for check in report.checks if not check.passed}
     assert failed == {"tokenizer.model", "manifest"}
