@@ -42,7 +42,7 @@ from tokengraft.grafting.graft import graft
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries
 from tokengraft.serving import llama_cpp, split_patterns
-from tokengraft.serving.export import check_corpus
+from tokengraft.serving.export_gguf import check_corpus
 from tokengraft.serving.gguf_file import write_from_base, write_gguf
 from tokengraft.serving.gguf_reader import read_gguf
 from tokengraft.serving.gguf_tokenizer import suppressed
@@ -203,7 +203,8 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
         pad_token_id=None, **sizes,
     )  # fmt: skip
     torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(base)
+    model: Any = transformers.AutoModelForCausalLM
+    model.from_config(config).save_pretrained(base)
     for file, data in side_files(source).items():
         (base / file).write_bytes(data)
     (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")

@@ -211,8 +211,8 @@ def export(
     """Write a graft for llama.cpp and Ollama (GGUF), with the same ids or not at all.
 
     `text` is what llama.cpp must read as the folder does; by default the bundled UDHR in the
-    planned languages and others. Other options go to `serving.export.export`: `base`, `quantize`,
-    `pattern`, `unchecked`, `force`.
+    planned languages and others. Other options go to `serving.export_gguf.export`:
+    `base`, `quantize`, `pattern`, `unchecked`, `force`.
     """
     from tokengraft.serving.export_gguf import export as write
 

@@ -97,10 +97,10 @@ def checked_file(
     said = ""
     for start in dict.fromkeys((old, None)):  # a base's file that does not fit is made anew
         model = sentencepiece_model(tokenizer, start)
-        found = read_otherwise(model, tokenizer, lines := list(lines))
-        if found is None:
+        otherwise = read_otherwise(model, tokenizer, lines := list(lines))
+        if otherwise is None:
             return model, ""
-        said = said or found
+        said = said or otherwise
     return None, f"no {FILE} is written: {said}"
 
 
@@ -140,7 +140,7 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
     starts, ends, pads = ("<s>", "<bos>"), ("</s>", "<eos>"), ("<pad>",)
     for name, words in (("unk", (unknown,)), ("bos", starts), ("eos", ends), ("pad", pads)):
         word = next((word for word in words if word in ids), None)
-        setattr(made.trainer_spec, f"{name}_id", ids.get(word, -1))
+        setattr(made.trainer_spec, f"{name}_id", -1 if word is None else ids[word])
         if word is not None:
             setattr(made.trainer_spec, f"{name}_piece", word)
     rules = made.normalizer_spec
@@ -163,8 +163,8 @@ def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]
     texts = [line for line in every if line and not any(word in line for word in special)]
     pipeline = Tokenizer.from_str(json.dumps(tokenizer))
     ids = [one.ids for one in pipeline.encode_batch(texts, add_special_tokens=False)]
-    found = difference(processor.encode, texts, ids)
-    if found is None:
+    apart = difference(processor.encode, texts, ids)
+    if apart is None:
         return None
-    line = json.dumps(found.line[:60], ensure_ascii=False)
-    return f"SentencePiece gives other ids on {found.wrong} of {found.lines} lines, first {line}"
+    line = json.dumps(apart.line[:60], ensure_ascii=False)
+    return f"SentencePiece gives other ids on {apart.wrong} of {apart.lines} lines, first {line}"

@@ -323,8 +323,11 @@ class _Verification:
         """The vocabulary in SentencePiece's own format, read by SentencePiece."""
         model = (self.folder / sentence_piece_file.FILE).read_bytes()
         lines = self.encoded.lines
-        found = sentence_piece_file.read_otherwise(model, self.pair.new, lines)
-        return found is None, found or f"SentencePiece gives {len(lines)} lines the same ids"
+        otherwise = sentence_piece_file.read_otherwise(model, self.pair.new, lines)
+        return (
+            otherwise is None,
+            otherwise or f"SentencePiece gives {len(lines)} lines the same ids",
+        )
 
     def _manifest(self) -> tuple[bool, str]:
         manifest = read_manifest(self.folder) or {}
