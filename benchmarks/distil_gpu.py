@@ -160,7 +160,7 @@ class Job:
         from tokengraft.model.frozen import FrozenModel, Reading
         from tokengraft.model.reading import Reader
         from tokengraft.planning.choose import plan_tokens
-        from tokengraft.planning.plan import insert
+        from tokengraft.planning.plan import Planning, insert
         from tokengraft.tokenizer import load
         from tokengraft.tokenizer.align import Aligner
         from tokengraft.tokenizer.huggingface import HuggingFace
@@ -169,7 +169,7 @@ class Job:
         self.changes = dict(VARIANTS[variant])
         self.lines = _lines(options.text / f"{language}.txt")
         source = json.loads((options.model / "tokenizer.json").read_text(encoding="utf-8"))
-        plan = plan_tokens(source, {language: self.lines}, budget=options.budget)
+        plan = plan_tokens(source, {language: self.lines}, Planning(budget=options.budget))
         self.parts = [token.parts for token in plan.tokens]
         data = json.dumps(insert(source, plan)).encode()
         self.old = load(options.model)

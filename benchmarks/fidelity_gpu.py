@@ -173,7 +173,7 @@ class Bench:
         import torch
         from safetensors.torch import save_file
 
-        from tokengraft.reproduce.methods import run_default
+        from tokengraft.reproduce.methods import DefaultMode, run_default
 
         def keep(code: str, name: str, made: Any) -> None:
             if made.held_out is None:
@@ -190,11 +190,13 @@ class Bench:
                      f"{last and last.step} steps, {made.seconds:.0f} s; {made.notes}")  # fmt: skip
 
         options = self.options
+        mode = DefaultMode(
+            methods, options.budget, options.steps, options.max_minutes,
+            recipe(options.recipe) if "distil" in methods else None, options.continuation,
+        )  # fmt: skip
         run_default(
-            self.grid, [code], {code: self.text(code)}, whole=self.whole, methods=methods,
-            budget=options.budget, steps=options.steps, max_minutes=options.max_minutes,
-            recipe=recipe(options.recipe) if "distil" in methods else None,
-            plans={code: self.plan(code)}, on_rows=keep, continuation=options.continuation,
+            self.grid, [code], {code: self.text(code)}, mode, whole=self.whole,
+            plans={code: self.plan(code)}, on_rows=keep,
         )  # fmt: skip
 
     def scan(self, code: str) -> list[list[Any]]:
@@ -232,12 +234,14 @@ class Bench:
         """The language's plan, made once."""
         from tokengraft.core.files import write_json
         from tokengraft.planning.choose import plan_tokens
-        from tokengraft.planning.plan import Plan
+        from tokengraft.planning.plan import Plan, Planning
 
         path = self.options.work / "plans" / f"{code}.json"
         if path.is_file():
             return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
-        plan = plan_tokens(self.grid.spec, {code: self.text(code)}, budget=self.options.budget)
+        plan = plan_tokens(
+            self.grid.spec, {code: self.text(code)}, Planning(budget=self.options.budget)
+        )
         write_json(path, plan.to_json())
         return plan
 

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.permitted import shares_letters
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -66,7 +66,9 @@ class Count:
         text = (self.flores / "dev" / f"{code}.dev").read_text("utf-8").splitlines()
         protect = protected_text([], shares_letters([code]))
         try:
-            plan = plan_tokens(self.parsed, {code: text}, budget=self.budget, protect=protect)
+            plan = plan_tokens(
+                self.parsed, {code: text}, Planning(budget=self.budget), protect=protect
+            )
         except TokengraftError as error:
             return {**row, "tokens": 0, "longer": 0, "why": str(error)}
         extended = Tokenizer.from_str(json.dumps(insert(self.parsed, plan)))

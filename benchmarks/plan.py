@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Boundaries, insert
+from tokengraft.planning.plan import Boundaries, Planning, insert
 from tokengraft.tokenizer.sources import bundled
 
 T = TypeVar("T")
@@ -98,7 +98,8 @@ def main() -> None:
     peer, _ = timed(train, clock)
     sample = lines[:: max(1, len(lines) // 8000)]
     for boundaries in BOUNDARIES:
-        learning = partial(plan_tokens, base, texts, budget=arguments.tokens, boundaries=boundaries)
+        options = Planning(arguments.tokens, boundaries=boundaries)
+        learning = partial(plan_tokens, base, texts, options)
         mine, plan = timed(learning, clock)
         say(f"learn {arguments.tokens}, {boundaries} / BpeTrainer", mine, peer, LEARN_LIMIT)
         raw = [json.dumps(base), json.dumps(insert(base, plan))]

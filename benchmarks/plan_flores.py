@@ -21,11 +21,11 @@ from typing import Any
 from fontTools.unicodedata import script, script_name
 from tokenizers import Tokenizer
 
+from tokengraft.api.verbs import plan
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.plan import insert
-from tokengraft.planning.plan_files import plan
 from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import as_json, find
 

@@ -24,7 +24,7 @@ from plan_flores import ids
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import first_tokens, insert
+from tokengraft.planning.plan import Planning, first_tokens, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -46,9 +46,12 @@ def measure(
     protected = protected_text([], bundled=True)
     assert protected is not None
     plan = plan_tokens(
-        base_json, {code: dev.lines(code)}, budget=max(SIZES),
-        test={c: devtest.lines(c) for c in (PIVOT, code)}, protect=protected,
-    )  # fmt: skip
+        base_json,
+        {code: dev.lines(code)},
+        Planning(budget=max(SIZES)),
+        test={c: devtest.lines(c) for c in (PIVOT, code)},
+        protect=protected,
+    )
     seconds = time.process_time() - started
     base = Tokenizer.from_str(json.dumps(base_json))
     unit = sum(map(len, ids(base, devtest.lines(PIVOT))))

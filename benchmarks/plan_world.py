@@ -26,7 +26,7 @@ from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, first_tokens, insert
+from tokengraft.planning.plan import Plan, Planning, first_tokens, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -80,9 +80,11 @@ def world(
     before = premiums(sums(base, dev.select([PIVOT, *codes])))
     started = time.process_time()
     plan = plan_tokens(
-        base_json, {code: dev.lines(code) for code in codes}, budget=budget, objective=objective,
-        premiums=before, speakers=speakers(codes), protect=protected_text([], bundled=True),
-    )  # fmt: skip
+        base_json,
+        {code: dev.lines(code) for code in codes},
+        Planning(budget=budget, objective=objective, premiums=before, speakers=speakers(codes)),
+        protect=protected_text([], bundled=True),
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return plan, time.process_time() - started, peak
 

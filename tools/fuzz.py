@@ -38,7 +38,7 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.tokenizer.catalog import as_json, find, load
 
@@ -109,8 +109,12 @@ def byte_level() -> dict[str, Any]:
 
 
 BASE = byte_level()
-PLAN = plan_tokens(BASE, {"hin_Deva": ["क का कि की"] * 9}, budget=6, boundaries="keep",
-                   test={"hin_Deva": ["का"], "eng_Latn": ["ab"]})  # fmt: skip
+PLAN = plan_tokens(
+    BASE,
+    {"hin_Deva": ["क का कि की"] * 9},
+    Planning(budget=6, boundaries="keep"),
+    test={"hin_Deva": ["का"], "eng_Latn": ["ab"]},
+)
 _TABLE = {i: t for t, i in BASE["model"]["vocab"].items()}
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _BYTES = {chr(b): b for b in _PRINTABLE} | {

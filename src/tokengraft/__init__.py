@@ -17,14 +17,23 @@ if TYPE_CHECKING:
     from tokengraft.api.checks import Checked
     from tokengraft.api.report import report
     from tokengraft.api.results import Audit, Evaluation, Grafted, Planned, Result, Verified, load
-    from tokengraft.api.verbs import audit, derive, evaluate, export, graft, plan, survey, verify
+    from tokengraft.api.verbs import (
+        audit,
+        count_words,
+        derive,
+        evaluate,
+        export,
+        graft,
+        plan,
+        survey,
+        verify,
+    )  # fmt: skip
     from tokengraft.core.errors import TokengraftError
     from tokengraft.core.progress import Progress
     from tokengraft.corpus import load as load_corpus
     from tokengraft.corpus.lines_of import lines_of
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.grafting.graft import logits_processor
-    from tokengraft.planning.count_words import count_words
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -41,7 +50,7 @@ _EXPORTS = {
     "Verified": "tokengraft.api.results:Verified",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
     "audit": "tokengraft.api.verbs:audit",
-    "count_words": "tokengraft.planning.count_words:count_words",
+    "count_words": "tokengraft.api.verbs:count_words",
     "derive": "tokengraft.api.verbs:derive",
     "evaluate": "tokengraft.api.verbs:evaluate",
     "export": "tokengraft.api.verbs:export",

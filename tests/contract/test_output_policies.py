@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
-from tokengraft.grafting.graft import Rows, graft, logits_processor
+from tokengraft.grafting.graft import Finishing, Output, Rows, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named
 
@@ -49,7 +49,14 @@ def test_a_graft_does_what_its_row_says(policy: OutputPolicy, base: Path, tmp_pa
     # Long rows, which win many steps where they may be written.
     rows = Rows(new_rows() * 4, "loud", head=new_rows() * 4)
     folder = tmp_path / "graft"
-    done = graft(base, plan(), folder, rows=rows, policy=policy.name, check=LINES)
+    done = graft(
+        base,
+        plan(),
+        folder,
+        rows=rows,
+        output=Output(policy=policy.name),
+        options=Finishing(check=LINES),
+    )
     assert done.report is not None and done.report.passed
     assert policy.card in (folder / "README.md").read_text("utf-8")
     manifest = read_manifest(folder)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tokengraft.core.errors import UsageError
-from tokengraft.grafting.graft import graft
+from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 from tokengraft.serving import llama_cpp
 from tokengraft.serving.servers import SERVERS, named, where_served
 
@@ -31,9 +32,11 @@ def grafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[
     root = tmp_path_factory.mktemp("served")
     base = tiny.make(root / "base", "llama-tied")
     given = {code: lines for code, lines in tiny.texts().items() if code != "eng_Latn"}
-    plan = plan_tokens(json.loads(tiny.tokenizer_json()), given, budget=24, boundaries="portable")
+    plan = plan_tokens(
+        json.loads(tiny.tokenizer_json()), given, Planning(budget=24, boundaries="portable")
+    )
     lines = [line for group in tiny.texts().values() for line in group]
-    graft(base, plan, root / "graft", rows=tiny.new_rows(), check=lines)
+    graft(base, plan, root / "graft", rows=tiny.new_rows(), options=Finishing(check=lines))
     return base, root / "graft", lines
 
 

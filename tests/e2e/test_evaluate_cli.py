@@ -74,17 +74,17 @@ def own_tasks(tmp_path):
 @needs_harness
 def test_a_task_from_local_files(own_tasks):
     from tokengraft.core.errors import UsageError
-    from tokengraft.evaluating.harness import run_tasks
+    from tokengraft.evaluating.harness import Tasks, run_tasks
 
     rows = run_tasks(
-        "rootstock", "rootstock", ["tokengraft_capitals"], include=own_tasks, device="cpu"
+        "rootstock", "rootstock", Tasks(["tokengraft_capitals"], own_tasks), device="cpu"
     )
     by_model = {row["model"]: row for row in rows if row["metric"] == "acc"}
     assert by_model["base"]["value"] == by_model["graft"]["value"]
     assert by_model["base"]["n"] == 3
     assert 0 <= by_model["base"]["value"] <= 1
     with pytest.raises(UsageError, match="no task 'nonsense'"):
-        run_tasks("rootstock", "rootstock", ["nonsense"])
+        run_tasks("rootstock", "rootstock", Tasks(["nonsense"]))
 
 
 @needs_harness
@@ -118,11 +118,11 @@ def test_without_the_harness_the_message_says_what_to_do(monkeypatch):
     import sys
 
     from tokengraft.core.errors import MissingExtra
-    from tokengraft.evaluating.harness import run_tasks
+    from tokengraft.evaluating.harness import Tasks, run_tasks
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(MissingExtra, match=r"tokengraft\[tasks\]"):
-        run_tasks("rootstock", "rootstock", ["x"])
+        run_tasks("rootstock", "rootstock", Tasks(["x"]))
 
 
 def test_fidelity_explains_itself_and_refuses_what_is_not_there():

@@ -15,7 +15,7 @@ from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.folder import resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan
+from tokengraft.planning.plan import Plan, Planning
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -29,7 +29,7 @@ def plan() -> Plan:
     corpus = udhr.load(["shn", "amh", "eng"])
     texts = {code: corpus.lines(code) for code in ("shn_Mymr", "amh_Ethi")}
     base = base_tokenizer(resolve("rootstock").path)
-    return plan_tokens(base, texts, budget=120, check=corpus.lines("eng_Latn"))
+    return plan_tokens(base, texts, Planning(budget=120), check=corpus.lines("eng_Latn"))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 
 from tokengraft.core.files import write_json
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 from tokengraft.planning.plan_files import insert_plan
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -31,7 +32,7 @@ def test_around_a_text(name, text, tmp_path):
     for file in folder.iterdir():
         data = lzma.decompress(file.read_bytes())
         (tmp_path / "old" / file.name.removesuffix(".xz")).write_bytes(data)
-    plan = plan_tokens(as_json(find(name)), {"shn_Mymr": LINES}, budget=20)
+    plan = plan_tokens(as_json(find(name)), {"shn_Mymr": LINES}, Planning(budget=20))
     write_json(tmp_path / "plan.json", plan.to_json())
     insert_plan(name, tmp_path / "plan.json", tmp_path / "new")
     auto = transformers.AutoTokenizer.from_pretrained

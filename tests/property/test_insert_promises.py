@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.paper import absent_characters
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.tokenizer.convert import (
     from_merges,
     from_sentencepiece,
@@ -83,9 +83,11 @@ def planned(name: str, boundaries: str, mode: str = "merges") -> tuple[Plan, Tok
     texts = {code: udhr()[code] for code in LANGUAGES}
     check = [line for code, lines in udhr().items() if "_Deva" in code for line in lines]
     plan = plan_tokens(
-        base(name), texts, budget=400, boundaries=boundaries, mode=mode,
+        base(name),
+        texts,
+        Planning(budget=400, boundaries=boundaries, mode=mode),
         check=check if boundaries != "keep" else (),
-    )  # fmt: skip
+    )
     return plan, original(name), load(insert(base(name), plan))
 
 
@@ -241,7 +243,7 @@ def test_shares_of_lost_text_are_exact(name: str, mode: str) -> None:
     test = {code: udhr()[code][:20] for code in ("shn_Mymr", PIVOT)}
     budget = 60 if mode == "merges" else None
     texts = {"shn_Mymr": udhr()["shn_Mymr"][20:]}
-    plan = plan_tokens(base(name), texts, budget=budget, mode=mode, test=test)
+    plan = plan_tokens(base(name), texts, Planning(budget=budget, mode=mode), test=test)
     outcome = plan.languages["shn_Mymr"]
     lines = test["shn_Mymr"]
     every = sum(not c.isspace() for line in lines for c in line)
@@ -260,9 +262,9 @@ def test_shares_of_lost_text_are_exact(name: str, mode: str) -> None:
 
 def test_unigram_spends_its_budget_or_says_why() -> None:
     texts = {"hin_Deva": udhr()["hin_Deva"]}
-    full = plan_tokens(base("t5"), texts, budget=200)
+    full = plan_tokens(base("t5"), texts, Planning(budget=200))
     assert len(full.tokens) == 200 and not [note for note in full.notes if "instead of" in note]
-    most = plan_tokens(base("t5"), texts, budget=10_000)
+    most = plan_tokens(base("t5"), texts, Planning(budget=10_000))
     told = [note for note in most.notes if "fewer than 2 times" in note]
     assert told and told[0].startswith(f"{len(most.tokens):,} tokens instead of 10,000")
 
@@ -272,7 +274,7 @@ def test_pieces_are_of_the_planned_script(name: str) -> None:
     strange = "हिन्दी — … 😀 ⟨x⟩ “a” 𝒳 ၵ"
     english = "He said — well 😀 ⟨x⟩ “a” … 𝒳"
     lines = [*udhr()["hin_Deva"], *[strange] * 3]
-    plan = plan_tokens(base(name), {"hin_Deva": lines}, budget=300)
+    plan = plan_tokens(base(name), {"hin_Deva": lines}, Planning(budget=300))
     assert all(
         any(unicodedata.name(c, "").startswith("DEVANAGARI") for c in token.text)
         for token in plan.tokens
@@ -282,7 +284,7 @@ def test_pieces_are_of_the_planned_script(name: str) -> None:
 
 def test_curve_of_pieces_counts_the_planning_text() -> None:
     test = {code: udhr()[code][:20] for code in ("hin_Deva", PIVOT)}
-    plan = plan_tokens(base("t5"), {"hin_Deva": udhr()["hin_Deva"]}, budget=50, test=test)
+    plan = plan_tokens(base("t5"), {"hin_Deva": udhr()["hin_Deva"]}, Planning(budget=50), test=test)
     outcome = plan.languages["hin_Deva"]
     assert outcome.curve[0].planning_tokens == outcome.planning_before
     assert outcome.curve[-1].planning_tokens == outcome.planning_after
@@ -315,7 +317,7 @@ def test_unigram_turns_unknown_into_text() -> None:
         "pre_tokenizer": metaspace, "post_processor": None, "decoder": metaspace,
         "model": {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False},
     }  # fmt: skip
-    plan = plan_tokens(tokenizer, {"amh_Ethi": ["ab ሰላም ሰላም ab", "ሰላ ab"]}, budget=5)
+    plan = plan_tokens(tokenizer, {"amh_Ethi": ["ab ሰላም ሰላም ab", "ሰላ ab"]}, Planning(budget=5))
     old, new = load(tokenizer), load(insert(tokenizer, plan))
     assert new.token_to_id("<mask>") == old.token_to_id("<mask>") == 6
     assert plan.languages["amh_Ethi"].unknown_before > 0
@@ -336,11 +338,12 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     both = {**texts, "eng_Latn": udhr()["eng_Latn"]}
     size = min(map(len, both.values()))
     test = {code: lines[:size] for code, lines in both.items()}
+    people = {"hin_Deva": 6e8, "shn_Mymr": 3e6}
     for objective in ("parity", "speakers"):
         plans = [
             plan_tokens(
-                base("gpt2"), texts, budget=80, test=test, objective=objective,
-                speakers={"hin_Deva": 6e8, "shn_Mymr": 3e6},
+                base("gpt2"), texts, test=test,
+                options=Planning(80, objective=objective, speakers=people),
             )
             for _ in range(2)
         ]  # fmt: skip
@@ -353,7 +356,9 @@ def test_equal_gives_each_language_as_many() -> None:
     texts = {code: udhr()[code] for code in ("shn_Mymr", "hin_Deva", "amh_Ethi")}
     shares = {}
     for objective in ("total", "equal"):
-        plan = plan_tokens(base("gpt2"), texts, budget=150, objective=objective, boundaries="keep")
+        plan = plan_tokens(
+            base("gpt2"), texts, Planning(budget=150, objective=objective, boundaries="keep")
+        )
         shares[objective] = Counter(script(t.text or "?") for t in plan.tokens if t.text)
     counts = [shares["equal"][name] for name in ("MYANMAR", "DEVANAGARI", "ETHIOPIC")]
     assert max(counts) - min(counts) < 30  # tokens that are no whole text are not told apart
@@ -391,7 +396,7 @@ def test_curve_is_exact(objective: str) -> None:
     size = min(len(udhr()[code]) for code in (*codes, PIVOT))
     test = {code: udhr()[code][:size] for code in (*codes, PIVOT)}
     texts = {code: udhr()[code][size // 2 :] for code in codes}
-    plan = plan_tokens(base("gpt2"), texts, budget=150, test=test, objective=objective)
+    plan = plan_tokens(base("gpt2"), texts, Planning(budget=150, objective=objective), test=test)
     assert plan.cut.scripts
     for place in (0, 10, 25, -1):
         point = plan.languages["shn_Mymr"].curve[place]
@@ -421,7 +426,7 @@ def test_the_curve_begins_with_the_old_tokenizer() -> None:
     test = {code: udhr()[code][:size] for code in ("hin_Deva", PIVOT)}
     lines = udhr()["hin_Deva"]
     plan = plan_tokens(
-        base("llama-3"), {"hin_Deva": lines}, budget=100, boundaries="relax", test=test
+        base("llama-3"), {"hin_Deva": lines}, Planning(budget=100, boundaries="relax"), test=test
     )
     outcome = plan.languages["hin_Deva"]
     old = load(base("llama-3"))
@@ -433,7 +438,7 @@ def test_the_curve_begins_with_the_old_tokenizer() -> None:
 
 def test_paper_mode_adds_every_absent_character_and_warns() -> None:
     lines = udhr()["hin_Deva"]
-    plan = plan_tokens(base("llama-3"), {"hin_Deva": lines}, mode="paper")
+    plan = plan_tokens(base("llama-3"), {"hin_Deva": lines}, Planning(mode="paper"))
     assert [t.token for t in plan.tokens] == absent_characters(base("llama-3"), lines)
     assert plan.languages["hin_Deva"].planning_after > plan.languages["hin_Deva"].planning_before
     assert "longer" in plan.notes[0]

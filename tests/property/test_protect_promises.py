@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.protect import Protected
 
 
@@ -66,7 +66,10 @@ def test_protected_lines_keep_their_ids(
     text = Protected(("given",), protected)
     try:
         plan = plan_tokens(
-            base(name), {"swh_Latn": [*planned, *planned, protected[0]]}, budget=20, protect=text
+            base(name),
+            {"swh_Latn": [*planned, *planned, protected[0]]},
+            Planning(budget=20),
+            protect=text,
         )
     except TokengraftError as error:
         assert "no token to plan" in str(error)

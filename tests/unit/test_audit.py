@@ -174,7 +174,7 @@ def test_a_second_run_encodes_nothing(tmp_path, monkeypatch):
         "tokengraft.tokenizer.openai.TikToken.from_gpt2", lambda *_: pytest.fail("opened again")
     )
     calls = []
-    second = tg.audit(SMALL, ["gpt2"], store=store, on_count=lambda *call: calls.append(call))
+    second = tg.audit(SMALL, ["gpt2"], store=store, progress=calls.append)
     assert second.premiums.equals(first.premiums) and not calls
 
 

@@ -18,6 +18,7 @@ from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
+from tokengraft.planning.plan import Planning  # noqa: E402
 
 FULL = (
     "CUDA out of memory. Tried to allocate 446.00 MiB. GPU 1 has a total capacity of 139.81 GiB of "
@@ -47,7 +48,7 @@ def call(monkeypatch, *arguments):
 def plan(tmp_path_factory):
     lines = udhr.load(["shn", "eng"]).lines("shn_Mymr")
     source = base_tokenizer(resolve("rootstock").path)
-    made = plan_tokens(source, {"shn_Mymr": lines}, budget=5)
+    made = plan_tokens(source, {"shn_Mymr": lines}, Planning(budget=5))
     return made.write(tmp_path_factory.mktemp("plan") / "plan.json").parent
 
 

@@ -54,6 +54,7 @@ from tokengraft.model.divergence import (  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
+from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402
 
@@ -592,7 +593,7 @@ def test_rootstock_gets_closer_within_a_minute():
     corpus = udhr.load()
     lines = list(corpus.lines("amh_Ethi"))
     source = json.loads((ROOTSTOCK / "tokenizer.json").read_text(encoding="utf-8"))
-    plan = plan_tokens(source, {"amh_Ethi": lines}, budget=60)
+    plan = plan_tokens(source, {"amh_Ethi": lines}, Planning(budget=60))
     chosen = [token.parts for token in plan.tokens]
     made = derive_rows(
         ROOTSTOCK, chosen, text=lines, tokenizer=insert(source, plan),

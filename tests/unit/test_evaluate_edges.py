@@ -30,23 +30,26 @@ from tokengraft.evaluating.both_spellings import (  # noqa: E402
 )
 from tokengraft.evaluating.continuation import halve  # noqa: E402
 from tokengraft.evaluating.lines import Case, prepare  # noqa: E402
-from tokengraft.grafting.graft import graft  # noqa: E402
+from tokengraft.grafting.graft import Finishing, Output, graft  # noqa: E402
 from tokengraft.model.frozen import FrozenModel  # noqa: E402
 from tokengraft.model.tokenizer_files import (  # noqa: E402
     base_tokenizer,
 )
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
-from tokengraft.planning.plan import insert  # noqa: E402
+from tokengraft.planning.plan import Planning, insert  # noqa: E402
 from tokengraft.render.evaluation_folder import draw  # noqa: E402
 from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
-from tokengraft.reproduce.methods import run_default  # noqa: E402
+from tokengraft.reproduce.methods import DefaultMode, run_default  # noqa: E402
 from tokengraft.tokenizer.align import Alignment  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 
 AMHARIC = "amh_Ethi"
 STRATEGIES = 30  # of the paper's: two blocks have three layers, not four
+
+#: Of the grid that the paper prints, without intervals.
+PAPER = {"settings": Settings(resamples=0), "running": fidelity.Running(["paper"])}
 
 
 def corpus(lines):
@@ -55,7 +58,14 @@ def corpus(lines):
 
 
 def grafted(base, out):
-    graft(base, plan(), out, rows=new_rows(), policy="shared", verified=False)
+    graft(
+        base,
+        plan(),
+        out,
+        rows=new_rows(),
+        output=Output(policy="shared"),
+        options=Finishing(verified=False),
+    )
     return out
 
 
@@ -68,8 +78,15 @@ def test_an_added_token_behind_the_table(tmp_path):
     token = {"id": 320, "content": "<img>", "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": False, "special": True}  # fmt: skip
     edit(base / "tokenizer.json", lambda t: t["added_tokens"].append(token))
-    steps, out = plan_tokens(base_tokenizer(base), texts(), budget=6), tmp_path / "graft"
-    graft(base, steps, out, rows=new_rows()[:6], policy="shared", verified=False)
+    steps, out = plan_tokens(base_tokenizer(base), texts(), Planning(budget=6)), tmp_path / "graft"
+    graft(
+        base,
+        steps,
+        out,
+        rows=new_rows()[:6],
+        output=Output(policy="shared"),
+        options=Finishing(verified=False),
+    )
     lines = texts()[AMHARIC][:2]
     found = measured(base, out, lines, shared=True)
     assert all(math.isfinite(value) for value in found.scores["value"])
@@ -85,8 +102,7 @@ def test_an_added_token_behind_the_table(tmp_path):
             )
             slow += (p.exp() * (p - q)).sum(-1).tolist()
     assert found.score(AMHARIC, "kl").value == pytest.approx(np.mean(slow), rel=1e-4)
-    assert len(fidelity.run(base, corpus(lines), languages=[AMHARIC], stages=["paper"],
-                            resamples=0).table("kl")) == STRATEGIES  # fmt: skip
+    assert len(fidelity.run(base, corpus(lines), [AMHARIC], **PAPER).table("kl")) == STRATEGIES
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +127,10 @@ def sentencepiece_base(tmp_path_factory):
 def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_path):
     base, lines = sentencepiece_base, texts()[AMHARIC]
     spec = base_tokenizer(base)
-    steps = plan_tokens(spec, {AMHARIC: lines}, budget=6)
+    steps = plan_tokens(spec, {AMHARIC: lines}, Planning(budget=6))
     rows = np.random.default_rng(0).normal(0, 0.3, (len(steps.tokens), 16)).astype(np.float32)
     out = tmp_path / "graft"
-    graft(base, steps, out, rows=rows, verified=False)
+    graft(base, steps, out, rows=rows, options=Finishing(verified=False))
     theirs = transformers.AutoTokenizer.from_pretrained(base)("a")["input_ids"]
     assert (
         FrozenModel.load(base).prefix == FrozenModel.load(out).prefix == (1,) == tuple(theirs[:1])
@@ -129,8 +145,7 @@ def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_pat
     by_file.tokenizer = HuggingFace.from_parsed("file", spec)
     assert by_file.prefix == (1,)
     assert (by_folder.rows == derive_rows(by_file, parts, "context", **given).rows).all()
-    whole = fidelity.run(base, corpus(lines[:2]), languages=[AMHARIC], stages=["paper"],
-                         resamples=0)  # fmt: skip
+    whole = fidelity.run(base, corpus(lines[:2]), [AMHARIC], **PAPER)
     assert len(whole.table("kl")) == STRATEGIES
 
 
@@ -246,14 +261,20 @@ def test_cells_know_the_text_their_rows_were_learnt_from(tmp_path):
     base = FrozenModel.load(make(tmp_path / "base", "llama-tied"))
     lines = texts()[AMHARIC]
     judged, text = lines[:2], [line for line in lines[2:] if line not in lines[:2]]
-    steps = plan_tokens(base_tokenizer(base.folder), {AMHARIC: text}, budget=4)
+    steps = plan_tokens(base_tokenizer(base.folder), {AMHARIC: text}, Planning(budget=4))
 
     def run(text, methods=("context", "mean"), **options):
         grid = Grid(base, corpus(judged), Settings(resamples=0), Cells(tmp_path / "cells"))
         options = {"continuation": False, **options}
         made = []
-        run_default(grid, [AMHARIC], {AMHARIC: text}, methods=methods, plans={AMHARIC: steps},
-                    on_rows=lambda code, name, rows: made.append(name), **options)  # fmt: skip
+        run_default(
+            grid,
+            [AMHARIC],
+            {AMHARIC: text},
+            DefaultMode(methods, **options),
+            plans={AMHARIC: steps},
+            on_rows=lambda code, name, rows: made.append(name),
+        )
         return made, {(row["method"], row["metric"]): row["value"] for row in grid.rows}
 
     first, values = run(text)

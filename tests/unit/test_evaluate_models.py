@@ -24,6 +24,7 @@ from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
+from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.render.fidelity_table import save_fidelity  # noqa: E402
 from tokengraft.reproduce.cells import Cells  # noqa: E402
 from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
@@ -164,10 +165,9 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
     whole = fidelity.run(
         base.folder,
         texts,
-        languages=["amh_Ethi", "eng_Latn"],
-        resamples=20,
-        stages=["paper"],
-        work=tmp_path,
+        ["amh_Ethi", "eng_Latn"],
+        settings=Settings(resamples=20),
+        running=fidelity.Running(["paper"], tmp_path),
     )
     assert whole.verdict is None and not whole.missing
     names = {path.name for path in save_fidelity(whole, tmp_path / "out")}
@@ -410,26 +410,26 @@ def test_encoder(tmp_path):
 
 
 def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
-    from tokengraft.reproduce.methods import run_default
+    from tokengraft.reproduce.methods import DefaultMode, run_default
 
     lines = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     grid = Grid(base, corpus(amh_Ethi=lines), Settings(), Cells(None))
     with pytest.raises(CorpusError, match="evaluation corpus"):
-        run_default(grid, ["amh_Ethi"], {"amh_Ethi": ["ሌላ", lines[1]]}, budget=3)
+        run_default(grid, ["amh_Ethi"], {"amh_Ethi": ["ሌላ", lines[1]]}, DefaultMode(budget=3))
 
 
 def test_default_mode_judges_the_forty_on_its_own_plan(base):
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.reproduce.methods import run_default
+    from tokengraft.reproduce.methods import DefaultMode, run_default
 
     judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]
     grid = Grid(base, corpus(amh_Ethi=judged), Settings(resamples=20), Cells(None))
-    plan = plan_tokens(grid.spec, {"amh_Ethi": text}, budget=4)
+    plan = plan_tokens(grid.spec, {"amh_Ethi": text}, Planning(budget=4))
     told = []
     run_default(
-        grid, ["amh_Ethi"], {"amh_Ethi": text}, methods=["paper", "mean"],
-        plans={"amh_Ethi": plan}, on_rows=lambda *given: told.append(given), continuation=False,
+        grid, ["amh_Ethi"], {"amh_Ethi": text}, DefaultMode(["paper", "mean"], continuation=False),
+        plans={"amh_Ethi": plan}, on_rows=lambda *given: told.append(given),
     )  # fmt: skip
     kl = {row["method"]: row["value"] for row in grid.rows if row["metric"] == "kl"}
     assert len(kl) == 41 and len(grid.sizes) == 1

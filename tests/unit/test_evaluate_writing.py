@@ -12,7 +12,7 @@ from test_graft_tiny import make, new_rows, plan, texts
 
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.writing import english_scores, written_scores
-from tokengraft.grafting.graft import Rows, graft
+from tokengraft.grafting.graft import Finishing, Output, Rows, graft
 from tokengraft.model.frozen import FrozenModel
 
 
@@ -29,7 +29,14 @@ def test_a_graft_of_nothing_keeps_english_exactly(base: FrozenModel) -> None:
 
 def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path) -> None:
     made = Rows(new_rows(), "given", head=40 * new_rows(seed=2))
-    graft(base.folder, plan(), tmp_path / "out", rows=made, policy="write", verified=False)
+    graft(
+        base.folder,
+        plan(),
+        tmp_path / "out",
+        rows=made,
+        output=Output(policy="write"),
+        options=Finishing(verified=False),
+    )
     loud = FrozenModel.load(tmp_path / "out")
     found = english_scores(base, loud, texts()["eng_Latn"], resamples=0)
     assert found["english_stray"].value > 0.5

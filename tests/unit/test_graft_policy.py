@@ -27,7 +27,7 @@ from test_graft_tiny import (
 )
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.grafting.graft import Rows, graft, logits_processor
+from tokengraft.grafting.graft import Derivation, Finishing, Output, Rows, graft, logits_processor
 from tokengraft.grafting.output_policies import named
 from tokengraft.grafting.policy import generation_config, removable
 from tokengraft.grafting.verify.invariants import verify
@@ -158,7 +158,7 @@ def test_unknown_policies_and_stray_biases(tied: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean input-only"):
         named("inputonly")
     with pytest.raises(UsageError, match="belongs to winner-takes-all"):
-        graft(tied, plan(), tmp_path / "out", rows=new_rows(), bias=1.0)
+        graft(tied, plan(), tmp_path / "out", rows=new_rows(), output=Output(bias=1.0))
 
 
 def pooled(
@@ -199,9 +199,13 @@ def test_pooling_keeps_the_mass_and_survives_minus_infinity() -> None:
 
 def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> None:
     out = graft(
-        tied, plan(), tmp_path / "out", rows=Rows(loud_rows(), "loud"), verified=False,
-        policy="winner-takes-all", bias=-1e9,
-    ).folder  # fmt: skip
+        tied,
+        plan(),
+        tmp_path / "out",
+        rows=Rows(loud_rows(), "loud"),
+        options=Finishing(verified=False),
+        output=Output(policy="winner-takes-all", bias=-1e9),
+    ).folder
     assert any(i in NEW for i in generated(out))
     never = generated(out, logits_processor=logits_processor(out))
     assert not any(i in NEW for i in never)
@@ -220,7 +224,12 @@ def test_write_gives_every_architecture_output_rows_of_its_own(case: str, tmp_pa
     rows, head = new_rows(), new_rows(seed=2)
     made = Rows(rows, "given", head=head)
     found = graft(
-        base, plan(), tmp_path / "out", rows=made, policy="write", check=LINES, verified=False
+        base,
+        plan(),
+        tmp_path / "out",
+        rows=made,
+        output=Output(policy="write"),
+        options=Finishing(check=LINES, verified=False),
     )
     assert not found.written.tied
     checks = {c.name: c for c in verify(tmp_path / "out", base, LINES).checks}
@@ -244,7 +253,14 @@ def test_write_gives_every_architecture_output_rows_of_its_own(case: str, tmp_pa
 
 
 def test_write_may_keep_one_table_for_both_ends(tied: Path, tmp_path: Path) -> None:
-    found = graft(tied, plan(), tmp_path / "out", rows=new_rows(), policy="write", check=LINES)
+    found = graft(
+        tied,
+        plan(),
+        tmp_path / "out",
+        rows=new_rows(),
+        output=Output(policy="write"),
+        options=Finishing(check=LINES),
+    )
     assert found.written.tied
     model = load(tmp_path / "out")
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -252,7 +268,14 @@ def test_write_may_keep_one_table_for_both_ends(tied: Path, tmp_path: Path) -> N
 
 def test_a_head_that_lost_an_old_row_is_seen(tied: Path, tmp_path: Path) -> None:
     made = Rows(new_rows(), "given", head=new_rows(seed=2))
-    graft(tied, plan(), tmp_path / "out", rows=made, policy="write", check=LINES)
+    graft(
+        tied,
+        plan(),
+        tmp_path / "out",
+        rows=made,
+        output=Output(policy="write"),
+        options=Finishing(check=LINES),
+    )
     assert second_table(tied, len(NEW)) == (OLD + BUDGET) * 16 * 4
     from safetensors.torch import load_file, save_file
 
@@ -267,16 +290,20 @@ def test_a_head_that_lost_an_old_row_is_seen(tied: Path, tmp_path: Path) -> None
 
 def test_writing_needs_text(tied: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="learned from text"):
-        graft(tied, plan(), tmp_path / "out", policy="write")
+        graft(tied, plan(), tmp_path / "out", output=Output(policy="write"))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_tiny_model_learns_to_write(tied: Path, tmp_path: Path) -> None:
     options = {"steps": 4, "passages": 4, "strays": 32}
     found = graft(
-        tied, plan(), tmp_path / "out", policy="write", text=LINES, derive_options=options,
-        check=LINES,
-    )  # fmt: skip
+        tied,
+        plan(),
+        tmp_path / "out",
+        output=Output(policy="write"),
+        rows=Derivation(text=LINES, options=options),
+        options=Finishing(check=LINES),
+    )
     assert found.rows.head is not None
     assert not np.array_equal(found.rows.head, found.rows.rows)
     assert not found.written.tied

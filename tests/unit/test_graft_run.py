@@ -28,13 +28,13 @@ from tokengraft.core.errors import (
 )
 from tokengraft.deriving.registry import METHODS
 from tokengraft.grafting import graft as run
-from tokengraft.grafting.graft import Rows, graft
+from tokengraft.grafting.graft import Derivation, Finishing, Rows, graft
 from tokengraft.grafting.manifest import shown_command
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model import checkpoint as weights
 from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.plan_files import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
@@ -45,15 +45,17 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("run") / "base", "llama-tied")
 
 
-def do(base: Path, out: Path, **options: Any) -> Any:
-    rows = Rows(new_rows(), "random", {"seed": 1}, ("for tests only",))
-    return graft(base, plan(), out, **{"rows": rows, "check": LINES, **options})
+ROWS = Rows(new_rows(), "random", {"seed": 1}, ("for tests only",))
+
+
+def do(base: Path, out: Path, rows: Any = ROWS, **options: Any) -> Any:
+    return graft(base, plan(), out, rows, options=Finishing(**{"check": LINES, **options}))
 
 
 def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
-    fidelity = {"amh_Ethi": {"KL": 0.19, "agreement": 0.86}}
+    rows = replace(ROWS, scores={"KL": 0.19, "agreement": 0.86})
     command = ["tokengraft", "graft", str(base), "plan.json", f"--out={tmp_path / 'out'}"]
-    done = do(base, tmp_path / "out", fidelity=fidelity, command=command)
+    done = do(base, tmp_path / "out", rows, command=command)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     front = yaml.safe_load(card.split("---")[1])
     assert front["base_model"] == "base"
@@ -81,9 +83,12 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
 def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -> None:
     hostile = "x](http://evil) <img src=x> `# |"
     steps = replace(plan(), notes=(hostile,))
-    rows = Rows(new_rows(), hostile, {"seed": hostile}, (hostile,), verdict="It works: <b>")
-    given = {"fidelity": {"amh_Ethi": {hostile: 0.5}}, "license": hostile, "verified": False}
-    graft(base, steps, tmp_path / 'o](u) <b>"', rows=rows, check=LINES, **given)
+    rows = Rows(
+        new_rows(), hostile, {"seed": hostile}, (hostile,), scores={hostile: 0.5},
+        verdict="It works: <b>",
+    )  # fmt: skip
+    given = Finishing(LINES, verified=False, license=hostile)
+    graft(base, steps, tmp_path / 'o](u) <b>"', rows, options=given)
     _, _, card = (tmp_path / 'o](u) <b>"' / "README.md").read_text(encoding="utf-8").split("---", 2)
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", card.replace("\\`", ""), flags=re.DOTALL)
     for markup in ("](", "<img", "<b>"):
@@ -148,7 +153,11 @@ def test_force_replaces_any_other_folder_but_the_base(base: Path, tmp_path: Path
 def test_paths_may_be_strings(base: Path, tmp_path: Path) -> None:
     plan().write(tmp_path / "plan" / "plan.json")
     done = graft(
-        str(base), str(tmp_path / "plan"), str(tmp_path / "out"), rows=new_rows(), check=LINES
+        str(base),
+        str(tmp_path / "plan"),
+        str(tmp_path / "out"),
+        rows=new_rows(),
+        options=Finishing(check=LINES),
     )
     assert (done.folder / "tokengraft.json").is_file()
     assert prove(str(tmp_path / "out"), str(base), LINES).passed
@@ -270,7 +279,7 @@ def test_a_command_tells_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_may_be_derived(base: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokengraft.deriving")
-    done = do(base, tmp_path / "out", rows=None, method="mean", check=LINES)
+    done = do(base, tmp_path / "out", Derivation("mean"))
     table = weights.read_checkpoint(base)
     tensor = table.tensors["model.embed_tokens.weight"]
     old = table.rows(tensor, 0, tensor.shape[0])
@@ -287,7 +296,7 @@ def test_the_rows_of_every_method_pass_verification(
     """None of them is refused as outsized."""
     options = {"steps": 3} if method == "distil" else {}
     text = LINES if METHODS[method].needs == "text" else None
-    done = do(base, tmp_path / "out", rows=None, method=method, text=text, derive_options=options)
+    done = do(base, tmp_path / "out", Derivation(method, text, options))
     assert done.report.passed
 
 
@@ -302,7 +311,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     edit(base / "tokenizer.json", add)
     given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
     parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    return base, plan_tokens(parsed, given, budget=24)
+    return base, plan_tokens(parsed, given, Planning(budget=24))
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"split-anchor"}))
@@ -315,9 +324,12 @@ def test_every_method_with_a_token_behind_the_table(
     if METHODS[method].needs == "text":
         text = [*LINES, f"{LINES[-1][:40]} <image>"]  # which the base itself could not read
     done = graft(
-        base, chosen, tmp_path / "out", method=method, text=text, check=LINES,
-        derive_options=options,
-    )  # fmt: skip
+        base,
+        chosen,
+        tmp_path / "out",
+        rows=Derivation(method=method, text=text, options=options),
+        options=Finishing(check=LINES),
+    )
     assert done.report is not None
     assert done.report.passed
     assert done.written.new == range(321, 321 + len(chosen.tokens))
@@ -367,10 +379,12 @@ def test_relaxed_boundaries_survive_classes_with_a_pattern_of_their_own(
     base = make(tmp_path / "base", case)
     edit(base / "tokenizer_config.json", lambda v: {**v, "tokenizer_class": tokenizer_class})
     given = {"tam_Taml": texts()["tam_Taml"]}
-    relaxed = plan_tokens(json.loads(tokenizer_json()), given, budget=30, boundaries="relax")
+    relaxed = plan_tokens(
+        json.loads(tokenizer_json()), given, Planning(budget=30, boundaries="relax")
+    )
     assert relaxed.cut.scripts
     rows = np.random.default_rng(0).normal(0, 0.5, (len(relaxed.tokens), 16)).astype(np.float32)
-    done = graft(base, relaxed, tmp_path / "out", rows=rows, check=LINES)
+    done = graft(base, relaxed, tmp_path / "out", rows=rows, options=Finishing(check=LINES))
     assert done.report is not None
     assert done.report.passed
 
@@ -383,9 +397,9 @@ def test_a_llama_class_over_a_byte_level_file(start: dict[str, bool], tmp_path: 
     edit(base / "tokenizer_config.json", lambda v: {**v, **silent})
     edit(base / "tokenizer.json", lambda v: {**v, "post_processor": None})
     parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    chosen = plan_tokens(parsed, texts(), budget=20)
+    chosen = plan_tokens(parsed, texts(), Planning(budget=20))
     rows = np.random.default_rng(0).normal(0, 0.5, (len(chosen.tokens), 16)).astype(np.float32)
-    done = graft(base, chosen, tmp_path / "out", rows=rows, check=LINES)
+    done = graft(base, chosen, tmp_path / "out", rows=rows, options=Finishing(check=LINES))
     assert done.report is not None
     assert done.report.passed
 

@@ -14,7 +14,7 @@ import pytest
 
 from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan
+from tokengraft.planning.plan import Plan, Planning
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -66,7 +66,9 @@ def tokenizer_json() -> str:
 @functools.cache
 def plan(budget: int = BUDGET) -> Plan:
     given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
-    return plan_tokens(json.loads(tokenizer_json()), given, budget=budget, test=_parallel())
+    return plan_tokens(
+        json.loads(tokenizer_json()), given, Planning(budget=budget), test=_parallel()
+    )
 
 
 def _parallel() -> Mapping[str, list[str]]:

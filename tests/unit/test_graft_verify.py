@@ -16,13 +16,13 @@ from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokeni
 
 from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
-from tokengraft.grafting.graft import Rows, graft
+from tokengraft.grafting.graft import Finishing, Output, Rows, graft
 from tokengraft.grafting.verify.first_parts import wrong_first_part
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import around
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.sources import bundled
@@ -41,7 +41,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sound(base: Path) -> Path:
-    done = graft(base, plan(), base.parent / "sound", rows=Rows(new_rows(), "random"), check=LINES)
+    done = graft(
+        base,
+        plan(),
+        base.parent / "sound",
+        rows=Rows(new_rows(), "random"),
+        options=Finishing(check=LINES),
+    )
     assert done.report is not None
     assert [check.name for check in done.report.checks] == [
         "old weights", "round trip", "untouched text", "no dead rows", "preserved", "loads",
@@ -247,9 +253,11 @@ def framed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     edit(base / "tokenizer.json", start_with_end)
     given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
     parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    chosen = plan_tokens(parsed, given, budget=24)
+    chosen = plan_tokens(parsed, given, Planning(budget=24))
     rows = Rows(new_rows()[: len(chosen.tokens)], "random")
-    return base, graft(base, chosen, base.parent / "sound", rows=rows, check=LINES).folder
+    return base, graft(
+        base, chosen, base.parent / "sound", rows=rows, options=Finishing(check=LINES)
+    ).folder
 
 
 @pytest.mark.parametrize("key", ["single", "pair"])
@@ -281,9 +289,13 @@ def test_around_finds_what_stands_before_between_and_behind() -> None:
 @pytest.fixture(scope="module")
 def pooled(base: Path) -> Path:
     made = graft(
-        base, plan(), base.parent / "pooled", rows=Rows(new_rows(), "random"), check=LINES,
-        policy="winner-takes-all",
-    )  # fmt: skip
+        base,
+        plan(),
+        base.parent / "pooled",
+        rows=Rows(new_rows(), "random"),
+        options=Finishing(check=LINES),
+        output=Output(policy="winner-takes-all"),
+    )
     assert made.report is not None
     assert made.report.passed
     return made.folder
@@ -331,8 +343,8 @@ FAMILIES: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_first_parts_are_found_again_in_the_tokenizers(name: str, mode: Any) -> None:
     old = FAMILIES[name]()
-    budget = {} if mode == "paper" else {"budget": 30}
-    chosen = plan_tokens(old, {"shn_Mymr": SHAN}, mode=mode, boundaries="keep", **budget)
+    options = Planning(None if mode == "paper" else 30, mode, "keep")
+    chosen = plan_tokens(old, {"shn_Mymr": SHAN}, options)
     given = [token.parts[0] for token in chosen.tokens]
     new, rows = insert(old, chosen), first_free_id(old)
     ids = range(rows, first_free_id(new))

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.words import Cutter, Encoder, load
 from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.catalog import as_json, find
@@ -52,7 +52,7 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
 @pytest.mark.parametrize("name", NAMES)
 def test_added_tokens_keep_their_ids_and_no_new_token_is_dead(name: str, normalized: bool) -> None:
     tokenizer = with_added(base(name), "ၵ", "လႄႈ", normalized=normalized)
-    plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, budget=60)
+    plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=60))
     old, new = load(tokenizer), load(insert(tokenizer, plan))
     kept, grown = old.get_vocab(), new.get_vocab()
     assert {token: grown[token] for token in kept} == kept
@@ -92,7 +92,7 @@ def test_an_added_string_is_never_new() -> None:
 def test_text_does_not_become_a_special_token(content: str) -> None:
     wide = "".join(chr(ord(c) + 0xFEE0) for c in content)
     tokenizer = with_added(base("t5"), content, special=True)
-    plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, budget=20)
+    plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=20))
     old, new = load(tokenizer), load(insert(tokenizer, plan))
     for text in (wide, f"see {wide} here", f"a{wide}b", f"{wide}{wide}"):
         assert ids(new, text) == ids(old, text)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.planning.plan import Planning
 from tokengraft.tokenizer.boundaries import (
     GPT2,
     SCRIPTS,
@@ -114,7 +115,9 @@ def test_portable_keeps_the_pattern_and_says_what_it_costs():
     test = {code: corpus.lines(code)[:20] for code in ("eng_Latn", "tam_Taml")}
     gpt2 = as_json(find("gpt2"))
     plans = {
-        cut: plan_tokens(gpt2, {"tam_Taml": test["tam_Taml"]}, budget=60, test=test, boundaries=cut)
+        cut: plan_tokens(
+            gpt2, {"tam_Taml": test["tam_Taml"]}, Planning(budget=60, boundaries=cut), test=test
+        )
         for cut in ("keep", "portable", "auto")
     }
     assert plans["portable"].tokens == plans["keep"].tokens

@@ -8,7 +8,7 @@ import pytest
 
 from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Point, insert
+from tokengraft.planning.plan import Plan, Planning, Point, insert
 from tokengraft.tokenizer.insert import Additions, family, first_free_id
 from tokengraft.tokenizer.insert import insert as put
 
@@ -77,7 +77,7 @@ def test_families_that_cannot_be_served(model: dict) -> None:
 
 def test_plans_know_their_tokenizer() -> None:
     tokenizer = tiny([["a", "b"]])
-    plan = plan_tokens(tokenizer, {"hin_Deva": ["क क क ख"]}, budget=3, boundaries="keep")
+    plan = plan_tokens(tokenizer, {"hin_Deva": ["क क क ख"]}, Planning(budget=3, boundaries="keep"))
     assert plan.tokens and insert(tokenizer, plan)
     with pytest.raises(TokenizerError, match="plan again"):
         insert(tiny(["a b"]), plan)
@@ -94,7 +94,7 @@ def test_plans_know_their_tokenizer() -> None:
 def test_plans_of_earlier_versions_load() -> None:
     """Written before plans had a name and shares of UNK; such a plan also keeps its bytes."""
     test = {"hin_Deva": ["क ख"], "eng_Latn": ["ab"]}
-    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=2, test=test)
+    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, Planning(budget=2), test=test)
     old = plan.to_json()
     assert "label" not in old and "unk_share_before" not in old["languages"]["hin_Deva"]
     assert Plan.from_json(old) == plan
@@ -109,34 +109,36 @@ def test_plans_of_earlier_versions_load() -> None:
 
 
 def test_a_plan_that_leaves_budget_says_why() -> None:
-    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=1000)
+    plan = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, Planning(budget=1000))
     assert [note for note in plan.notes if note.startswith(f"{len(plan.tokens)} tokens instead")]
-    full = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, budget=1)
+    full = plan_tokens(tiny([["a", "b"]]), {"hin_Deva": ["क क क ख"]}, Planning(budget=1))
     assert not [note for note in full.notes if "instead of" in note]
 
 
 def test_wrong_calls() -> None:
     tokenizer = tiny([["a", "b"]])
     with pytest.raises(UsageError, match="takes no budget"):
-        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=20, mode="paper")
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, Planning(budget=20, mode="paper"))
     with pytest.raises(UsageError, match="budget"):
-        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=0)
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, Planning(budget=0))
     with pytest.raises(UsageError, match="no language"):
-        plan_tokens(tokenizer, {}, budget=1)
+        plan_tokens(tokenizer, {}, Planning(budget=1))
     with pytest.raises(UsageError, match="pivot"):
-        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=1, test={"hin_Deva": ["क"]})
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, Planning(budget=1), test={"hin_Deva": ["क"]})
     with pytest.raises(UsageError, match="parity"):
-        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=1, objective="parity")
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, Planning(budget=1, objective="parity"))
     with pytest.raises(UsageError, match="speakers"):
-        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, budget=1, objective="speakers")
+        plan_tokens(tokenizer, {"hin_Deva": ["क"]}, Planning(budget=1, objective="speakers"))
     with pytest.raises(UsageError, match="lines"):
-        plan_tokens(tokenizer, {"hin_Deva": "क"}, budget=1)
+        plan_tokens(tokenizer, {"hin_Deva": "क"}, Planning(budget=1))
 
 
 def small_plan() -> tuple[dict, Plan]:
     tokenizer = tiny([["a", "b"]])
     test = {"hin_Deva": ["क ख"], "eng_Latn": ["ab"]}
-    return tokenizer, plan_tokens(tokenizer, {"hin_Deva": ["क क क ख"]}, budget=3, test=test)
+    return tokenizer, plan_tokens(
+        tokenizer, {"hin_Deva": ["क क क ख"]}, Planning(budget=3), test=test
+    )
 
 
 @pytest.mark.parametrize(

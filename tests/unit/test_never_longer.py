@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.tokenizer.boundaries import (
     relaxed_pattern,
     script_names,
@@ -88,7 +88,9 @@ def test_a_plan_for_arabic_script_leaves_the_counterexamples() -> None:
     """The issue: plan for Kanuri, and a line of adverbs went from 19 tokens to 24."""
     lines = load_corpus("udhr").lines("arb_Arab")
     marked = [line.replace("ا", "اً").replace("ن", "نَ") for line in lines]
-    plan = plan_tokens(base("llama-3"), {"knc_Arab": marked}, budget=300, boundaries="relax")
+    plan = plan_tokens(
+        base("llama-3"), {"knc_Arab": marked}, Planning(budget=300, boundaries="relax")
+    )
     assert plan.cut.scripts == ("Arabic",) and plan.check.longer == 0
     old, new = (Tokenizer.from_str(json.dumps(t)) for t in (base("llama-3"), extended(plan)))
     for text in COUNTEREXAMPLES["Arab"]:
@@ -132,7 +134,7 @@ def test_merged_takes_the_lowest_rank_first_from_the_left() -> None:
 
 def test_a_plan_with_another_pattern_is_refused() -> None:
     lines = load_corpus("udhr").lines("shn_Mymr")
-    plan = plan_tokens(base("gpt2"), {"shn_Mymr": lines}, budget=20, boundaries="relax")
+    plan = plan_tokens(base("gpt2"), {"shn_Mymr": lines}, Planning(budget=20, boundaries="relax"))
     edited = replace(plan, cut=replace(plan.cut, new_pattern=plan.cut.new_pattern + "|x"))
     with pytest.raises(TokenizerError, match="Plan again"):
         insert(base("gpt2"), edited)

@@ -11,7 +11,7 @@ from tokengraft.corpus import load
 from tokengraft.planning import protect
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.permitted import shares_letters, territory
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import BUNDLED, Protected, forbidden, protected_text, sample
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -48,8 +48,8 @@ def test_swahili_gets_tokens_and_english_keeps_its_ids(gpt2: dict) -> None:
     plans = {}
     for name, protected in (("free", None), ("protected", text)):
         plans[name] = plan_tokens(
-            gpt2, {"swh_Latn": lines}, budget=300, protect=protected, elsewhere=other
-        )  # fmt: skip
+            gpt2, {"swh_Latn": lines}, Planning(budget=300), protect=protected, elsewhere=other
+        )
     old = opened(gpt2)
     new = {name: opened(insert(gpt2, plan)) for name, plan in plans.items()}
     assert any(ids(new["free"], line) != ids(old, line) for line in half)
@@ -91,13 +91,13 @@ def test_relaxed_scripts_of_protected_text_stay(gpt2: dict) -> None:
     udhr = load("udhr")
     texts = {code: udhr.lines(code)[:40] for code in ("hin_Deva", "tam_Taml")}
     text = Protected(("mar",), udhr.lines("mar_Deva"))
-    plan = plan_tokens(gpt2, texts, budget=60, protect=text)
+    plan = plan_tokens(gpt2, texts, Planning(budget=60), protect=text)
     assert plan.cut.scripts == ("Tamil",)
     assert [note for note in plan.notes if "Devanagari" in note]
     old, new = opened(gpt2), opened(insert(gpt2, plan))
     assert all(ids(new, line) == ids(old, line) for line in text.lines)
     with pytest.raises(UsageError, match="protected"):
-        plan_tokens(gpt2, texts, budget=60, protect=text, boundaries="relax")
+        plan_tokens(gpt2, texts, Planning(budget=60, boundaries="relax"), protect=text)
 
 
 def test_unigram_leaves_protected_text_alone() -> None:
@@ -105,7 +105,7 @@ def test_unigram_leaves_protected_text_alone() -> None:
     udhr = load("udhr")
     text = Protected(("English",), udhr.lines("eng_Latn")[:30])
     lines = [*udhr.lines("swh_Latn")[:30], *text.lines]
-    plan = plan_tokens(t5, {"swh_Latn": lines}, budget=40, protect=text)
+    plan = plan_tokens(t5, {"swh_Latn": lines}, Planning(budget=40), protect=text)
     old, new = opened(t5), opened(insert(t5, plan))
     assert len(plan.tokens) == 40
     assert all(ids(new, line) == ids(old, line) for line in text.lines)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, lines_of
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 from tokengraft.tokenizer.sources import bundled
 
 LINES = ["ሰላም ለዓለም", "", "ሰላም  ሰላም ለሁሉም", " ዓለም", "ሰው ሁሉ"] * 40
@@ -42,16 +43,16 @@ def test_a_plan_depends_on_counts_alone() -> None:
         yield from LINES
 
     base = json.loads(bundled("llama-3").read("tokenizer.json"))
-    whole = plan_tokens(base, {"amh_Ethi": LINES}, budget=30)
-    streamed = plan_tokens(base, {"amh_Ethi": lines()}, budget=30)
+    whole = plan_tokens(base, {"amh_Ethi": LINES}, Planning(budget=30))
+    streamed = plan_tokens(base, {"amh_Ethi": lines()}, Planning(budget=30))
     chunks = list(count_chunks(LINES).items())
     random.Random(1).shuffle(chunks)
     counted = plan_tokens(
-        base, {"amh_Ethi": CountedText(dict(chunks), count_text(LINES).sample)}, budget=30
+        base, {"amh_Ethi": CountedText(dict(chunks), count_text(LINES).sample)}, Planning(budget=30)
     )
     assert whole == streamed == counted
     with pytest.raises(UsageError, match="whole lines"):
-        plan_tokens(base, {"amh_Ethi": count_text(LINES)}, mode="paper")
+        plan_tokens(base, {"amh_Ethi": count_text(LINES)}, Planning(mode="paper"))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import pytest
 
+from tokengraft.api.verbs import plan
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.objectives import check_objective
-from tokengraft.planning.plan_files import plan
+from tokengraft.planning.plan import Planning
 from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -54,7 +55,7 @@ def test_minimax_stops_when_every_language_is_there() -> None:
     test = {code: udhr.lines(code)[:size] for code in ("eng_Latn", *codes)}
     texts = {code: test[code] for code in codes}
     base = as_json(find("gpt2"))
-    made = plan_tokens(base, texts, budget=1500, test=test, objective="minimax:4")
+    made = plan_tokens(base, texts, Planning(budget=1500, objective="minimax:4"), test=test)
     before = {code: made.languages[code].premium_before for code in codes}
     after = {code: made.languages[code].premium_after for code in codes}
     assert max(before.values()) > 6 and before["swh_Latn"] < 4
@@ -62,10 +63,12 @@ def test_minimax_stops_when_every_language_is_there() -> None:
     # Swahili is below already: no token is spent on it.
     swahili = made.languages["swh_Latn"]
     assert swahili.planning_after >= 0.97 * swahili.planning_before
-    parity = plan_tokens(base, texts, budget=len(made.tokens), test=test, objective="parity")
+    parity = plan_tokens(
+        base, texts, Planning(budget=len(made.tokens), objective="parity"), test=test
+    )
     assert max(o.premium_after for o in parity.languages.values()) > 0.9 * max(after.values())
     with pytest.raises(UsageError, match="below"):
-        plan_tokens(base, texts, budget=9, test=test, objective="minimax:99")
+        plan_tokens(base, texts, Planning(budget=9, objective="minimax:99"), test=test)
 
 
 @pytest.mark.parametrize("wrong", ["minimax", "minimax:x", "minimax:-1", "fair"])

@@ -14,7 +14,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft.api.results import Audit
-from tokengraft.api.verbs import survey
+from tokengraft.api.verbs import count_words, survey
 from tokengraft.auditing.parallel_task import Cell, CellTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
@@ -25,7 +25,6 @@ from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnProgress, Sealed, unseal
 from tokengraft.engine.registry import make_engine
-from tokengraft.planning.count_words import count_words
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.packed import Packed
@@ -141,15 +140,15 @@ def test_processes_give_the_same_and_replace_one_that_dies(
 
     killed = []
 
-    def kill(meter: Meter) -> None:
-        del meter
+    def kill(progress: tg.Progress) -> None:
+        del progress
         if not killed:
             victim = multiprocessing.active_children()[0].pid
             assert victim is not None
             killed.append(victim)
             os.kill(victim, signal.SIGKILL)
 
-    result = run(folder, tmp_path / "s", workers=2, shard_bytes=9_000, on_meter=kill)
+    result = run(folder, tmp_path / "s", workers=2, shard_bytes=9_000, progress=kill)
     assert killed
     assert result.total.payload == expected
     assert multiprocessing.active_children() == []

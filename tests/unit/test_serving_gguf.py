@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
-from tokengraft.grafting.graft import graft
+from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan
+from tokengraft.planning.plan import Plan, Planning
 from tokengraft.serving import export_gguf as exporting
 from tokengraft.serving import gguf_file, gguf_layers, llama_cpp, quantize, split_patterns
 from tokengraft.serving.gguf_reader import read_gguf
@@ -56,7 +56,7 @@ def tiny(folder: Path, case: str) -> Path:
 def plan(boundaries: str = "keep", budget: int = 24) -> Plan:
     given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
     tokenizer = json.loads(tiny_models.tokenizer_json())
-    return plan_tokens(tokenizer, given, budget=budget, boundaries=boundaries)
+    return plan_tokens(tokenizer, given, Planning(budget=budget, boundaries=boundaries))
 
 
 def new_rows(count: int = 24) -> np.ndarray:
@@ -73,7 +73,7 @@ def grafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny base and its graft, all ids barred."""
     root = tmp_path_factory.mktemp("grafted")
     base = make(root / "base", "llama-tied")
-    graft(base, plan(), root / "graft", rows=new_rows(), check=every_line())
+    graft(base, plan(), root / "graft", rows=new_rows(), options=Finishing(check=every_line()))
     return base, root / "graft"
 
 
@@ -189,7 +189,13 @@ def test_k_types_come_back_near(kind, most):
 def test_relaxed_boundaries_are_refused_with_the_way_out(grafted, tmp_path, monkeypatch):
     relaxed = plan("relax", 150)
     out = tmp_path / "relaxed"
-    graft(grafted[0], relaxed, out, rows=new_rows(len(relaxed.tokens)), check=every_line())
+    graft(
+        grafted[0],
+        relaxed,
+        out,
+        rows=new_rows(len(relaxed.tokens)),
+        options=Finishing(check=every_line()),
+    )
     monkeypatch.setattr(split_patterns, "PATTERNS", ("gpt-2", "smollm", "qwen2"))
     with pytest.raises(TokengraftError, match=r"comes nearest.*--boundaries portable"):
         exporting.export(out, tmp_path / "relaxed.gguf", texts=every_line())
@@ -214,7 +220,6 @@ def test_without_llama_the_file_is_not_written_unless_asked_for(grafted, tmp_pat
     [
         ({"quantize": "Q3_K"}, "llama-quantize"),
         ({"base": "b.gguf", "quantize": "Q8_0"}, "without --base"),
-        ({"to": "onnx"}, "gguf"),
     ],
 )
 def test_what_cannot_be_is_said(grafted, tmp_path, options, said):

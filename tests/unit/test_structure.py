@@ -31,6 +31,9 @@ ROOFS = {"tokengraft", "tokengraft.__main__"}
 #: Upward imports that are still there, to be taken away one by one. Nothing may be added.
 LEFT: set[tuple[str, str]] = set()
 MOST_LINES = 500  # of a module
+MOST_PARAMETERS = 8  # of a function; more are asking for a small frozen object
+#: Verbs as users write them, in Python and on the command line: every option has its keyword.
+VERBS = ("tokengraft.cli.", "tokengraft.api.verbs")
 #: Names that say nothing of what is inside.
 ANYTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 
@@ -120,6 +123,39 @@ def test_a_module_is_one_idea():
 def test_a_shapeless_module_is_seen():
     planted = {"a.long": "x = 1\n" * 501, "a.text_utils": "", "helpers.b": "", "a.fine": "x = 1\n"}
     assert shapeless(planted) == {"a.long", "a.text_utils", "helpers.b"}
+
+
+def crowded(sources: dict[str, str]) -> set[tuple[str, str, int]]:
+    """Functions that take more than eight parameters, `self` and `cls` not counted."""
+    many = set()
+    for name, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                count = sum(one.arg not in ("self", "cls") for one in every)
+                if count > MOST_PARAMETERS and not name.startswith(VERBS):
+                    many.add((name, node.name, count))
+    return many
+
+
+def test_no_function_takes_more_than_eight_parameters():
+    assert crowded(SOURCES) == set()
+
+
+def test_a_crowded_function_is_seen():
+    names = ", ".join("abcdefghi")
+    planted = {
+        "x.y": f"class A:\n    def f(self, *, {names}): ...\n",
+        "x.z": f"def g({names[:-3]}): ...\n",
+        "tokengraft.cli.z": f"def verb({names}): ...\n",
+    }
+    assert crowded(planted) == {("x.y", "f", 9)}
+
+
+def test_verbs_take_every_option_by_its_name():
+    """`help()` and an editor can then show what there is."""
+    for node in ast.parse(SOURCES["tokengraft.api.verbs"]).body:
+        assert not isinstance(node, ast.FunctionDef) or node.args.kwarg is None, node.name
 
 
 def test_the_command_line_starts_light():

@@ -1,4 +1,4 @@
-"""The verbs: audit, survey, plan, derive, graft, verify, export, evaluate.
+"""The verbs: audit, survey, count_words, plan, derive, graft, verify, export, evaluate.
 
 Each takes names, paths or earlier results and gives a result (`tokengraft.api.results`). What needs
 torch is imported when it is used, so that `audit` and `plan` never load it.
@@ -7,26 +7,37 @@ torch is imported when it is used, so that `audit` and `plan` never load it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.api.results import Audit, Evaluation, Grafted, Place, Planned, Verified
+from tokengraft.auditing.audit import Auditing
 from tokengraft.auditing.audit import audit as audit_corpus
+from tokengraft.auditing.survey import Surveying
 from tokengraft.auditing.survey import survey as survey_files
+from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.corpus.rows import Layout
+from tokengraft.corpus.shards import SHARD_BYTES, Format
 from tokengraft.engine.registry import Counting, make_engine
+from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.count_words import CountedTexts
+from tokengraft.planning.count_words import count_words as count_files
+from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, Planning, insert
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
 from tokengraft.tokenizer.catalog import BUNDLED
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokengraft.core.cache import Store
     from tokengraft.engine.count_shards import Meter, OnMeter
     from tokengraft.engine.protocol import Engine
     from tokengraft.grafting.graft import Rows
@@ -47,22 +58,32 @@ def audit(
     languages: str | Iterable[str] | None = None,
     *,
     split: str | None = None,
+    pivot: str = PIVOT,
+    search: Sequence[Path] = (),
+    prices: Path | None = None,
+    sample_lines: int | None = SAMPLE_LINES,
+    resamples: int = RESAMPLES,
+    skip_missing: bool = False,
+    store: Store | None = None,
     engine: Engine | str | None = None,
     progress: OnProgress | None = None,
-    **options: Any,
 ) -> Audit:
     """Measure what each language pays under each tokenizer, over a parallel corpus.
 
-    `corpus` is a name, a path, `code=file` pairs or a mapping of them; `split` is FLORES's. An
+    `corpus` is a name, a path, `code=file` pairs or a mapping of them; `split` is FLORES's.
+    `search` are folders in which tokenizers are looked up; see `Auditing` for the other options. An
     `engine` ("local", "ray" or one made by `make_engine`) counts on other processes or machines, to
-    the same result. Other options go to `auditing.audit.audit`: `pivot`, `search`, `prices`,
-    `sample_lines`, `resamples`, `store`, `skip_missing`. Everything that can be wrong with the
-    inputs is checked before anything is encoded.
+    the same result; counts are kept in `store` (default: the cache). Everything that can be wrong
+    with the inputs is checked before anything is encoded.
     """
-    options.setdefault("on_count", by_lines(progress))
-    counting = make_engine(engine) if isinstance(engine, str) else engine
     tables = audit_corpus(
-        open_corpus(corpus, split), _names(tokenizers), languages, engine=counting, **options
+        open_corpus(corpus, split),
+        _names(tokenizers),
+        languages,
+        Auditing(pivot, search, prices, sample_lines, resamples, skip_missing),
+        store=store,
+        on_count=by_lines(progress),
+        engine=make_engine(engine) if isinstance(engine, str) else engine,
     )
     return Audit.of(tables)
 
@@ -71,19 +92,61 @@ def survey(
     sources: Place | Iterable[Place],
     tokenizers: Named | Iterable[Named] = BUNDLED,
     *,
+    layout: Layout | None = None,
+    parallel: bool = False,
+    pivot: str = PIVOT,
+    format_: Format | None = None,
+    search: Sequence[Place] = (),
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    skip_bad: bool = False,
+    state: Place | None = None,
     progress: OnProgress | None = None,
-    **options: Any,
 ) -> Audit:
-    """Audit a corpus of any size, streamed in shards; see `auditing.survey.survey` for `options`.
+    """Audit a corpus of any size, streamed in shards.
 
     Text that is not parallel (the default) gives `counts`, with `parallel=True` it gives premiums.
-    How it is counted (`Counting`) may also be said word by word: `workers=4`, `skip_bad=True`.
+    `layout` says which column holds what; see `Surveying` for how text is read and `Counting` for
+    how it is counted.
     """
-    on_meter = options.pop("on_meter", None) or metered(progress)
-    alone = {one.name: options.pop(one.name) for one in fields(Counting) if one.name in options}
-    if alone:
-        options["counting"] = replace(options.get("counting", Counting()), **alone)
-    return Audit.of(survey_files(sources, _names(tokenizers), on_meter=on_meter, **options))
+    return Audit.of(
+        survey_files(
+            sources,
+            _names(tokenizers),
+            Surveying(layout or Layout(), parallel, pivot, format_, search),
+            counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
+            on_meter=metered(progress),
+        )
+    )
+
+
+def count_words(
+    texts: Mapping[str, Place | Sequence[Place]],
+    *,
+    text_column: str = "text",
+    format_: Format | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    skip_bad: bool = False,
+    state: Place | None = None,
+    progress: OnProgress | None = None,
+) -> CountedTexts:
+    """Each language's text from its files, to be given to `plan`; larger than memory too.
+
+    See `Counting` for how it is counted; memory grows with the number of distinct words.
+    """
+    counting = Counting(engine, workers, address, shard_bytes, skip_bad, state)
+    return count_files(
+        texts,
+        text_column=text_column,
+        format_=format_,
+        counting=counting,
+        on_meter=metered(progress),
+    )
 
 
 def plan(
@@ -91,23 +154,40 @@ def plan(
     languages: str | Iterable[str],
     text: Mapping[str, Given] | Given | None = None,
     *,
+    budget: int | None = None,
+    mode: Mode = "merges",
+    boundaries: Boundaries = "auto",
+    objective: Objective = "total",
+    protect: Place | Iterable[Place] = (),
     test: Corpus = "udhr",
     split: str | None = None,
+    pivot: str = PIVOT,
+    chosen_on: str | None = None,
+    search: Sequence[Path] = (),
     progress: OnProgress | None = None,
-    **options: Any,
 ) -> Planned:
     """Choose new tokens for `languages`, and say what premium they buy; no model is touched.
 
-    `text` is what to choose on, by language where there are several; premiums are measured on
-    `test`, so use text that is not in it. Other options go to `planning.plan_files.plan`: `budget`
-    (2000), `mode`, `boundaries`, `objective`, `pivot`, `search`, `chosen_on`,
-    `protect`.
+    `text` is what to choose on, by language where there are several (`chosen_on` names it);
+    premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
+    The ids of `protect` stay as they are. See `planning.plan_files.plan` and `Planning` for more.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:
-        goal = options.get("objective", "total")
-        progress(Progress(f"Choosing tokens for {', '.join(codes)} ({goal})", 0))
-    return Planned.of(plan_tokens(_name(tokenizer), codes, text, test=corpus, **options))
+        progress(Progress(f"Choosing tokens for {', '.join(codes)} ({objective})", 0))
+    options = Planning(budget, mode, boundaries, objective, pivot)
+    return Planned.of(
+        plan_tokens(
+            _name(tokenizer),
+            codes,
+            text,
+            options,
+            chosen_on=chosen_on,
+            test=corpus,
+            search=search,
+            protect=protect,
+        )
+    )
 
 
 def derive(
@@ -118,15 +198,20 @@ def derive(
     text: Sources | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    layer: int | str | None = None,
+    k: int | None = None,
+    work: Place | None = None,
     device: str = "auto",
     seed: int = 0,
+    derive_options: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
-    **options: Any,
 ) -> Rows:
     """Input rows for a plan's tokens, as `graft` takes them (`rows=`).
 
     `auto` distils where `text` is given, else takes the best method that needs none. `minutes` and
-    `steps` bound the training; other options go to `deriving.derive.derive_rows`.
+    `steps` bound the training, which `work` lets a second call go on with; `layer` and `k` are for
+    methods that read states; `derive_options` are further fields of `Deriving` or of the options in
+    it, by name.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -134,9 +219,10 @@ def derive(
 
     base, steps_in = resolve(_name(model)), _plan(plan)
     extended = insert(base_tokenizer(base.path), steps_in, base.name)
-    settings = _deriving(minutes, steps, device, progress, options)
+    given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
+    settings = _deriving(minutes, steps, device, progress, given)
     lines = None if text is None else list(lines_of(text))
-    return derive_for(base.path, steps_in, extended, method, lines, seed, settings)
+    return derive_for(base.path, steps_in, extended, method, lines, {"seed": seed, **settings})
 
 
 def graft(
@@ -144,26 +230,51 @@ def graft(
     plan: AnyPlan,
     out: Place,
     *,
+    rows: Rows | NDArray[np.float32] | None = None,
+    method: str = "auto",
+    text: Sources | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    layer: int | str | None = None,
+    k: int | None = None,
+    work: Place | None = None,
     device: str = "auto",
-    progress: OnProgress | None = None,
     derive_options: Mapping[str, Any] | None = None,
-    **options: Any,
+    policy: str = DEFAULT,
+    bias: float = 0.0,
+    protect: Sources | None = None,
+    untie: bool = True,
+    check: Sources | None = None,
+    verified: bool = True,
+    license: str | None = None,
+    seed: int = 0,
+    command: Sequence[str] = (),
+    force: bool = False,
+    progress: OnProgress | None = None,
 ) -> Grafted:
     """Write `model` with the plan's tokens to the folder `out`, verified.
 
-    Rows are derived by `method` ("auto"), from `text` where it is given, or taken from `rows`;
-    `minutes`, `steps` and `device` are for the training. Other options go to
-    `grafting.graft.graft`: `policy`, `bias`, `check`, `license`, `seed`, `verified`, `force`.
-    Raises GraftError where verification fails; then `out` is as it was.
+    Rows are derived by `method`, from `text` where it is given (`minutes` to `derive_options`: see
+    `derive`), or taken from `rows`. `policy` and what
+    belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `check` is text to verify
+    on, by default the bundled UDHR. A folder at `out` that is no graft is replaced with `force`
+    only. Raises GraftError where verification fails; then `out` is as it was.
     """
+    from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
     from tokengraft.model.folder import resolve
 
-    settings = _deriving(minutes, steps, device, progress, derive_options or {})
+    given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
+    settings = _deriving(minutes, steps, device, progress, given)
     name = _name(model)
-    made = write_graft(name, _plan(plan), out, derive_options=settings, **options)
+    made = write_graft(
+        name,
+        _plan(plan),
+        out,
+        Derivation(method, text, settings) if rows is None else rows,
+        output=Output(policy, bias, protect, untie),
+        options=Finishing(check, verified, license, seed, command, force),
+    )
     grafted = Grafted.load(made.folder)
     report = made.report
     if report is None:
@@ -206,18 +317,33 @@ def verify(
 
 
 def export(
-    graft: Named, out: Path | str, *, text: Sources | None = None, **options: Any
+    graft: Named,
+    out: Place,
+    *,
+    base: Place | None = None,
+    quantize: str | None = None,
+    text: Sources | None = None,
+    pattern: str | None = None,
+    unchecked: bool = False,
+    force: bool = False,
 ) -> Exported:
     """Write a graft for llama.cpp and Ollama (GGUF), with the same ids or not at all.
 
     `text` is what llama.cpp must read as the folder does; by default the bundled UDHR in the
-    planned languages and others. Other options go to `serving.export_gguf.export`:
-    `base`, `quantize`, `pattern`, `unchecked`, `force`.
+    planned languages and others. See `serving.export_gguf.export` for the other options.
     """
     from tokengraft.serving.export_gguf import export as write
 
-    lines = None if text is None else lines_of(text)
-    return write(_name(graft), out, texts=lines, **options)
+    return write(
+        _name(graft),
+        out,
+        base=base,
+        quantize=quantize,
+        texts=None if text is None else lines_of(text),
+        pattern=pattern,
+        unchecked=unchecked,
+        force=force,
+    )
 
 
 def evaluate(
@@ -227,27 +353,51 @@ def evaluate(
     languages: str | Iterable[str] | None = None,
     lines: int | None = None,
     *,
+    split: str | None = None,
+    text: Sources | None = None,
+    against: bool = True,
+    continuation: bool = True,
+    shared: bool | None = None,
+    prompts: int = 0,
+    tasks: Sequence[str] = (),
+    tasks_include: Place | None = None,
+    tasks_limit: int | None = None,
+    most_positions: int = MOST_POSITIONS,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    window: int | None = None,
     progress: OnProgress | None = None,
-    **options: Any,
 ) -> Evaluation:
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
-    See `evaluating.evaluate.evaluate` for `options`: `split`, `text`, `device`, `window`,
-    `against`, `prompts`, `tasks`, `resamples`, `seed` and others.
+    Languages default to those the graft was made for; `text` is what the rows were trained on,
+    checked to hold no line of the corpus. `tasks` are names of lm-evaluation-harness tasks. What is
+    measured is explained by `Measuring`, how models are read (`device`, `dtype`, `window`) by
+    `Reading`.
     """
+    from tokengraft.evaluating.evaluate import Measuring
     from tokengraft.evaluating.evaluate import evaluate as measure
+    from tokengraft.evaluating.harness import Tasks
+    from tokengraft.model.frozen import Reading
 
     if not isinstance(corpus, str | Path | ParallelCorpus):
         corpus = open_corpus(corpus)
+    named = Tasks(tasks, tasks_include, tasks_limit)
     measurements = measure(
         _subject(base),
         _subject(graft),
         corpus,
         languages,
-        lines,
+        text=text,
+        reading=Reading(device, dtype, window),
+        options=Measuring(
+            split, lines, against, continuation, shared, prompts, most_positions, resamples, seed,
+            named,
+        ),
         progress=by_lines(progress),
-        **options,
-    )
+    )  # fmt: skip
     return Evaluation.of(measurements)
 
 
@@ -282,7 +432,7 @@ def _deriving(
     progress: OnProgress | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The options of `derive_rows`."""
+    """The options of `derive_for`."""
     settings: dict[str, Any] = {"device": device, "max_minutes": minutes, "steps": steps, **options}
     if progress is not None:
         settings["progress"] = by_stages(progress)

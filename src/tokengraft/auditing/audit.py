@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -36,42 +36,52 @@ if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
 
 
+@dataclass(frozen=True)
+class Auditing:
+    """How an audit is made.
+
+    Premiums are over `pivot`. Tokenizers are looked up in the folders and archives in `search` too;
+    one that is known but not on this machine is an error, or with `skip_missing` left out and
+    listed in `skipped`. `prices` is a price list of one's own; what is costly to measure is
+    measured on `sample_lines` lines (None: all); intervals are from `resamples`.
+    """
+
+    pivot: str = PIVOT
+    search: Sequence[Path] = ()
+    prices: Path | None = None
+    sample_lines: int | None = SAMPLE_LINES
+    resamples: int = RESAMPLES
+    skip_missing: bool = False
+
+
 def audit(
     corpus: str | Path | ParallelCorpus = "udhr",
     tokenizers: Iterable[str] = BUNDLED,
     languages: Iterable[str] | None = None,
+    options: Auditing = Auditing(),  # noqa: B008 - frozen
     *,
-    pivot: str = PIVOT,
-    search: Sequence[Path] = (),
-    prices: Path | None = None,
-    sample_lines: int | None = SAMPLE_LINES,
-    resamples: int = RESAMPLES,
     store: Store | None = None,
     on_count: OnCount | None = None,
     engine: Engine | None = None,
-    skip_missing: bool = False,
 ) -> AuditTables:
     """Audit tokenizers over a parallel corpus.
 
-    Everything that can be wrong with the inputs is checked before anything is encoded. A tokenizer
-    that is known but not on this machine is an error, or with `skip_missing` left out and listed
-    in `skipped`. An `engine`
+    Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
     (`engine.registry.make_engine`) counts on other processes or machines, to the same result.
     """
-    price_list = read_prices(prices)
+    price_list = read_prices(options.prices)
     text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)
     named = languages is not None
+    pivot = text.require(options.pivot)
     if languages is not None:
-        pivot = text.require(pivot)
         text = text.select([pivot, *listed(languages)])
-    pivot = text.require(pivot)
-    located, skipped = find_all(tokenizers, search, skip_missing)
-    _check_prices(price_list, located, prices)
+    located, skipped = find_all(tokenizers, options.search, options.skip_missing)
+    _check_prices(price_list, located, options.prices)
     opened = store or Store()
     try:
         clean: Clean = {}
         counts = count_corpus(
-            text, located, opened, sample_lines, on_count, engine,
+            text, located, opened, options.sample_lines, on_count, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
         texts = count_texts(text, opened)
@@ -79,6 +89,7 @@ def audit(
     finally:
         if store is None:
             opened.close()
+    resamples = options.resamples
     order = cluster_order(jaccard(shared))
     made = Frames(
         {

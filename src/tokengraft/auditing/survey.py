@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,38 +44,48 @@ from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
 
 
+@dataclass(frozen=True)
+class Surveying:
+    """How a large corpus is read.
+
+    With `parallel` the sources are tables with a column per language, or `code=path` pairs of
+    aligned files, and the result holds premiums. `format_` is that of files whose name does not
+    say it; `search` are folders and archives in which tokenizers are looked up.
+    """
+
+    layout: Layout = field(default_factory=Layout)
+    parallel: bool = False
+    pivot: str = PIVOT
+    format_: Format | None = None
+    search: Sequence[Path | str] = ()
+
+
 def survey(
     sources: str | Path | Iterable[str | Path],
     tokenizers: str | Iterable[str] = BUNDLED,
+    options: Surveying = Surveying(),  # noqa: B008 - frozen
     *,
-    layout: Layout | None = None,
-    parallel: bool = False,
-    pivot: str = PIVOT,
-    format_: Format | None = None,
-    search: Sequence[Path | str] = (),
     counting: Counting = Counting(),  # noqa: B008 - frozen
     on_meter: OnMeter | None = None,
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
 
-    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. With
-    `parallel` they are tables with a column per language, or `code=path` pairs of aligned files,
-    and the result holds premiums. Finished shards are kept under `state` (by default the cache),
-    so a run that was stopped goes on. Engines and shard sizes give the same integers. Languages are
-    named as everywhere (`shn`, `Shan`); what `layout.only` names may also be any label of the data,
-    but an error where no row has it and it is no language.
+    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed.
+    Engines and shard sizes give the same integers. Languages are named as everywhere (`shn`,
+    `Shan`); what `layout.only` names may also be any label of the data, but an error where no row
+    has it and it is no language.
     """
     chosen, shard_bytes = counting.open(), counting.shard_bytes
-    layout = layout or Layout()
+    layout, parallel, format_ = options.layout, options.parallel, options.format_
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
     names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
     if shard_bytes < 1:
         raise UsageError("--shard-bytes must be at least 1.")
     if parallel:
-        pivot = resolve(pivot)
+        pivot = resolve(options.pivot)
         layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
     else:
-        pivot = canonical(pivot)
+        pivot = canonical(options.pivot)
         if layout.language:
             named = layout.language
             layout = replace(layout, language=named if named == UNKNOWN else resolve(named))
@@ -83,7 +93,7 @@ def survey(
         layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
         shards = cut(files, shard_bytes)
     prices = read_prices(None)
-    located, skipped = find_all(names, [Path(place) for place in search])
+    located, skipped = find_all(names, [Path(place) for place in options.search])
     packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(

@@ -124,7 +124,7 @@ def audit(
     from tokengraft.auditing.cost import read_prices
     from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
     from tokengraft.corpus.shards import SHARD_BYTES
-    from tokengraft.engine.registry import Counting
+    from tokengraft.engine.registry import make_engine
     from tokengraft.render.terminal import show_audit
 
     with drawing() as progress:
@@ -147,9 +147,12 @@ def audit(
                 pivot=pivot,
                 format_=format_.value if format_ else None,
                 search=tokenizers or (),
-                counting=Counting(
-                    engine, workers, address, shard_bytes or SHARD_BYTES, skip_bad, state
-                ),
+                engine=engine,
+                workers=workers,
+                address=address,
+                shard_bytes=shard_bytes or SHARD_BYTES,
+                skip_bad=skip_bad,
+                state=state,
                 progress=progress,
             )
         else:
@@ -164,7 +167,7 @@ def audit(
                 search=tokenizers or (),
                 prices=prices,
                 sample_lines=sample_lines or None,
-                engine=None if here else Counting(engine, workers, address).open(),
+                engine=None if here else make_engine(engine, workers, address),
                 progress=progress,
             )
     audited = {known.name for known in result.tokenizers}

@@ -169,15 +169,21 @@ def fidelity(
     from tokengraft.corpus import load
     from tokengraft.render.fidelity_table import save_fidelity
     from tokengraft.reproduce import paper_fidelity as reproducing
+    from tokengraft.reproduce.grid import Settings
+    from tokengraft.reproduce.methods import METHODS, DefaultMode
 
     check_out(out, _holds_grid, force)
     with drawing() as progress:
         measured = reproducing.run(
-            model, load(corpus), languages=languages or None, lines=lines,
-            judged=load(corpus, split=split), text=None if text is None else read_texts(text),
-            methods=method or None, budget=budget, steps=steps, positions=positions,
-            seconds=None if minutes is None else 60 * minutes, device=device,
-            work=out / ".work", on_cell=by_stages(progress, "cells"),
+            model, load(corpus), languages or None, judged=load(corpus, split=split),
+            text=None if text is None else read_texts(text),
+            mode=DefaultMode(method or METHODS, budget, steps),
+            settings=Settings(lines, positions),
+            running=reproducing.Running(
+                work=out / ".work", device=device,
+                seconds=None if minutes is None else 60 * minutes,
+                on_cell=by_stages(progress, "cells"),
+            ),
         )  # fmt: skip
     written = save_fidelity(measured, out)
     if json:

@@ -79,9 +79,11 @@ def export(
     """
     from tokengraft.api.verbs import export as run_export
 
+    del to  # there is one so far
+
     with working("Writing and running it"):
         made = run_export(
-            graft, out, to=to.value, base=base, quantize=quantize,
+            graft, out, base=base, quantize=quantize,
             text=read_text(text, text_column, format_),
             pattern=pattern, unchecked=unchecked, force=force,
         )  # fmt: skip

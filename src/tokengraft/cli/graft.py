@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -145,12 +145,9 @@ def graft(
     from tokengraft.tokenizer.boundaries import is_relaxed
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
-    tuned = {"layer": _layer(layer), "k": k, "minutes": minutes, "steps": steps, "work": work}
-    given = {name: value for name, value in tuned.items() if value is not None}
-    _refuse_idle(method, bool(text), given)
-    options: dict[str, Any] = {
-        name: given[name] for name in ("layer", "k", "work") if name in given
-    }
+    at = _layer(layer)
+    tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
+    _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if policy == "write" and not tied:
         _tell_of_second_table(model)
     with drawing() as progress:
@@ -162,8 +159,10 @@ def graft(
             text=read_text(text, text_column, format_),
             minutes=minutes,
             steps=steps,
+            layer=at,
+            k=k,
+            work=work,
             device=device,
-            derive_options=options,
             progress=progress,
             policy=policy,
             bias=bias,

@@ -155,9 +155,8 @@ def plan(
       tokengraft plan llama-3 -l 'premium>2' --text texts/ \
         --budget 32000 --objective parity -o world/
     """
-    from tokengraft.api.verbs import metered, open_corpus
+    from tokengraft.api.verbs import count_words, open_corpus
     from tokengraft.api.verbs import plan as run_plan
-    from tokengraft.planning.count_words import count_words
     from tokengraft.planning.objectives import check_objective
     from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
@@ -181,7 +180,7 @@ def plan(
                 address=address,
                 skip_bad=skip_bad,
                 state=state,
-                on_meter=metered(progress),
+                progress=progress,
             )
         tell_left_out(counted.total)
     wanted = list(dict.fromkeys((*OBJECTIVES, objective))) if compare else [objective]

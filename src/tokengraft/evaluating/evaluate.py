@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.disjoint import assert_disjoint
+from tokengraft.evaluating.harness import Tasks, run_tasks
 from tokengraft.evaluating.lines import Case, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.grafting.output_policies import POLICIES
@@ -24,44 +25,48 @@ from tokengraft.model.frozen import FrozenModel, Reading
 OnProgress: TypeAlias = Callable[[str, str, int, int], None]
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """What is measured, and on how much.
+
+    `split` is FLORES's; `lines` limits each language, `most_positions` those at which distributions
+    are compared (0: none is left out). `against=False` leaves floors and ceilings out (a third of
+    the time). `shared` asks for bits per byte with new tokens written too (default: where the
+    graft's output policy lets it write them; then what it writes and what English keeps are
+    measured as well). `prompts` asks for costs and samples of generation on so many lines.
+    """
+
+    split: str | None = None
+    lines: int | None = None
+    against: bool = True
+    continuation: bool = True
+    shared: bool | None = None
+    prompts: int = 0
+    most_positions: int = MOST_POSITIONS
+    resamples: int = RESAMPLES
+    seed: int = 0
+    tasks: Tasks = field(default_factory=Tasks)
+
+
 def evaluate(
     base: str | Path | FrozenModel,
     graft: str | Path | FrozenModel,
     corpus: str | Path | ParallelCorpus = "udhr",
     languages: Iterable[str] | None = None,
-    lines: int | None = None,
     *,
-    split: str | None = None,
     text: Sources | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    window: int | None = None,
-    against: bool = True,
-    continuation: bool = True,
-    shared: bool | None = None,
-    prompts: int = 0,
-    tasks: Sequence[str] = (),
-    tasks_include: Path | str | None = None,
-    tasks_limit: int | None = None,
-    most_positions: int = MOST_POSITIONS,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    reading: Reading = Reading(),  # noqa: B008 - frozen
+    options: Measuring = Measuring(),  # noqa: B008 - frozen
     progress: OnProgress | None = None,
 ) -> Measurements:
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
-    Languages default to those the graft was made for. `lines` limits each language; `text` is what
-    the rows were trained on (files or lines, `corpus.lines_of`), checked to hold no line of the
-    corpus. `against=False` leaves floors
-    and ceilings out (a third of the time). `shared` asks for bits per byte with new tokens written
-    too (default: where the graft's output policy lets it write them; then what it writes and what
-    English keeps are measured as well). `prompts` asks for costs and
-    samples of generation on so many lines. `tasks` are names of lm-evaluation-harness tasks.
+    Languages default to those the graft was made for. `text` is what the rows were trained on
+    (files or lines, `corpus.lines_of`), checked to hold no line of the corpus.
 
     A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
     the same batches. Encoders give the same figures without distributions and likelihoods.
     """
-    reading = Reading(device, dtype, window)
     old, new = FrozenModel.load(base, reading), FrozenModel.load(graft, reading)
     if old.kind != new.kind:
         raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
@@ -71,53 +76,53 @@ def evaluate(
             f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
         )
     chosen = _languages(languages, new)
-    judged_on = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus, split, chosen)
-    judged_on = judged_on.select(chosen)
+    if not isinstance(corpus, ParallelCorpus):
+        corpus = load_corpus(corpus, options.split, chosen)
+    corpus = corpus.select(chosen)
     if text is not None:
-        assert_disjoint(lines_of(text), judged_on)
+        assert_disjoint(lines_of(text), corpus)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
     english: dict[str, Score] = {}
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
-    for code in judged_on.languages:
+    for code in corpus.languages:
         room = min(old.window, new.window)
-        case = prepare(code, judged_on.lines(code)[:lines], old, new.tokenizer, room)
+        case = prepare(code, corpus.lines(code)[: options.lines], old, new.tokenizer, room)
         tables["sizes"].append(case.sizes(len(old.prefix)))
-        job = _Job(old, new, case, against, most_positions, resamples, seed, progress)
+        job = _Job(old, new, case, options, progress)
         scores = job.fidelity()
         if old.kind == "causal":
-            if continuation:
+            if options.continuation:
                 scores |= job.continuation()
-            if shared if shared is not None else POLICIES[new.policy].writes:
+            writes = POLICIES[new.policy].writes
+            if writes if options.shared is None else options.shared:
                 scores |= (both := job.shared())
                 unread += [] if both else [code]
                 if new.policy != "input-only":
-                    english = english or _english(old, new, judged_on, resamples, seed)
+                    english = english or _english(old, new, corpus, options)
                     scores |= job.written() | english
-            if prompts:
-                costs, samples = job.generation(judged_on.lines(code)[:prompts])
+            if options.prompts:
+                costs, samples = job.generation(corpus.lines(code)[: options.prompts])
                 tables["generation"] += costs
                 tables["samples"] += samples
         measured |= {(code, name): value for name, value in scores.items()}
-    if tasks:
-        from tokengraft.evaluating.harness import run_tasks
-
+    if options.tasks.names:
         tables["tasks"] = run_tasks(
-            old.folder, new.folder, tasks, include=tasks_include, limit=tasks_limit, seed=seed,
-            device=str(old.device),
-        )  # fmt: skip
+            old.folder, new.folder, options.tasks, seed=options.seed, device=str(old.device)
+        )
     flat = [row for (code, name), s in measured.items() for row in rows({name: s}, language=code)]
     settings = {
-        "lines": lines, "window": min(old.window, new.window), "seed": seed,
-        "resamples": resamples, "most_positions": most_positions, "policy": new.policy,
+        "lines": options.lines, "window": min(old.window, new.window), "seed": options.seed,
+        "resamples": options.resamples, "most_positions": options.most_positions,
+        "policy": new.policy,
         "dtype": str(old.weight.dtype).removeprefix("torch."), "device": old.device.type,
-        "digests": {code: judged_on.digest(code)[:16] for code in judged_on.languages},
+        "digests": {code: corpus.digest(code)[:16] for code in corpus.languages},
     }  # fmt: skip
     optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
     return Measurements(
-        old.name, new.name, old.kind, judged_on.name, settings,
+        old.name, new.name, old.kind, corpus.name, settings,
         pl.DataFrame(flat, schema=SCORES, orient="row"), pl.DataFrame(tables["sizes"]),
-        **optional, notes=_notes(measured if against else {}, unread),
+        **optional, notes=_notes(measured if options.against else {}, unread),
     )  # fmt: skip
 
 
@@ -128,19 +133,18 @@ class _Job:
     old: FrozenModel
     new: FrozenModel
     case: Case
-    against: bool
-    most_positions: int
-    resamples: int
-    seed: int
+    options: Measuring
     progress: OnProgress | None
 
     def fidelity(self) -> dict[str, Score]:
         from tokengraft.evaluating.fidelity import BaseReading, scores
 
-        keep = 1 << 30 if self.against else 0  # the base's distributions are needed four times
+        keep = (
+            1 << 30 if self.options.against else 0
+        )  # the base's distributions are needed four times
         base = BaseReading(
-            self.old, self.case, most_positions=self.most_positions, keep_bytes=keep,
-            seed=self.seed, progress=self.tell("base"),
+            self.old, self.case, most_positions=self.options.most_positions, keep_bytes=keep,
+            seed=self.options.seed, progress=self.tell("base"),
         )  # fmt: skip
         head = self.new.head(self.case.rows).exact() if self.old.kind == "causal" else None
         view = base.read_new(self.new, progress=self.tell("graft"))
@@ -148,27 +152,29 @@ class _Job:
         none: dict[str, float] = {}
         return scores(
             sums,
-            base.unrelated() if self.against else none,
-            base.mean_row(self.tell("mean row")) if self.against else none,
-            base.ceiling(self.tell("ceiling")) if self.against else none,
-            self.resamples, self.seed,
+            base.unrelated() if self.options.against else none,
+            base.mean_row(self.tell("mean row")) if self.options.against else none,
+            base.ceiling(self.tell("ceiling")) if self.options.against else none,
+            self.options.resamples, self.options.seed,
         )  # fmt: skip
 
     def continuation(self) -> dict[str, Score]:
         from tokengraft.evaluating.continuation import Continuation
 
-        halves = Continuation(self.old, self.case, self.seed, progress=self.tell("continuation"))
+        halves = Continuation(
+            self.old, self.case, self.options.seed, progress=self.tell("continuation")
+        )
         if not len(halves.base):
             return {}
         head = self.new.head(self.case.rows).exact()
         bits = halves.measure(self.new, head=head, progress=self.tell("continuation, graft"))
-        return halves.scores(bits, self.against, self.resamples)
+        return halves.scores(bits, self.options.against, self.options.resamples)
 
     def shared(self) -> dict[str, Score]:
         from tokengraft.evaluating.both_spellings import shared_scores
 
         return shared_scores(
-            self.old, self.new, self.case, resamples=self.resamples, seed=self.seed,
+            self.old, self.new, self.case, resamples=self.options.resamples, seed=self.options.seed,
             progress=self.tell("both spellings"),
         )  # fmt: skip
 
@@ -176,7 +182,7 @@ class _Job:
         from tokengraft.evaluating.writing import written_scores
 
         return written_scores(
-            self.old, self.new, self.case, resamples=self.resamples, seed=self.seed
+            self.old, self.new, self.case, resamples=self.options.resamples, seed=self.options.seed
         )
 
     def generation(self, lines: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -187,7 +193,7 @@ class _Job:
         costs = measure_generation(
             self.old, self.new, code, lines, progress=self.tell("generation")
         )
-        return costs, write_samples(self.old, self.new, code, half[:2], seed=self.seed)
+        return costs, write_samples(self.old, self.new, code, half[:2], seed=self.options.seed)
 
     def tell(self, what: str) -> Callable[[int], None] | None:
         if self.progress is None:
@@ -204,7 +210,7 @@ class _Job:
 
 
 def _english(
-    base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, resamples: int, seed: int
+    base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, options: Measuring
 ) -> dict[str, Score]:
     """What English keeps, in the corpus where it has English, else in the bundled UDHR."""
     from tokengraft.corpus import udhr
@@ -212,7 +218,9 @@ def _english(
 
     code = "eng_Latn"
     source = corpus if code in corpus.languages else udhr.load([code])
-    return english_scores(base, graft, source.lines(code), resamples=resamples, seed=seed)
+    return english_scores(
+        base, graft, source.lines(code), resamples=options.resamples, seed=options.seed
+    )
 
 
 def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,22 @@ from tokengraft.core.errors import MissingExtra, UsageError
 from tokengraft.model.folder import resolve
 
 
+@dataclass(frozen=True)
+class Tasks:
+    """Which tasks: at most `limit` documents of each, after `shots` examples."""
+
+    names: Sequence[str] = ()
+    include: Path | str | None = None
+    limit: int | None = None
+    shots: int | None = None
+    batch: int | str = 8
+
+
 def run_tasks(
     base: str | Path,
     graft: str | Path,
-    tasks: Sequence[str],
+    tasks: Tasks,
     *,
-    include: Path | str | None = None,
-    limit: int | None = None,
-    shots: int | None = None,
-    batch: int | str = 8,
     device: str | None = None,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
@@ -40,12 +48,12 @@ def run_tasks(
         index = importlib.import_module("lm_eval.tasks").TaskManager
     except ImportError as error:
         raise MissingExtra("Running downstream tasks", "tasks") from error
-    own = None if include is None else str(include)
+    own = None if tasks.include is None else str(tasks.include)
     manager = index(include_path=own, include_defaults=own is None)
     # A group or tag may name tasks of the harness.
-    if own is not None and not set(tasks) <= set(manager.all_subtasks):
+    if own is not None and not set(tasks.names) <= set(manager.all_subtasks):
         manager = index(include_path=own)  # its own tasks too: thousands of files
-    unknown = [task for task in tasks if task not in manager.all_tasks]
+    unknown = [task for task in tasks.names if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
             f"lm-evaluation-harness knows no task {unknown[0]!r}; `lm_eval --tasks list` shows "
@@ -57,7 +65,8 @@ def run_tasks(
         report = harness.simple_evaluate(
             model="hf",
             model_args={"pretrained": str(folder), "trust_remote_code": False},
-            tasks=list(tasks), num_fewshot=shots, limit=limit, batch_size=batch, device=device,
+            tasks=list(tasks.names), num_fewshot=tasks.shots, limit=tasks.limit,
+            batch_size=tasks.batch, device=device,
             task_manager=manager, random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed,
             fewshot_random_seed=seed, log_samples=False,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.distil.recipe import Writing
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
-from tokengraft.grafting.manifest import read_manifest, write_manifest
+from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 from tokengraft.grafting.verify.invariants import Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import Pair
@@ -70,60 +70,86 @@ class Graft:
     report: Report | None
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """How rows come about: by `method`, from `text` where it is given (`corpus.lines_of`).
+
+    `options` are fields of `Deriving` and of the options in it by name, and `progress`.
+    """
+
+    method: str = "auto"
+    text: Sources | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What may be written with the new tokens (`output_policies`).
+
+    `bias` belongs to winner-takes-all. Under `write` the new tokens are trained to stay silent in
+    `protect`, besides bundled English and code; a tied model gets a head of its own unless `untie`
+    is false: then one row serves both ends.
+    """
+
+    policy: str = DEFAULT
+    bias: float = 0.0
+    protect: Sources | None = None
+    untie: bool = True
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """How the folder is proved and what it says of itself.
+
+    `check` is text to verify on besides that of training (default: the bundled UDHR); with `force`
+    a folder at the destination is replaced whatever it holds.
+    """
+
+    check: Sources | None = None
+    verified: bool = True
+    license: str | None = None
+    seed: int = 0
+    command: Sequence[str] = ()
+    force: bool = False
+
+
 def graft(
     model: str | Path,
     plan: Plan | Path | str,
     out: Path | str,
+    rows: Rows | NDArray[np.float32] | Derivation = Derivation(),  # noqa: B008 - frozen
     *,
-    rows: Rows | NDArray[np.float32] | None = None,
-    method: str = "auto",
-    text: Sources | None = None,
-    derive_options: Mapping[str, Any] | None = None,
-    policy: str = DEFAULT,
-    bias: float = 0.0,
-    protect: Sources | None = None,
-    untie: bool = True,
-    check: Sources | None = None,
-    fidelity: Mapping[str, Mapping[str, float]] | None = None,
-    license: str | None = None,
-    seed: int = 0,
-    command: Sequence[str] = (),
-    verified: bool = True,
-    force: bool = False,
+    output: Output = Output(),  # noqa: B008 - frozen
+    options: Finishing = Finishing(),  # noqa: B008 - frozen
 ) -> Graft:
     """Graft the plan's tokens into `model` and write the verified folder `out`.
 
-    `rows` are the new tokens' input rows; without them they are derived by `method`, from
-    `text` where it is given: files or lines (`corpus.lines_of`). `check` is text to verify on
-    besides (default: the bundled UDHR); `bias` belongs to winner-takes-all. Under `write` the new
-    tokens are trained to stay silent in `protect`, besides bundled English and code; a tied model
-    gets a head of its own unless `untie` is false: then one row serves both ends. An existing graft
-    at `out` is replaced, any other folder that holds something is refused, or replaced too with
-    `force`. Raises GraftError (exit code 3) where verification fails; then, as on any other
-    failure, `out` is as it was.
+    `rows` are the new tokens' input rows, or how they are derived. An existing graft at `out` is
+    replaced, any other folder that holds something is refused. Raises GraftError (exit code 3)
+    where verification fails; then, as on any other failure, `out` is as it was.
     """
-    chosen = named(policy)
-    if bias and not chosen.pools:
+    chosen = named(output.policy)
+    if output.bias and not chosen.pools:
         raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen.name}")
+    text = rows.text if isinstance(rows, Derivation) else None
     training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
-    _check_target(out, base.path, force)
+    _check_target(out, base.path, options.force)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     old = base_tokenizer(base.path)
     new = insert(old, steps, base.name)
-    made = rows if isinstance(rows, Rows) else None
-    if made is None:
-        if rows is None:
-            options = dict(derive_options or {})
-            if chosen.trains:
-                given = {name: value for name, value in options.items() if value is not None}
-                options = {**_LEARNS_TO_WRITE, **given}
-                options["writing"] = _writing(base.path, training, protect, untie)
-            made = derive_for(base.path, steps, new, method, training, seed, options)
-        else:
-            made = Rows(np.asarray(rows, np.float32), "given")
+    if isinstance(rows, Derivation):
+        settings = {name: value for name, value in rows.options.items() if value is not None}
+        if chosen.trains:
+            settings = {**_LEARNS_TO_WRITE, **settings}
+            settings["writing"] = _writing(base.path, training, output)
+        settings = {"seed": options.seed, **settings}
+        made = derive_for(base.path, steps, new, rows.method, training, settings)
+    else:
+        made = rows if isinstance(rows, Rows) else Rows(np.asarray(rows, np.float32), "given")
     parts = [token.parts for token in steps.tokens]
+    check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
     lines = [*_sample(training or ()), *others]
     removed: tuple[int, ...] = ()
@@ -132,11 +158,10 @@ def graft(
     pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
     if said:
         made = replace(made, notes=(*made.notes, said))
-    if fidelity is None and made.scores:
-        fidelity = {"held-out text": made.scores}
     stated = Facts(
-        name=out.name, base=base.name, license=license or base.license, policy=chosen,
-        method=made.method, params=made.params, notes=made.notes, fidelity=fidelity or {},
+        name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
+        method=made.method, params=made.params, notes=made.notes,
+        fidelity={"held-out text": made.scores} if made.scores else {},
         measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
     )  # fmt: skip
     report = None
@@ -151,9 +176,10 @@ def graft(
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
             method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
-            policy=chosen.name, bias=bias, written=written, seed=seed, command=command,
+            output={"policy": chosen.name, "bias": output.bias}, written=written,
+            run={"command": shown_command(options.command), "seed": options.seed},
         )  # fmt: skip
-        if verified:
+        if options.verified:
             report = verify(folder, base.path, lines)
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
@@ -190,14 +216,13 @@ def derive_for(
     tokenizer: dict[str, Any],
     method: str,
     text: Sequence[str] | None,
-    seed: int,
     options: Mapping[str, Any],
 ) -> Rows:
-    """Rows for the plan's tokens, which `tokenizer` holds already."""
+    """Rows for the plan's tokens, which `tokenizer` holds already; see `Derivation.options`."""
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.task import Deriving
 
-    settings = {"seed": seed, **options}
+    settings = dict(options)
     parts = [token.parts for token in plan.tokens]
     made = derive_rows(
         model, parts, method, text=text, tokenizer=tokenizer,
@@ -223,15 +248,13 @@ def derive_for(
     )  # fmt: skip
 
 
-def _writing(
-    base: Path, text: Sequence[str] | None, protect: Sources | None, untie: bool
-) -> Writing:
+def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:
     """How the new tokens are trained to be written."""
     if text is None:
         raise UsageError("to write in new tokens is learned from text: give some with --text FILE")
     layout = find_layout(read_json(base / CONFIG), read_checkpoint(base))
-    quiet = () if protect is None else tuple(lines_of(protect))
-    return Writing(quiet, shared=layout.tied and not untie)
+    quiet = () if output.protect is None else tuple(lines_of(output.protect))
+    return Writing(quiet, shared=layout.tied and not output.untie)
 
 
 def _sample(text: Sequence[str]) -> Sequence[str]:

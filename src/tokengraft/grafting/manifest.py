@@ -36,11 +36,9 @@ def write_manifest(
     plan: Plan,
     rows: NDArray[np.float32],
     method: Mapping[str, Any],
-    policy: str,
-    bias: float,
+    output: Mapping[str, Any],
     written: Written,
-    seed: int,
-    command: Sequence[str],
+    run: Mapping[str, Any],
 ) -> Path:
     """Write the manifest of a complete folder; everything but it is hashed.
 
@@ -50,8 +48,7 @@ def write_manifest(
     value = {
         "schema": SCHEMA,
         "versions": versions(),
-        "command": shown_command(command),
-        "seed": seed,
+        **run,
         "base": base,
         "plan": plan_hash(plan),
         "tokenizer": plan.tokenizer,
@@ -65,8 +62,7 @@ def write_manifest(
             "tied": written.tied,
         },
         "output": {
-            "policy": policy,
-            "bias": bias,
+            **output,
             "new": [written.new.start, written.new.stop],
             "first_parts": [token.parts[0] for token in plan.tokens],
             "barred": [i for i in written.barred if i not in written.new],

@@ -20,45 +20,26 @@ from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
-from tokengraft.planning.plan import (
-    Boundaries,
-    Check,
-    Cut,
-    Effect,
-    Mode,
-    Objective,
-    Plan,
-    Protection,
-)
+from tokengraft.planning.plan import BUDGET, Check, Cut, Effect, Plan, Planning, Protection
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert
 
-BUDGET = 2000
 _ATTEMPTS = 4
 
 
 def plan_tokens(
     tokenizer: dict[str, Any],
     texts: Mapping[str, Iterable[str] | CountedText],
+    options: Planning = Planning(),  # noqa: B008 - frozen
     *,
-    budget: int | None = None,
-    mode: Mode = "merges",
-    boundaries: Boundaries = "auto",
-    objective: Objective = "total",
     test: Mapping[str, Sequence[str]] | None = None,
-    pivot: str = "eng_Latn",
-    speakers: Mapping[str, float] | None = None,
     check: Iterable[str] = (),
-    border_penalty: float = 0.05,
-    premiums: Mapping[str, float] | None = None,
     protect: Protected | None = None,
     elsewhere: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
-    """A plan of at most `budget` new tokens for the languages of `texts` (code to lines).
-
-    Without a budget it is `BUDGET`; mode paper adds every absent character and refuses one.
+    """A plan of new tokens, at most the budget, for the languages of `texts` (code to lines).
 
     Lines are taken one by one and not kept, so a text may be longer than memory; a `CountedText` is
     one that was counted before. Mode paper keeps them all.
@@ -69,22 +50,21 @@ def plan_tokens(
     scripts in `test`. Raises TokengraftError where a check fails, and where no token at all can be
     planned; a language that gets none of several is noted.
 
-    The objectives parity, speakers and minimax go by `premiums`, those on `test` where not given.
-
     The ids of `protect` stay as they are in every line, which is proved by encoding it; `elsewhere`
     is text that was not protected (by name), on which the share of changed words is measured.
 
-    `test` is a parallel corpus with the `pivot`; without it no premium can be stated and the
+    `test` is a parallel corpus with the pivot; without it no premium can be stated and the
     objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
     notes say so).
     """
-    check_objective(objective)
-    if mode == "paper" and budget is not None:
+    check_objective(options.objective)
+    mode, pivot = options.mode, options.pivot
+    if mode == "paper" and options.budget is not None:
         raise UsageError(
             "mode paper adds every character the vocabulary lacks, so it takes no budget "
             "(--budget): leave it out, or use mode characters"
         )
-    budget = BUDGET if budget is None else budget
+    budget = BUDGET if options.budget is None else options.budget
     if budget < 1:
         raise UsageError(f"the budget must be at least one token, not {budget}")
     if not texts:
@@ -97,11 +77,7 @@ def plan_tokens(
     if mode == "paper":
         return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
     counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
-    request = Request(
-        tokenizer, counted, budget, mode, boundaries, objective, test or {}, pivot, speakers,
-        list(check), border_penalty,
-        protect, premiums,
-    )  # fmt: skip
+    request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
     if family(tokenizer) in ("unigram", "wordpiece"):
         plan = plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot, protect)
     else:
@@ -183,13 +159,13 @@ def _whole_lines(texts: Mapping[str, Iterable[str] | CountedText]) -> dict[str, 
 
 def _plan_merges(request: Request) -> Plan:
     base = request.tokenizer
-    pivot_lines = request.test.get(request.pivot)
+    pivot_lines = request.test.get(request.options.pivot)
     pipeline = load(base)
     pivot_tokens = None if pivot_lines is None else lengths(pipeline, pivot_lines).tolist()
     samples = request.tested or {c: text.sample for c, text in request.texts.items()}
     floors = floors_of(base, samples, pivot_tokens if request.tested else None)
-    boundaries = request.boundaries
-    if request.mode == "characters":
+    options, boundaries = request.options, request.options.boundaries
+    if options.mode == "characters":
         # Single characters never span a cut, so there is nothing to win by moving it.
         if boundaries == "relax":
             raise UsageError("mode characters cannot use relaxed boundaries: use keep, or merges")
@@ -232,12 +208,13 @@ def _plan_merges(request: Request) -> Plan:
             effect = replace(effect, premium_after=effect.curve[-1].premium)
         effects[code] = effect
     if boundaries == "portable" and decide(base, "auto", floors)[0].scripts:
-        notes += _cost(effects, _plan_merges(replace(request, boundaries="auto")))
+        auto = replace(options, boundaries="auto")
+        notes += _cost(effects, _plan_merges(replace(request, options=auto)))
     return Plan(
-        tokenizer=fingerprint(base), family=family(base), mode=request.mode,
-        objective=request.objective, budget=request.budget, cut=cut,
+        tokenizer=fingerprint(base), family=family(base), mode=options.mode,
+        objective=options.objective, budget=request.budget, cut=cut,
         tokens=_tokens_of(learner, proof), merges=additions.merges, languages=effects,
-        pivot=request.pivot if request.test else None,
+        pivot=options.pivot if request.test else None,
         check=Check(proof.pieces), notes=tuple(notes),
     )  # fmt: skip
 

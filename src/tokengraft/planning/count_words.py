@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
 from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, rows_of, text_lines
 from tokengraft.corpus.rows import Batch, Layout, Seen
-from tokengraft.corpus.shards import SHARD_BYTES, Format, cut, find_files
+from tokengraft.corpus.shards import Format, cut, find_files
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
-from tokengraft.engine.registry import make_engine
+from tokengraft.engine.registry import Counting
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes
@@ -92,12 +92,7 @@ def count_words(
     *,
     text_column: str = "text",
     format_: Format | None = None,
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    shard_bytes: int = SHARD_BYTES,
-    skip_bad: bool = False,
-    state: Path | str | None = None,
+    counting: Counting = Counting(),  # noqa: B008 - frozen
     on_meter: OnMeter | None = None,
 ) -> CountedTexts:
     """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
@@ -112,15 +107,16 @@ def count_words(
         files = find_files(sources, format_, otherwise="text")
         if pipe := next((file.url for file in files if file.piped), None):
             raise UsageError(f"{pipe} is a pipe, which can be read once only: write it to a file")
-        by_code[code] = cut(files, shard_bytes, code)
+        by_code[code] = cut(files, counting.shard_bytes, code)
     shards = [shard for own in by_code.values() for shard in own]
-    small = sum(shard.size for shard in shards) < 2 * shard_bytes
-    if workers is None and small and engine == "local":
-        workers = 1  # what is read in seconds is not worth starting processes
-    chosen = make_engine(engine, workers, address)
+    small = sum(shard.size for shard in shards) < 2 * counting.shard_bytes
+    if counting.workers is None and small and counting.engine == "local":
+        # What is read in seconds is not worth starting processes.
+        counting = replace(counting, workers=1)
     total = count_all(
-        WordWork(layout), shards, chosen, skip_bad=skip_bad, state=state, on_meter=on_meter
-    )
+        WordWork(layout), shards, counting.open(), skip_bad=counting.skip_bad,
+        state=counting.state, on_meter=on_meter,
+    )  # fmt: skip
     empty = [code for code in by_code if not total.payload.get(code)]
     if empty:
         raise CorpusError(f"{empty[0]}: no line of text to choose tokens on in its files.")

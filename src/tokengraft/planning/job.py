@@ -18,7 +18,7 @@ from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Boundaries, Cut, Mode, Objective
+from tokengraft.planning.plan import Cut, Mode, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
@@ -36,17 +36,11 @@ class Request:
 
     tokenizer: dict[str, Any]
     texts: Mapping[str, CountedText]
+    options: Planning
     budget: int
-    mode: Mode
-    boundaries: Boundaries
-    objective: Objective
     test: Mapping[str, Sequence[str]]
-    pivot: str
-    speakers: Mapping[str, float] | None
     check: Sequence[str]
-    border_penalty: float
     protected: Protected | None = None
-    premiums: Mapping[str, float] | None = None
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -72,6 +66,7 @@ class Job:
 
     def __init__(self, request: Request, cut: Cut, pipeline: Tokenizer) -> None:
         self.request, self.cut = request, cut
+        options = request.options
         base = request.tokenizer
         used = base if cut.new_pattern is None else with_pattern(base, cut.new_pattern)
         self.pool = Pool(Cutter(used), request.languages)
@@ -79,8 +74,8 @@ class Job:
             self.pool.add_text(code, text)
         sentences = {code: self.pool.add_sentences(lines) for code, lines in request.tested.items()}
         if sentences:
-            pivot = request.test[request.pivot]
-            sentences.setdefault(request.pivot, self.pool.add_sentences(pivot))
+            pivot = options.pivot
+            sentences.setdefault(pivot, self.pool.add_sentences(request.test[pivot]))
         self.words = list(self.pool.index)
         self.counts = self.pool.counts()
         self.settled = settle(base)
@@ -93,7 +88,7 @@ class Job:
         self.old = self._old_lengths(pipeline, sizes)
         self.old_totals: Ints = self.counts.T @ self.old
         self.premiums = self._premiums()
-        self._known = self.premiums if request.premiums is None else request.premiums
+        self._known = self.premiums if options.premiums is None else options.premiums
         self.forbidden = forbidden(base, pipeline, request.protected)
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
@@ -123,13 +118,13 @@ class Job:
     def _premiums(self) -> dict[str, float]:
         if not self.matrices:
             return {}
-        pivot = self.matrices[self.request.pivot] @ self.old
+        pivot = self.matrices[self.request.options.pivot] @ self.old
         return {
             code: mean_ratio(self.matrices[code] @ self.old, pivot) for code in self.request.tested
         }
 
     def _learner(self, banned: frozenset[str]) -> Learner:
-        request = self.request
+        request, options = self.request, self.request.options
         symbols = symbols_of(self.settled)
         words = self.ids
         if family(request.tokenizer) == "byte-fallback-bpe":
@@ -137,29 +132,29 @@ class Job:
         # A merge that spells an added token would let text become it.
         banned |= added_ids(request.tokenizer).keys()
         belongs = territory(request.languages)
-        _restrict(symbols, request.mode, banned | self.banned, belongs, self.forbidden)
+        _restrict(symbols, options.mode, banned | self.banned, belongs, self.forbidden)
         factors = factors_for(
-            request.objective, request.languages, self.old_totals, self._known, request.speakers
+            options.objective, request.languages, self.old_totals, self._known, options.speakers
         )
         used = factors[factors > 0]
         if not len(used):
-            raise UsageError(f"every language is below the premium of {request.objective} already")
-        self._least = (1 if request.mode == "characters" else LEAST) * int(used.min())
-        weights = weights_for(request.objective, self.counts, factors)
-        penalty = request.border_penalty
+            raise UsageError(f"every language is below the premium of {options.objective} already")
+        self._least = (1 if options.mode == "characters" else LEAST) * int(used.min())
+        weights = weights_for(options.objective, self.counts, factors)
+        penalty = options.border_penalty
         whole = self.pool.index if request.tokenizer["model"].get("ignore_merges") else {}
         pairs = self.forbidden.pairs
         return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
         """Learn within the budget; what is unused in the end is banned, and learning repeated."""
-        request = self.request
+        request, options = self.request, self.request.options
         banned: frozenset[str] = frozenset()
         for _ in range(_ATTEMPTS):
             learner = self._learner(banned)
-            curve = Curve(request.budget, self.matrices, request.pivot, self.old, self.old_totals)
+            curve = Curve(request.budget, self.matrices, options.pivot, self.old, self.old_totals)
             choose = chooser(
-                request.objective, request.languages, self._known, self._least, self.old_totals
+                options.objective, request.languages, self._known, self._least, self.old_totals
             )
             curve.follow(learner, choose, request.budget)
             dead = {s.result for s in learner.steps if s.spends} - _alive(learner)

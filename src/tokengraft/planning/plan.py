@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
+from tokengraft.core.options import PIVOT
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.planning.sound import check_values
 from tokengraft.tokenizer import insert as inserting
@@ -20,11 +21,32 @@ Mode: TypeAlias = Literal["merges", "characters", "paper"]
 Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]
 Objective: TypeAlias = str  # one of OBJECTIVES, or minimax:PREMIUM
 OBJECTIVES = ("total", "parity", "equal", "speakers")
+BUDGET = 2000
 _CHOICES = {
     "family": get_args(Family),
     "mode": get_args(Mode),
     "objective": (*OBJECTIVES, "minimax"),
 }
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How tokens are chosen.
+
+    Without a `budget` it is `BUDGET`; mode paper adds every absent character and refuses one. The
+    objectives parity, speakers and minimax go by `premiums`, where not given by those on the test
+    corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
+    pair loses whose result begins or ends inside a character.
+    """
+
+    budget: int | None = None
+    mode: Mode = "merges"
+    boundaries: Boundaries = "auto"
+    objective: Objective = "total"
+    pivot: str = PIVOT
+    speakers: Mapping[str, float] | None = None
+    premiums: Mapping[str, float] | None = None
+    border_penalty: float = 0.05
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
-from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import protected_text, unprotected_code
 from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
@@ -48,20 +48,15 @@ def plan(
     tokenizer: str | Path,
     languages: str | Iterable[str],
     text: Mapping[str, Given] | Given | None = None,
+    options: Planning = Planning(),  # noqa: B008 - frozen
     *,
     chosen_on: str | None = None,
-    budget: int | None = None,
-    mode: Mode = "merges",
-    boundaries: Boundaries = "auto",
-    objective: Objective = "total",
     test: str | Path | ParallelCorpus = "udhr",
-    pivot: str = "eng_Latn",
     search: Sequence[Path] = (),
     protect: str | Path | Iterable[str | Path] = (),
 ) -> TestedPlan:
-    """Choose at most `budget` tokens for `languages`, and say what premium they buy.
+    """Choose tokens for `languages`, and say what premium they buy.
 
-    Without a budget it is 2000; mode paper adds every absent character and refuses one.
     `languages` may be groups of those there is text for (`planning.which`): "all", a script, a
     family, "premium>2". `text` gives for each language what to choose on: files or lines
     (`corpus.lines_of`), or text that was counted before (`count_words`); with one language no
@@ -77,7 +72,7 @@ def plan(
     pivot's side of `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
-    pivot = corpus.require(pivot)
+    pivot = corpus.require(options.pivot)
     asked = listed(languages)
     folder = text if isinstance(text, str | Path) and Path(text).is_dir() else None
     if folder is not None and (len(asked) > 1 or any(map(is_group, asked))):
@@ -106,19 +101,18 @@ def plan(
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
     kept = [protect] if isinstance(protect, str | Path) else list(protect)
-    speakers, notes = _speakers(codes) if objective == "speakers" else (None, ())
+    options = replace(options, pivot=pivot)
+    notes: list[str] = []
+    if options.objective == "speakers":
+        speakers, notes = _speakers(codes)
+        options = replace(options, speakers=speakers)
     result = plan_tokens(
         parsed,
         lines,
-        budget=budget,
-        mode=mode,
-        boundaries=boundaries,
-        objective=objective,
+        options,
         test=tested or None,
-        pivot=pivot,
-        speakers=speakers,
         check=list(_same_script(codes, corpus)),
-        protect=protected_text(kept, shares_letters(codes) and mode != "paper"),
+        protect=protected_text(kept, shares_letters(codes) and options.mode != "paper"),
         elsewhere={
             f"{pivot} of {corpus.name}": corpus.lines(pivot),
             "source code": unprotected_code(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.core.files import sha256
@@ -14,46 +15,74 @@ from tokengraft.deriving.registry import named
 from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.reproduce.grid import PAPER, Grid, Rows
 
 MODE = "merges"
 METHODS = ("mean", "distil")
 
 
+@dataclass(frozen=True)
+class DefaultMode:
+    """What is judged: `methods` on `budget` tokens a language, distilled by `recipe` and limits.
+
+    The method "paper" stands for the paper's 40 strategies on these tokens, judged without
+    continuations, as all are without `continuation`.
+    """
+
+    methods: Sequence[str] = METHODS
+    budget: int = 2000
+    steps: int | None = None
+    max_minutes: float | None = None
+    recipe: Recipe | None = None
+    continuation: bool = True
+
+    def name(self, method: str) -> str:
+        """The method as tables call it: a distillation with all that is not the default."""
+        if method != "distil":
+            return method
+        limits = [
+            f"{self.steps} steps" if self.steps else "",
+            f"{self.max_minutes:g} min" if self.max_minutes else "",
+        ]
+        if self.recipe is not None:
+            plain = type(self.recipe)()
+            limits += [
+                f"{name}={value:g}"
+                for name, value in vars(self.recipe).items()
+                if value is not None and value != getattr(plain, name)
+            ]
+        return " ".join(["distil", *(limit for limit in limits if limit)])
+
+
 def run_default(
     grid: Grid,
     languages: Sequence[str],
     text: Mapping[str, Sequence[str]],
+    mode: DefaultMode = DefaultMode(),  # noqa: B008 - frozen
     *,
     whole: ParallelCorpus | None = None,
-    methods: Sequence[str] = METHODS,
-    budget: int = 2000,
-    steps: int | None = None,
-    max_minutes: float | None = None,
-    recipe: Recipe | None = None,
     plans: Mapping[str, Plan] | None = None,
     on_rows: Callable[[str, str, Derived], None] | None = None,
-    continuation: bool = True,
 ) -> None:
-    """Choose `budget` tokens per language on its `text`, derive their rows, judge them.
+    """Choose tokens for each language on its `text`, derive their rows, judge them.
 
-    The method "paper" stands for the paper's 40 strategies on these tokens, judged without
-    continuations, as all are without `continuation`. `plans` that were made before are taken as
-    they are; `on_rows` gets a language, a method's name and what `derive_rows` gave.
+    `plans` that were made before are taken as they are; `on_rows` gets a language, a method's name
+    and what `derive_rows` gave.
 
     Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
     only a part of it is judged on); languages without text are left out.
     """
-    given = {"steps": steps, "max_minutes": max_minutes, "seed": grid.settings.seed}
-    settings = {"cache": grid.work, **vars(recipe or Recipe()), **given}
+    given = {"steps": mode.steps, "max_minutes": mode.max_minutes, "seed": grid.settings.seed}
+    settings = {"cache": grid.work, **vars(mode.recipe or Recipe()), **given}
     options = options_from(Deriving, settings)
     for code in languages:
         lines = [line for line in text.get(code, ()) if line.strip()]
         if not lines:
             continue
         assert_disjoint(lines, (whole or grid.corpus).lines(code))
-        plan = (plans or {}).get(code) or plan_tokens(grid.spec, {code: lines}, budget=budget)
+        plan = (plans or {}).get(code)
+        plan = plan or plan_tokens(grid.spec, {code: lines}, Planning(mode.budget))
         tokenizer = grid.tokenizer(insert(grid.spec, plan))
         parts = [token.parts for token in plan.tokens]
 
@@ -73,13 +102,15 @@ def run_default(
                 on_rows(code, name, made)
             return {"strategy": method, "seconds": made.seconds}, made.rows
 
-        if PAPER in methods:
+        if PAPER in mode.methods:
             _paper(grid, code, tokenizer, parts)
-        names = {_name(m, steps, max_minutes, recipe): m for m in methods if m != PAPER}
+        names = {mode.name(method): method for method in mode.methods if method != PAPER}
         digest = sha256("\n".join(lines).encode())
         learnt = {name: digest for name, m in names.items() if named(m).needs == "text"}
         if names:
-            grid.run(MODE, code, tokenizer, list(names), rows_of, continuation, learnt_from=learnt)
+            grid.run(
+                MODE, code, tokenizer, list(names), rows_of, mode.continuation, learnt_from=learnt
+            )
 
 
 def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]) -> None:
@@ -91,19 +122,3 @@ def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]
         return made[name]
 
     grid.run(MODE, code, tokenizer, grid.strategy_names(), rows_of, continuation=False)
-
-
-def _name(
-    method: str, steps: int | None, max_minutes: float | None, recipe: Recipe | None = None
-) -> str:
-    if method != "distil":
-        return method
-    limits = [f"{steps} steps" if steps else "", f"{max_minutes:g} min" if max_minutes else ""]
-    if recipe is not None:
-        plain = type(recipe)()
-        limits += [
-            f"{name}={value:g}"
-            for name, value in vars(recipe).items()
-            if value is not None and value != getattr(plain, name)
-        ]
-    return " ".join(["distil", *(limit for limit in limits if limit)])

@@ -22,6 +22,7 @@ from tokengraft.core.lock import hold
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
 from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
+from tokengraft.reproduce.methods import DefaultMode, run_default
 
 CLAIM = "fidelity"
 _PAPER_LAYERS = (0, 1, 15, 16)
@@ -118,60 +119,58 @@ def join(folders: Sequence[Path]) -> Fidelity:
     return Fidelity(models.pop(), read_paper(), grid, sizes, missing, None)
 
 
+@dataclass(frozen=True)
+class Running:
+    """How the grid is run: where, which part of it, for how long.
+
+    `work` keeps finished cells: the same call goes on where it stopped. After `seconds` no further
+    cell is begun.
+    """
+
+    stages: Sequence[str] = ("paper", "default")
+    work: Path | None = None
+    device: str = "auto"
+    seconds: float | None = None
+    on_cell: OnCell | None = None
+
+
 def run(
     model: str | Path,
     corpus: ParallelCorpus,
-    *,
     languages: Sequence[str] | None = None,
-    lines: int | None = None,
+    *,
     judged: ParallelCorpus | None = None,
     text: Mapping[str, Sequence[str]] | None = None,
-    methods: Sequence[str] | None = None,
-    budget: int = 2000,
-    steps: int | None = None,
-    max_minutes: float | None = None,
-    stages: Sequence[str] = ("paper", "default"),
-    work: Path | None = None,
-    device: str = "auto",
-    positions: int = 4096,
-    resamples: int = 200,
-    seed: int = 0,
-    seconds: float | None = None,
-    batch_tokens: int = 8192,
-    keep_bytes: int = 1 << 30,
-    on_cell: OnCell | None = None,
+    mode: DefaultMode = DefaultMode(),  # noqa: B008 - frozen
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    running: Running = Running(),  # noqa: B008 - frozen
 ) -> Fidelity:
-    """Measure the paper's grid, then the default mode with `methods` on rows for `text`.
+    """Measure the paper's grid, then the default `mode` on rows for `text`.
 
-    `corpus` gives the characters (the paper: FLORES dev + devtest); cells are judged on `lines`
-    lines of `judged`, the corpus itself by default. The default mode needs `text`, which must hold
-    no line of the corpus. `work` keeps finished cells: the same call goes on where it stopped.
-    After `seconds` no further cell is begun.
+    `corpus` gives the characters (the paper: FLORES dev + devtest); cells are judged on lines of
+    `judged`, the corpus itself by default. The default mode needs `text`, which must hold no line
+    of the corpus.
     """
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.reproduce.cells import Cells
-    from tokengraft.reproduce.methods import METHODS, run_default
 
-    deadline = None if seconds is None else time.monotonic() + seconds
+    deadline = None if running.seconds is None else time.monotonic() + running.seconds
+    work = running.work
     paper = read_paper()
     codes = _codes(paper, languages, corpus)
-    loaded = FrozenModel.load(model, Reading(device))
+    loaded = FrozenModel.load(model, Reading(running.device))
     if loaded.kind != "causal":
         raise UsageError(f"{loaded.name} is not a causal model, as the paper's table needs")
     lock = None if work is None else hold(work)
     grid = Grid(
-        loaded, (judged or corpus).select(codes),
-        Settings(lines, positions, resamples, seed, batch_tokens, keep_bytes),
+        loaded, (judged or corpus).select(codes), settings,
         Cells(None if work is None else work / "cells"),
-        None if work is None else work / "states", deadline, on_cell,
+        None if work is None else work / "states", deadline, running.on_cell,
     )  # fmt: skip
-    if "paper" in stages:
+    if "paper" in running.stages:
         grid.paper(codes, corpus)
-    if "default" in stages and text is not None:
-        run_default(
-            grid, codes, text, whole=corpus, methods=methods or METHODS, budget=budget, steps=steps,
-            max_minutes=max_minutes,
-        )  # fmt: skip
+    if "default" in running.stages and text is not None:
+        run_default(grid, codes, text, mode, whole=corpus)
     del lock
     if not grid.rows:
         raise UsageError("no cell was measured: give more time, or text for the default mode")
@@ -179,7 +178,7 @@ def run(
     fidelity = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A copy in a folder keeps the model's own name, without its owner's.
     same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
-    return _judged(fidelity) if same and "paper" in stages else fidelity
+    return _judged(fidelity) if same and "paper" in running.stages else fidelity
 
 
 def paper_row(method: str, layers: Sequence[int]) -> str:

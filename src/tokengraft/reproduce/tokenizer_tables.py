@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokengraft.auditing.audit import audit, find_all
+from tokengraft.auditing.audit import Auditing, audit, find_all
 from tokengraft.auditing.count_corpus import OnCount
 from tokengraft.auditing.frames import vocabulary
 from tokengraft.auditing.vocabularies import compare
@@ -22,8 +22,8 @@ def premiums(
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
-        corpus, PAPER, languages, search=search, sample_lines=1, resamples=0, on_count=on_count,
-        skip_missing=True,
+        corpus, PAPER, languages,
+        Auditing(search=search, sample_lines=1, resamples=0, skip_missing=True), on_count=on_count,
     )  # fmt: skip
     values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
     hashes = {

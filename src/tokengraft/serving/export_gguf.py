@@ -36,7 +36,6 @@ def export(
     graft: str | Path,
     out: Path | str,
     *,
-    to: str = "gguf",
     base: Path | str | None = None,
     quantize: str | None = None,
     texts: Iterable[str] | None = None,
@@ -52,8 +51,6 @@ def export(
     TokengraftError and no file. `unchecked` writes without llama.cpp, under `pattern` (or the
     base's). A `Modelfile` for Ollama is written beside it.
     """
-    if to != "gguf":
-        raise UsageError(f"--to {to}: written is gguf; other programs read the folder as it is")
     folder, out = resolve(graft).path, Path(out)
     if out.is_dir() or (out.exists() and not force):
         raise UsageError(f"{out} exists: name another file, or replace it with --force")
