@@ -104,31 +104,25 @@ def audit(
     check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
-    streamed = monolingual or stream
     if monolingual and stream:
         raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
     if limits is not None and monolingual:
         raise UsageError("Checks need premiums, which text that is not parallel does not have.")
-    if streamed and not corpus:
+    if not (monolingual or stream):
+        _refuse_idle(
+            format_=format_, skip_bad=skip_bad, max_row_bytes=max_row_bytes,
+            shard_bytes=shard_bytes, state=state,
+        )  # fmt: skip
+    elif not corpus:
         raise UsageError("Name the files to count: paths, folders, globs or URLs.")
-    for name, given in (
-        ("--format", format_),
-        ("--skip-bad", skip_bad),
-        ("--max-row-bytes", max_row_bytes),
-        ("--shard-bytes", shard_bytes),
-        ("--state", state),
-    ):
-        if given and not streamed:
-            raise UsageError(f"{name} goes with --monolingual or --stream.")
     from tokengraft.api import verbs
-    from tokengraft.auditing.cost import read_prices
     from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
     from tokengraft.corpus.shards import SHARD_BYTES
     from tokengraft.engine.registry import make_engine
     from tokengraft.render.terminal import show_audit
 
     with drawing() as progress:
-        if streamed:
+        if monolingual or stream:
             # Where nothing in the data says the language, one -l does.
             fixed = language[0] if language and len(language) == 1 and not any(ways[1:]) else None
             result = verbs.survey(
@@ -170,9 +164,8 @@ def audit(
                 engine=None if here else make_engine(engine, workers, address),
                 progress=progress,
             )
-    audited = {known.name for known in result.tokenizers}
-    if prices and (unused := {p.tokenizer for p in read_prices(prices).models} - audited):
-        warn(f"{prices}: no cost for {', '.join(sorted(unused))}, which the audit does not hold.")
+    if prices:
+        _tell_unused(prices, {known.name for known in result.tokenizers})
     if result.total is not None:
         tell_left_out(result.total)
     written = result.save(out, figures=figures) if out else []
@@ -184,6 +177,22 @@ def audit(
             stdout.print(f"{len(written)} files written to {out}")
     if limits is not None:
         limits.make(result)
+
+
+def _refuse_idle(**given: object) -> None:
+    """UsageError for an option that says how files are streamed where none are."""
+    for name, value in given.items():
+        if value:
+            option = name.strip("_").replace("_", "-")
+            raise UsageError(f"--{option} goes with --monolingual or --stream.")
+
+
+def _tell_unused(prices: Path, audited: set[str]) -> None:
+    """Warn about prices for tokenizers that were not audited."""
+    from tokengraft.auditing.cost import read_prices
+
+    if unused := {price.tokenizer for price in read_prices(prices).models} - audited:
+        warn(f"{prices}: no cost for {', '.join(sorted(unused))}, which the audit does not hold.")
 
 
 def tell_left_out(total: Total) -> None:

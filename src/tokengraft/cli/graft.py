@@ -15,13 +15,12 @@ from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, hol
 from tokengraft.cli.options import ModelArgument, PlanArgument
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
-from tokengraft.grafting.output_policies import DEFAULT, POLICIES
+from tokengraft.deriving.registry import METHODS, TRAINING_FREE
+from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 
 
 def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
     """UsageError for an option that would do nothing with this method."""
-    from tokengraft.deriving.registry import METHODS
-
     chosen = "distil" if method == "auto" and text else method
     uses = METHODS[chosen].uses if chosen in METHODS else ()
     for name in given:
@@ -61,9 +60,8 @@ def graft(
     method: Annotated[
         str,
         typer.Option(
-            help="How the rows are derived: auto (distil when text is given, else the best "
-            "training-free method), mean, mean-late, knn, linear, local-linear, ridge, procrustes, "
-            "split-anchor, context, distil …",
+            help=f"How rows are derived. auto: distil when text is given, else {TRAINING_FREE}. "
+            + " ".join(f"{one.name}: {one.summary}." for one in METHODS.values()),
         ),
     ] = "auto",
     text: Annotated[
@@ -148,7 +146,7 @@ def graft(
     at = _layer(layer)
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
-    if policy == "write" and not tied:
+    if named(policy).trains and not tied:
         _tell_of_second_table(model)
     with drawing() as progress:
         result = run_graft(

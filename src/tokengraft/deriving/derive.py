@@ -12,8 +12,8 @@ import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.deriving.registry import named
-from tokengraft.deriving.task import TRAINING_FREE, Deriving, Task
+from tokengraft.deriving.registry import TRAINING_FREE, named
+from tokengraft.deriving.task import Deriving, Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load

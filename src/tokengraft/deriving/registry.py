@@ -3,7 +3,8 @@
 A row of the table carries all that is known about a method: `--help`, the docs and the contract
 suite (`tests/contract/test_derive_methods.py`) are made from it. Most are array methods (`Deriver`)
 together with how the parts are pooled (`FromStates`); `split-anchor`, `context` and `distil` need
-more than states. A new method is a module in `methods/` and a row here.
+more than states. A new method is a module in `methods/` and a row here; modules are imported when
+a method is used, so that `--help` can read the table.
 
 KL in nats (top-1 agreement) at aligned positions, rootstock, 2,000 merges a language, 150 lines of
 FLORES devtest; the weight of later parts, 1.2, was chosen on dev (`benchmarks/mean_late.py`):
@@ -19,22 +20,19 @@ FLORES devtest; the weight of later parts, 1.2, was chosen on dev (`benchmarks/m
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from tokengraft.core.errors import UsageError, did_you_mean
-from tokengraft.deriving.methods import context, split_anchor
-from tokengraft.deriving.methods.calibrate import Calibrated
-from tokengraft.deriving.methods.knn import KNN
-from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.local_linear import LocalLinear
-from tokengraft.deriving.methods.mean import Mean
-from tokengraft.deriving.methods.procrustes import Procrustes
-from tokengraft.deriving.methods.protocol import Deriver, Rows
-from tokengraft.deriving.states import Layer, part_states, vocabulary_states
-from tokengraft.deriving.task import Task
-from tokengraft.model.folder import model_hash
+
+if TYPE_CHECKING:
+    from tokengraft.deriving.methods.protocol import Deriver, Rows
+    from tokengraft.deriving.states import Layer
+    from tokengraft.deriving.task import Task
+
+TRAINING_FREE = "mean-late"  # lower KL than the mean in all 12 languages, as above
 
 Needs: TypeAlias = Literal["rows", "states", "bytes", "text"]
 
@@ -68,6 +66,9 @@ class FromStates:
 
     def __call__(self, task: Task) -> Rows:
         """Fit on the whole old vocabulary, derive for the task's parts."""
+        from tokengraft.deriving.states import part_states, vocabulary_states
+        from tokengraft.model.folder import model_hash
+
         model, options = task.model, task.options
         layer: Layer = options.layer if self.layered else 0
         lengths = [len(piece) for piece in task.old.vocabulary.pieces]
@@ -86,16 +87,25 @@ class FromStates:
         return deriver.fit(known[layer], known[0]).derive(hidden)
 
 
-def _distil(task: Task) -> Rows:
-    from tokengraft.deriving.distil.distiller import distil  # imports torch
+@dataclass(frozen=True)
+class Later:
+    """What stands at `module:name`, imported when it is called."""
 
-    return distil(task)
+    place: str
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        """Import and call it."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)(*given, **options)
 
 
-def _rows(
-    name: str, summary: str, make: Callable[[], Deriver] = Mean, pool: str = "mean"
-) -> Method:
-    return Method(name, summary, _NORM_URL, "rows", FromStates(lambda k, d: make(), pool))
+def _rows(name: str, summary: str, pool: str = "mean", calibrated: bool = False) -> Method:
+    def make(k: int, device: str) -> Deriver:
+        mean = Later("tokengraft.deriving.methods.mean:Mean")()
+        scaled = Later("tokengraft.deriving.methods.calibrate:Calibrated")
+        return cast("Deriver", scaled(mean) if calibrated else mean)
+
+    return Method(name, summary, _NORM_URL, "rows", FromStates(make, pool))
 
 
 def _states(
@@ -110,6 +120,8 @@ _KNN_URL = (
 )
 _RIDGE_URL = "https://doi.org/10.1080/00401706.1970.10488634"
 _NORM_URL = "https://nlp.stanford.edu/~johnhew/vocab-expansion.html"
+_LINEAR = Later("tokengraft.deriving.methods.linear:Linear")
+_LOCAL_LINEAR = Later("tokengraft.deriving.methods.local_linear:LocalLinear")
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -118,26 +130,27 @@ METHODS: dict[str, Method] = {
         _rows("mean-bytes", "mean of the parts' rows, by their bytes", pool="bytes"),
         _rows("mean-late", "mean of the parts' rows, later ones weigh more", pool="late"),
         _rows("last-part", "the last part's row", pool="last"),
-        _rows("mean-calibrated", "mean, rescaled to the norm of old rows",
-              lambda: Calibrated(Mean())),
+        _rows("mean-calibrated", "mean, rescaled to the norm of old rows", calibrated=True),
         _states("knn", "k nearest anchors, weight 1/d (the paper's)", _KNN_URL,
-                lambda k, d: KNN(k, device=d), "k"),
+                lambda k, d: Later("tokengraft.deriving.methods.knn:KNN")(k, device=d), "k"),
         _states("linear", "affine least squares (the paper's)", _RIDGE_URL,
-                lambda k, d: Linear(device=d)),
+                lambda k, d: _LINEAR(device=d)),
         _states("local-linear", "least squares on k nearest anchors, weight exp(−d) (the paper's)",
                 "https://doi.org/10.1080/01621459.1988.10478639",
-                lambda k, d: LocalLinear(k, device=d), "k"),
+                lambda k, d: _LOCAL_LINEAR(k, device=d), "k"),
         _states("ridge", "affine least squares with shrinkage", _RIDGE_URL,
-                lambda k, d: Linear(ridge=0.1, device=d)),
+                lambda k, d: _LINEAR(ridge=0.1, device=d)),
         _states("procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451",
-                lambda k, d: Procrustes()),
+                lambda k, d: Later("tokengraft.deriving.methods.procrustes:Procrustes")()),
         Method("split-anchor", "regression on tokens the model knows whole, forced through bytes",
-               "https://aclanthology.org/D17-1010/", "bytes", split_anchor.derive),
+               "https://aclanthology.org/D17-1010/", "bytes",
+               Later("tokengraft.deriving.methods.split_anchor:derive")),
         Method("context", "states averaged over text, mapped by ridge regression",
-               "https://aclanthology.org/2020.acl-main.431/", "text", context.derive, ("layer",)),
+               "https://aclanthology.org/2020.acl-main.431/", "text",
+               Later("tokengraft.deriving.methods.context:derive"), ("layer",)),
         Method("distil", "rows trained so that the frozen model reads new tokens as old ones",
-               "https://arxiv.org/abs/2505.20133", "text", _distil,
-               ("minutes", "steps", "work")),
+               "https://arxiv.org/abs/2505.20133", "text",
+               Later("tokengraft.deriving.distil.distiller:distil"), ("minutes", "steps", "work")),
     )
 }  # fmt: skip
 

@@ -98,7 +98,7 @@ def evaluate(
             if writes if options.shared is None else options.shared:
                 scores |= (both := job.shared())
                 unread += [] if both else [code]
-                if new.policy != "input-only":
+                if writes:
                     english = english or _english(old, new, corpus, options)
                     scores |= job.written() | english
             if options.prompts:

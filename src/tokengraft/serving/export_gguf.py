@@ -10,6 +10,7 @@ from pathlib import Path
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
 from tokengraft.core.files import write_text
 from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
@@ -85,7 +86,7 @@ def export(
             _try(made, folder)
         made.replace(out)
     manifest = read_manifest(folder)
-    if manifest is not None and manifest["output"]["policy"] == "winner-takes-all":
+    if manifest is not None and POLICIES[manifest["output"]["policy"]].pools:
         notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
     modelfile = write_text(out.with_name(f"{out.stem}.Modelfile"), _modelfile(out))
     return Exported(out, modelfile, name, checked, tuple(notes))

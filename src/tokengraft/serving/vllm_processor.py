@@ -65,11 +65,14 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
 
 def _pooling(folder: Path) -> Any:
     """The folder's winner-takes-all, None where its policy is another."""
+    from tokengraft.grafting.output_policies import DEFAULT, POLICIES
+
     path = folder / "tokengraft.json"
     if not path.is_file():
         return None
     output = json.loads(path.read_text("utf-8")).get("output", {})
-    if output.get("policy") != "winner-takes-all":
+    policy = POLICIES.get(output.get("policy", DEFAULT))
+    if policy is None or not policy.pools:
         return None
     from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 

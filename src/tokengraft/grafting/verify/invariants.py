@@ -14,7 +14,7 @@ from tokengraft.core.limits import refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.verify import first_parts as verify_parts
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import small_files as verify_files
@@ -272,43 +272,44 @@ class _Verification:
         )
         least = {*own, *range(self.layout.rows, self.new.start)}
         barred = said & set(self.new)
+        policy: OutputPolicy | None
         if manifest is not None:
             output = manifest["output"]
-            policy, wanted = output["policy"], least | set(output["barred"])
+            policy, wanted = POLICIES[output["policy"]], least | set(output["barred"])
             if range(*output["new"]) != self.new:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
-            if policy == "input-only":
+            if not policy.writes:
                 wanted |= set(self.new)
             if wrong := self._wrong_part(output["first_parts"]):
                 return False, wrong
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
         else:
-            policy, wanted = ("input-only" if barred else "unknown"), said | least
+            policy, wanted = (POLICIES[DEFAULT] if barred else None), said | least
         if missing := sorted(wanted - said):
             return False, f"generation config does not bar {len(missing)} ids, first {missing[0]}"
         if extra := sorted(said - wanted):
             return False, f"generation config bars {len(extra)} ids too many, first {extra[0]}"
-        if policy == "unknown":
+        if policy is None:
             return True, (
                 f"not checked: without {MANIFEST} the policy is unknown; "
                 "as it stands, generation may emit the new tokens"
             )
         guess = "" if manifest else f" (taken from what is barred: no {MANIFEST})"
-        if policy == "write" and verify_load.fits_memory(2 * self.checkpoint.size):
+        if policy.trains and verify_load.fits_memory(2 * self.checkpoint.size):
             spare = [*range(self.new.start, min(self.new.stop, self.layout.rows))]
             before, after = self._greedy(spare)
             same = before == after
             kept = "equals the base's" if same else "differs: evaluate tells how often"
-            return True, f"write: {len(said)} ids barred, greedy English output {kept}"
-        if policy != "input-only" or not verify_load.fits_memory(2 * self.checkpoint.size):
-            return True, f"{policy}{guess}: {len(said)} ids barred from generation"
+            return True, f"{policy.name}: {len(said)} ids barred, greedy English output {kept}"
+        if policy.writes or not verify_load.fits_memory(2 * self.checkpoint.size):
+            return True, f"{policy.name}{guess}: {len(said)} ids barred from generation"
         # The base may emit its spare rows, which new tokens have taken over.
         spare = [i for i in said if i < self.layout.rows]
         before, after = self._greedy(spare)
         if before != after:
             return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
-        return True, f"input-only{guess}: greedy English output equals the base's"
+        return True, f"{policy.name}{guess}: greedy English output equals the base's"
 
     def _greedy(self, spare: Sequence[int]) -> tuple[list[int], list[int]]:
         """Greedy English by base and graft; the base without its spare rows."""
