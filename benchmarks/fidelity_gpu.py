@@ -108,8 +108,7 @@ class Bench:
         from tokengraft.corpus import load
         from tokengraft.model import divergence
         from tokengraft.model.frozen import FrozenModel, Reading
-        from tokengraft.reproduce.cells import Cells
-        from tokengraft.reproduce.grid import Grid, Settings
+        from tokengraft.reproduce.grid import Cells, Grid, Settings
 
         self.options, self.begun = options, options.until - 60 * options.minutes
         # Several processes share the memory: smaller blocks of (positions, vocabulary).

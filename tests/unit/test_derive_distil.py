@@ -27,7 +27,7 @@ from tokengraft.core.options import options_from  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil import training_state  # noqa: E402
-from tokengraft.deriving.distil.adam import RowAdam  # noqa: E402
+from tokengraft.deriving.distil.bridge import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
     Lots,

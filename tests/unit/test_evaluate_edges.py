@@ -39,8 +39,11 @@ from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning, insert  # noqa: E402
 from tokengraft.render.evaluation_folder import draw  # noqa: E402
 from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
-from tokengraft.reproduce.cells import Cells  # noqa: E402
-from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
+from tokengraft.reproduce.grid import (  # noqa: E402
+    Cells,
+    Grid,
+    Settings,
+)
 from tokengraft.reproduce.methods import DefaultMode, run_default  # noqa: E402
 from tokengraft.tokenizer.align import Alignment  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402

@@ -8,13 +8,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
 from tokengraft.core.errors import CorpusError  # noqa: E402
-from tokengraft.evaluating.disjoint import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.likeness import centred, cosines, derangement, ranks  # noqa: E402
+from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
 from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.render.fidelity_table import Row, printed, table  # noqa: E402
-from tokengraft.reproduce.cells import Cells, Key  # noqa: E402
+from tokengraft.reproduce.grid import Cells, Key  # noqa: E402
 
 
 def test_cosine_by_hand_and_exact_for_equals():

@@ -26,8 +26,11 @@ from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.render.fidelity_table import save_fidelity  # noqa: E402
-from tokengraft.reproduce.cells import Cells  # noqa: E402
-from tokengraft.reproduce.grid import Grid, Settings  # noqa: E402
+from tokengraft.reproduce.grid import (  # noqa: E402
+    Cells,
+    Grid,
+    Settings,
+)
 from tokengraft.tokenizer.convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402

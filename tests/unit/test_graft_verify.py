@@ -17,9 +17,8 @@ from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokeni
 from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, Output, Rows, graft
-from tokengraft.grafting.verify.first_parts import wrong_first_part
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
-from tokengraft.grafting.verify.tokens import around
+from tokengraft.grafting.verify.tokens import around, wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert

@@ -15,7 +15,7 @@ import pytest
 import tokengraft as tg
 from tokengraft.api.results import Audit
 from tokengraft.api.verbs import count_words, survey
-from tokengraft.auditing.parallel_task import Cell, CellTask
+from tokengraft.auditing.count_corpus import Cell, CellTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text

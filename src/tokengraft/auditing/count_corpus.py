@@ -6,8 +6,8 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +15,55 @@ from tokengraft.auditing.count import Counts, TextCounts, count
 from tokengraft.core.cache import Store
 from tokengraft.core.options import SAMPLE_LINES
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.engine.protocol import Engine, Report
 from tokengraft.tokenizer import Located, Tokenizer
-
-if TYPE_CHECKING:
-    from tokengraft.engine.protocol import Engine
+from tokengraft.tokenizer.packed import Packed
 
 _VERSION = "3"  # part of every key: raise it when the meaning of a count changes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A language's lines, to be counted with one tokenizer; see `engine.Item`."""
+
+    tokenizer: str
+    language: str
+    lines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Tokenizer and language, for messages."""
+        return f"{self.language} with {self.tokenizer}"
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return sum(map(len, self.lines))
+
+
+@dataclass(frozen=True)
+class CellTask:
+    """Count cells exactly as an audit does; see `engine.Task`. A result is packed `Counts`."""
+
+    tokenizers: tuple[Packed, ...]
+    sample_lines: int | None
+
+    def open(self, threads: int) -> Callable[[Cell, Report], bytes]:
+        """A counter that opens each tokenizer when it is first needed."""
+        del threads
+        packed = {one.name: one for one in self.tokenizers}
+        opened: dict[str, Tokenizer] = {}
+
+        def count_cell(cell: Cell, report: Report) -> bytes:
+            if cell.tokenizer not in opened:
+                opened[cell.tokenizer] = packed[cell.tokenizer].open()
+            counts = count(opened[cell.tokenizer], cell.lines, self.sample_lines)
+            report(len(cell.lines), cell.size, int(counts.tokens.sum()), 1.0)
+            return counts.pack()
+
+        return count_cell
+
+
 # (tokenizer label, language, lines done, lines in all)
 OnCount = Callable[[str, str, int, int], None]
 OnOpen = Callable[[Located, Tokenizer], None]
@@ -89,9 +132,6 @@ def _on_engine(
     on_count: OnCount | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
-    from tokengraft.auditing.parallel_task import Cell, CellTask
-    from tokengraft.tokenizer.packed import Packed
-
     names = {name for name, _ in wanted}
     packed = tuple(Packed.of(located) for located in tokenizers if located.name in names)
     cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]

@@ -12,7 +12,6 @@ from polars import selectors
 
 from tokengraft.auditing.cost import PriceList
 from tokengraft.auditing.count import Counts, TextCounts
-from tokengraft.auditing.coverage import cover
 from tokengraft.auditing.premium import Floats, estimate, gini
 from tokengraft.auditing.vocabularies import Breakdown
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -186,12 +185,18 @@ def matrix(
 def coverage(
     tokenizers: Sequence[Located], characters: Sequence[str], texts: Mapping[str, TextCounts]
 ) -> pl.DataFrame:
-    """Characters of each language that are one token in each vocabulary."""
+    """Characters of each language, spaces left out, that are one token in each vocabulary.
+
+    `running_share` is of running text; `missing` has the most frequent first.
+    """
     rows = []
     for located, known in zip(tokenizers, characters, strict=True):
         single = frozenset(known)
         for code, text in sorted(texts.items()):
-            result = cover(text, single)
+            total = sum(text.histogram.values())
+            missing = [character for character in text.histogram if character not in single]
+            covered = len(text.histogram) - len(missing)
+            lost = sum(text.histogram[character] for character in missing)
             rows.append(
                 {
                     "tokenizer": located.name,
@@ -199,11 +204,11 @@ def coverage(
                     "language": code,
                     "name": language(code).name,
                     "script": language(code).script,
-                    "characters": result.distinct,
-                    "covered": result.distinct_covered,
-                    "covered_share": result.distinct_covered / max(1, result.distinct),
-                    "running_share": result.running_share,
-                    "missing": result.missing,
+                    "characters": len(text.histogram),
+                    "covered": covered,
+                    "covered_share": covered / max(1, len(text.histogram)),
+                    "running_share": 1 - lost / total if total else float("nan"),
+                    "missing": "".join(missing),
                 }
             )
     return _without_nan(pl.DataFrame(rows, infer_schema_length=None))

@@ -73,7 +73,7 @@ def new_token_share(
 
       tokengraft reproduce new-token-share --corpus flores200.tar.xz
     """
-    from tokengraft.reproduce.shares import new_token_share as compute
+    from tokengraft.reproduce.tokenizer_tables import new_token_share as compute
 
     _finish(compute(corpus), [], json)
 

@@ -15,6 +15,8 @@ of the matrix products: relative 1e-5 in float32, 2e-2 in bfloat16.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,9 +25,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.memory_maps import reopen, reserve
 from tokengraft.deriving.methods.mean import weights
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.model.devices import spread
@@ -36,6 +38,7 @@ from tokengraft.tokenizer.align import Ints
 Layer: TypeAlias = int | Literal["norm"]
 Progress: TypeAlias = Callable[[int, int], None]
 _VERSION = 1  # of what the cache holds
+_UNSERVED = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that reserve nothing
 
 
 class _Enough(Exception):
@@ -234,3 +237,40 @@ def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[
         for handle in handles:
             handle.remove()
     return states_by_layer
+
+
+def reserve(file: Path, shape: tuple[int, ...], kind: type) -> np.ndarray[Any, Any]:
+    """A new file of zeros, mapped to be written to; OSError, and no file, where it does not fit.
+
+    Its space is taken before it is used: a map over a sparse file kills the process (SIGBUS) when
+    the disk has no room for what is written.
+    """
+    try:
+        made: np.ndarray[Any, Any] = open_memmap(file, mode="w+", dtype=kind, shape=shape)
+        with file.open("r+b") as opened:
+            _take(opened.fileno(), file.stat().st_size)
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    return made
+
+
+def _take(descriptor: int, size: int) -> None:
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in _UNSERVED:
+            raise
+
+
+def reopen(
+    file: Path, shape: tuple[int, ...], kind: type, mode: Literal["r", "r+"] = "r"
+) -> np.ndarray[Any, Any] | None:
+    """The array in a file, or None where there is no such array or the file is damaged."""
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        array: np.ndarray[Any, Any] = open_memmap(file, mode="r")  # r+ would lengthen a cut file
+        if array.shape == shape and array.dtype == np.dtype(kind):
+            return array if mode == "r" else open_memmap(file, mode=mode)
+    return None

@@ -14,9 +14,8 @@ from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.evaluating.disjoint import assert_disjoint
 from tokengraft.evaluating.harness import Tasks, run_tasks
-from tokengraft.evaluating.lines import Case, prepare
+from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.model.frozen import FrozenModel, Reading

@@ -13,7 +13,7 @@ from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.registry import named
 from tokengraft.deriving.task import Deriving
-from tokengraft.evaluating.disjoint import assert_disjoint
+from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.reproduce.grid import PAPER, Grid, Rows

@@ -152,7 +152,7 @@ def run(
     of the corpus.
     """
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.reproduce.cells import Cells
+    from tokengraft.reproduce.grid import Cells
 
     deadline = None if running.seconds is None else time.monotonic() + running.seconds
     work = running.work

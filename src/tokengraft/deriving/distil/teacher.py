@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokengraft.deriving.memory_maps import reopen, reserve
+from tokengraft.deriving.states import reopen, reserve
 from tokengraft.model.devices import spread
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints

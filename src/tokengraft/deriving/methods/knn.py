@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengraft.deriving.methods.by_neighbours import ByNeighbours
-from tokengraft.deriving.methods.neighbours import Ints
+from tokengraft.deriving.methods.neighbours import ByNeighbours, Ints
 from tokengraft.deriving.methods.protocol import Floats, Rows
 
 _STEP = 32  # states blended at a time: their rows stay in the processor's cache

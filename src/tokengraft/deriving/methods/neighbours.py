@@ -18,6 +18,7 @@ of anchors.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.methods.protocol import Floats
+from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Exact: TypeAlias = npt.NDArray[np.float64]
@@ -239,3 +240,37 @@ def _exact(hidden: Floats, anchors: Any, index: Ints, k: int) -> tuple[Exact, In
         distances[start : start + step] = np.sqrt(np.einsum("nkh,nkh->nk", gap, gap))
     order = np.lexsort((index, distances), axis=1)[:, :k]
     return np.take_along_axis(distances, order, 1), np.take_along_axis(index, order, 1)
+
+
+@dataclass(frozen=True)
+class ByNeighbours(ABC):
+    """`k` neighbours; `block` anchors at a time; `device` cpu or a GPU, for the search."""
+
+    k: int = 5
+    block: int | None = None
+    device: str = "cpu"
+
+    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
+        """Keep the anchors; nothing is computed."""
+        return _Fitted(self, anchors_hidden, anchors_rows)
+
+    @abstractmethod
+    def combine(
+        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
+    ) -> Rows:
+        """Rows from each state's nearest anchors (n, k), given all anchors' states and rows."""
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The anchors themselves."""
+
+    method: ByNeighbours
+    states: Floats
+    rows: Floats
+
+    def derive(self, hidden: Floats) -> Rows:
+        """Search the nearest anchors of each state and combine them."""
+        method = self.method
+        distances, index = nearest(hidden, self.states, method.k, method.block, method.device)
+        return method.combine(hidden, distances, index, self.states, self.rows)

@@ -15,7 +15,6 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
-from tokengraft.grafting.verify import first_parts as verify_parts
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
@@ -318,7 +317,7 @@ class _Verification:
 
     def _wrong_part(self, given: Sequence[int]) -> str | None:
         tokenizers = self.pair.base, self.pair.new
-        return verify_parts.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
+        return verify_tokens.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
 
     def _pieces(self) -> tuple[bool, str]:
         """The vocabulary in SentencePiece's own format, read by SentencePiece."""
