@@ -78,13 +78,15 @@ def test_a_graft_does_what_its_row_says(policy: OutputPolicy, base: Path, tmp_pa
 @each_policy
 def test_a_bias_is_for_those_that_pool(policy: OutputPolicy, base: Path, tmp_path: Path) -> None:
     rows = Rows(new_rows(), "random")
-    options = {"policy": policy.name, "bias": 1.0, "check": LINES, "verified": False}
+    given = {
+        "output": Output(policy.name, bias=1.0), "options": Finishing(LINES, verified=False),
+    }  # fmt: skip
     if policy.pools:
-        graft(base, plan(), tmp_path / "graft", rows=rows, **options)
+        graft(base, plan(), tmp_path / "graft", rows=rows, **given)
         assert logits_processor(tmp_path / "graft")[0].bias == 1.0
     else:
         with pytest.raises(UsageError, match="bias belongs to"):
-            graft(base, plan(), tmp_path / "graft", rows=rows, **options)
+            graft(base, plan(), tmp_path / "graft", rows=rows, **given)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
