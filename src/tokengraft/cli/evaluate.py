@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
@@ -16,7 +15,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_stages
 from tokengraft.corpus.lines_of import lines_of
-from tokengraft.render.terminal import plain, show_evaluation
+from tokengraft.render.terminal import show_evaluation, show_fidelity
 
 
 def evaluate(
@@ -189,12 +188,7 @@ def fidelity(
     if json:
         print_json(measured.grid.to_dicts())
     else:
-        for metric in ("pooled_cosine", "kl"):
-            best = measured.table(metric)
-            table = Table(*best.columns, title=f"{measured.model}, paper mode: {metric}")
-            for row in best.rows():
-                table.add_row(*(plain(value) for value in row))
-            stdout.print(table)
+        show_fidelity(stdout, measured)
         stdout.print(reproducing.read_with(split), markup=False)
         stdout.print(f"{len(written)} files written to {out}")
         if measured.missing:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.core.progress import by_lines
+from tokengraft.render.terminal import show_verdict
 
 if TYPE_CHECKING:
-    from tokengraft.reproduce.claim import Cell, Verdict
+    from tokengraft.reproduce.claim import Verdict
 
 app = typer.Typer(
     help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
@@ -92,46 +92,6 @@ def _finish(verdict: Verdict, remarks: list[str], json: bool) -> None:
             }
         )
     else:
-        _show(verdict)
+        show_verdict(stdout, verdict)
     if not verdict.holds:
         raise typer.Exit(1)
-
-
-def _show(verdict: Verdict) -> None:
-    claim = verdict.claim
-    rows = list(dict.fromkeys(cell.row for cell in verdict.cells))
-    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
-    marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
-    if len(columns) > len(rows):  # terminals are taller than wide
-        table = Table("", *rows, title=claim.title)
-        for column in columns:
-            table.add_row(column, *(marks.get((row, column), "") for row in rows))
-    else:
-        table = Table("", *columns, title=claim.title)
-        for row in rows:
-            table.add_row(row, *(marks.get((row, column), "") for column in columns))
-    stdout.print(table)
-    counted = [column for column in columns if column not in claim.besides]
-    exact = [column for column in counted if verdict.exact(column)]
-    stdout.print(f"{len(exact)} of {len(counted)} columns exact for all {len(rows)} rows.")
-    for column in claim.besides:
-        stdout.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
-    if claim.known:
-        stdout.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
-    for cell in verdict.cells:
-        if cell.verdict in ("differs", "missing"):
-            stdout.print(
-                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
-                f"paper {cell.paper:g}, ours {cell.ours}"
-            )
-    stdout.print(verdict.line, markup=False)
-
-
-def _mark(cell: Cell, decimals: int) -> str:
-    paper = f"{cell.paper:.{decimals}f}"
-    if cell.verdict == "reproduced":
-        return f"[green]{paper}[/green]"
-    if cell.ours is None:
-        return f"[red]{paper} → ?[/red]"
-    colour = "yellow" if cell.verdict == "known difference" else "red"
-    return f"[{colour}]{paper} → {cell.ours:.{decimals}f}[/{colour}]"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
     from tokengraft.evaluating.score import Measurements
     from tokengraft.planning.plan_files import TestedPlan
+    from tokengraft.reproduce.claim import Cell, Verdict
+    from tokengraft.reproduce.paper_fidelity import Fidelity
 
 SHOWN = 24  # languages of an audit
 _EDGES = 3  # a cell's two spaces and the line after it
@@ -294,3 +296,54 @@ def plain(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def show_verdict(console: Console, verdict: Verdict) -> None:
+    """Print a claim cell by cell, what differs, and whether it holds."""
+    claim = verdict.claim
+    rows = list(dict.fromkeys(cell.row for cell in verdict.cells))
+    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
+    marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
+    if len(columns) > len(rows):  # terminals are taller than wide
+        table = Table("", *rows, title=claim.title)
+        for column in columns:
+            table.add_row(column, *(marks.get((row, column), "") for row in rows))
+    else:
+        table = Table("", *columns, title=claim.title)
+        for row in rows:
+            table.add_row(row, *(marks.get((row, column), "") for column in columns))
+    console.print(table)
+    judged = [column for column in columns if column not in claim.besides]
+    exact = [column for column in judged if verdict.exact(column)]
+    console.print(f"{len(exact)} of {len(judged)} columns exact for all {len(rows)} rows.")
+    for column in claim.besides:
+        console.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
+    if claim.known:
+        console.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
+    for cell in verdict.cells:
+        if cell.verdict in ("differs", "missing"):
+            console.print(
+                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
+                f"paper {cell.paper:g}, ours {cell.ours}"
+            )
+    console.print(verdict.line, markup=False)
+
+
+def _mark(cell: Cell, decimals: int) -> str:
+    paper = f"{cell.paper:.{decimals}f}"
+    if cell.verdict == "reproduced":
+        return f"[green]{paper}[/green]"
+    if cell.ours is None:
+        return f"[red]{paper} → ?[/red]"
+    colour = "yellow" if cell.verdict == "known difference" else "red"
+    return f"[{colour}]{paper} → {cell.ours:.{decimals}f}[/{colour}]"
+
+
+def show_fidelity(console: Console, fidelity: Fidelity) -> None:
+    """Print the grid by the paper's metric and by KL."""
+    for metric in ("pooled_cosine", "kl"):
+        best = fidelity.table(metric)
+        table = Table(*best.columns, title=f"{fidelity.model}, paper mode: {metric}")
+        for row in best.rows():
+            table.add_row(*(plain(value) for value in row))
+        console.print(table)
