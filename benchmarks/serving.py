@@ -38,7 +38,7 @@ import numpy as np
 import tokengraft as tg
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import udhr
-from tokengraft.grafting.graft import graft
+from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries
 from tokengraft.serving import llama_cpp, split_patterns
@@ -212,7 +212,7 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
         (base / FILE).write_bytes(source.source.read(FILE))
     plan = tg.plan(base, LANGUAGES, budget=BUDGET, boundaries=boundaries).plan
     rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH)).astype(np.float32)
-    graft(base, plan, root / "graft", rows=rows, verified=False)
+    graft(base, plan, root / "graft", rows=rows, options=Finishing(verified=False))
     return root / "graft"
 
 

@@ -16,8 +16,9 @@ pytest.importorskip("peft")
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import test_graft_tiny as tiny
 
-from tokengraft.grafting.graft import graft
+from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,9 +35,11 @@ def script() -> Any:
 def test_a_fine_tuned_graft_keeps_its_ids(case, boundaries, tmp_path, one_thread):
     base = tiny.make(tmp_path / "base", case)
     given = {code: lines for code, lines in tiny.texts().items() if code != "eng_Latn"}
-    plan = plan_tokens(json.loads(tiny.tokenizer_json()), given, budget=24, boundaries=boundaries)
+    plan = plan_tokens(
+        json.loads(tiny.tokenizer_json()), given, Planning(budget=24, boundaries=boundaries)
+    )
     lines = [line for group in tiny.texts().values() for line in group]
-    graft(base, plan, tmp_path / "graft", rows=tiny.new_rows(), check=lines)
+    graft(base, plan, tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines))
     kept = script().fine_tuned(tmp_path / "graft", lines, tmp_path, steps=2)
     assert set(kept["saved"]) == {"Trainer", "PEFT adapter", "PEFT merged"}
     for way, outcome in kept["saved"].items():
@@ -47,7 +50,9 @@ def test_lost_ids_are_seen(tmp_path, one_thread):
     """Saved with another tokenizer, the script must count every line that changed."""
     base = tiny.make(tmp_path / "base", "llama-tied")
     lines = tiny.texts()["amh_Ethi"]
-    graft(base, tiny.plan(), tmp_path / "graft", rows=tiny.new_rows(), check=lines)
+    graft(
+        base, tiny.plan(), tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines)
+    )
     kept = script()._kept(tmp_path / "graft", base, lines)
     assert kept["other_ids"] == len(lines)
     assert not kept["bars"]

@@ -15,8 +15,9 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 from tokenizers import Tokenizer
 
 from tokengraft.corpus import udhr
+from tokengraft.grafting.graft import Finishing
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.plan_files import insert_plan
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id
@@ -40,7 +41,7 @@ def lines(code: str) -> list[str]:
 
 @functools.cache
 def plan() -> Plan:
-    chosen = plan_tokens(mistral()[0], {"shn_Mymr": lines("shn_Mymr")[::2]}, budget=120)
+    chosen = plan_tokens(mistral()[0], {"shn_Mymr": lines("shn_Mymr")[::2]}, Planning(budget=120))
     assert len(chosen.tokens) == 120
     return chosen
 
@@ -115,7 +116,9 @@ def test_a_graft_brings_it_and_verify_reads_it(tmp_path):
     (base / "tokenizer.json").write_text(json.dumps(mistral()[0]), "utf-8")
     (base / "tokenizer.model").write_bytes(mistral()[1])
     rows = np.random.default_rng(0).normal(0, 0.5, (120, tiny.WIDTH)).astype(np.float32)
-    made = graft(base, plan(), tmp_path / "graft", rows=rows, check=lines("shn_Mymr"))
+    made = graft(
+        base, plan(), tmp_path / "graft", rows=rows, options=Finishing(check=lines("shn_Mymr"))
+    )
     assert made.report is not None
     assert "ok    tokenizer.model: SentencePiece gives" in "\n".join(made.report.lines())
     (made.folder / "tokenizer.model").write_bytes(mistral()[1])
