@@ -15,7 +15,8 @@ from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, hol
 from tokengraft.cli.options import ModelArgument, PlanArgument
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.registry import METHODS, TRAINING_FREE
+from tokengraft.core.options import TRAINING_FREE
+from tokengraft.deriving.registry import METHODS
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.deriving.registry import TRAINING_FREE, named
+from tokengraft.deriving.registry import named
 from tokengraft.deriving.task import Deriving, Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tokengraft.deriving.states import Layer
     from tokengraft.deriving.task import Task
 
-TRAINING_FREE = "mean-late"  # lower KL than the mean in all 12 languages, as above
-
 Needs: TypeAlias = Literal["rows", "states", "bytes", "text"]
 
 
