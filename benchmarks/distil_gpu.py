@@ -227,10 +227,10 @@ class Job:
 
     def grid(self, say: Any) -> dict[str, Any]:
         """The paper's 40."""
-        from tokengraft.reproduce.paper_grid import grid
+        from tokengraft.reproduce.grid import paper_rows
 
         device = str(self.model.device)
-        cells = grid(self.model, self.parts, anchors=self.first_new, device=device)
+        cells = paper_rows(self.model, self.parts, anchors=self.first_new, device=device)
         found = {str(cell): self.score(rows) for cell, rows in cells}
         best = min(found, key=lambda name: found[name]["kl"])
         say(f"best of {len(found)}: {best}, KL {found[best]['kl']:.3f}")

@@ -130,7 +130,7 @@ class Bench:
     def states(self) -> None:
         """V_l at the paper's layers, into the cache."""
         from tokengraft.deriving.states import vocabulary_states
-        from tokengraft.reproduce.paper_grid import paper_layers
+        from tokengraft.reproduce.grid import paper_layers
 
         model = self.grid.model
         layers = list(paper_layers(model.layers))

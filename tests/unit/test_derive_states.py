@@ -23,7 +23,7 @@ from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E
 from tokengraft.model.devices import pick_devices  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
-from tokengraft.reproduce.paper_grid import grid, paper_layers  # noqa: E402
+from tokengraft.reproduce.grid import paper_layers, paper_rows  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
@@ -221,7 +221,7 @@ def test_knn_2_at_layer_0_is_the_mean_of_two_parts_unless_another_row_is_nearer(
 
 def test_grid_has_the_papers_forty(llama):
     parts = [[5, 9, 2], [7, 3], [1, 4]]
-    cells = dict(grid(llama, parts))
+    cells = dict(paper_rows(llama, parts))
     assert len(cells) == 40
     assert paper_layers(16) == (0, 1, 15, 16)
     named = {str(cell): rows for cell, rows in cells.items()}

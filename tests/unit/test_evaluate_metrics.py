@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
 from tokengraft.core.errors import CorpusError  # noqa: E402
-from tokengraft.evaluating.likeness import centred, cosines, derangement, ranks  # noqa: E402
+from tokengraft.evaluating.fidelity import centred, cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
 from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402

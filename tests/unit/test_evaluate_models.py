@@ -193,12 +193,12 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
     from tokengraft.model.frozen import FrozenModel
-    from tokengraft.reproduce.paper_grid import grid
+    from tokengraft.reproduce.grid import paper_rows
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
         str(cell): rows
-        for cell, rows in grid(FrozenModel(base.model), parts, layers=[0], anchors=256)
+        for cell, rows in paper_rows(FrozenModel(base.model), parts, layers=[0], anchors=256)
     }
     table = base.weight.detach().numpy()
     mean = np.stack([table[list(one)].mean(0) for one in parts])

@@ -409,7 +409,8 @@ def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:
         given = [f"{code}={path}" for code, path in given.items()]
     if isinstance(given, str | Path):
         given = [str(given)]
-    return load_corpus(given[0], split) if _is_one(given) else load_pairs(list(given))
+    one = len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists())
+    return load_corpus(given[0], split) if one else load_pairs(list(given))
 
 
 def metered(progress: OnProgress | None) -> OnMeter | None:
@@ -437,10 +438,6 @@ def _deriving(
     if progress is not None:
         settings["progress"] = by_stages(progress)
     return settings
-
-
-def _is_one(given: Sequence[str]) -> bool:
-    return len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists())
 
 
 def _plan(given: AnyPlan) -> Plan:

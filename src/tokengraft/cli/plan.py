@@ -229,7 +229,8 @@ def _asked(
     from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 
     several = len(asked) > 1 or any(map(is_group, asked))
-    folder = texts_of_folder(Path(given[0])) if several and _one_folder(given) else {}
+    alone = len(given) == 1 and Path(given[0]).is_dir()
+    folder = texts_of_folder(Path(given[0])) if several and alone else {}
     codes = languages_for(
         asked,
         list(folder) or corpus.languages,
@@ -242,10 +243,6 @@ def _asked(
     if missing:
         raise UsageError(f"{given[0]} has no file for {', '.join(missing)}")
     return codes, {code: [str(folder[code])] for code in codes}
-
-
-def _one_folder(given: list[str]) -> bool:
-    return len(given) == 1 and Path(given[0]).is_dir()
 
 
 def _names(sources: dict[str, list[str]]) -> str:

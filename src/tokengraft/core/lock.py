@@ -23,16 +23,10 @@ except ImportError:  # Windows has no flock; there nobody is kept apart
 
 
 class Lock:
-    """A folder that this process holds until `release`, or until nobody refers to the lock."""
+    """A folder that this process holds as long as anything refers to the lock."""
 
     def __init__(self, file: IO[str] | None) -> None:
         self._file = file
-
-    def release(self) -> None:
-        """Let other processes in."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
@@ -44,7 +38,7 @@ def hold(folder: Path) -> Lock:
     The same process may hold it twice. TokengraftError where another process has it.
     """
     path = str(folder.resolve())
-    if (mine := _held.get(path)) is not None and mine._file is not None:
+    if (mine := _held.get(path)) is not None:
         return mine
     lock = Lock(_locked(path))
     _held[path] = lock

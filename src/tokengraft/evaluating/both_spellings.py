@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.likeness import cosines
+from tokengraft.evaluating.fidelity import cosines, mean_rows
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.model.divergence import likelihoods

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.evaluating.fidelity import mean_rows
-from tokengraft.evaluating.likeness import derangement
+from tokengraft.evaluating.fidelity import derangement, mean_rows
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.evaluating.segmenter import Segmenter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -170,7 +170,7 @@ def _premiums(audit: AuditTables) -> Printed:
     )
     order = matrix(audit)["language"].to_list()
     table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
-    return _with_notes(table, _notes(audit, audit.premiums))
+    return replace(table, notes=_notes(audit, audit.premiums))
 
 
 def _coverage(audit: AuditTables) -> Printed:
@@ -284,9 +284,3 @@ def _number(value: float | None, form: str, spoilt: bool = False) -> Cell:
     if value is None or not math.isfinite(value):
         return Cell("—")
     return Cell(form.format(value), None if spoilt else float(value), spoilt)
-
-
-def _with_notes(table: Printed, notes: Sequence[str]) -> Printed:
-    return Printed(
-        table.name, table.caption, table.header, table.rows, table.left, table.codes, notes
-    )

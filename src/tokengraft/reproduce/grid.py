@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from tokengraft.core.files import sha256, write_json
 from tokengraft.core.limits import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving.methods.knn import blend
+from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods.local_linear import regress
+from tokengraft.deriving.methods.neighbours import nearest
+from tokengraft.deriving.methods.protocol import Floats, Rows
+from tokengraft.deriving.states import Layer, Progress, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
@@ -30,14 +35,75 @@ from tokengraft.model.reading import BATCH_TOKENS
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.plan import insert
-from tokengraft.reproduce import paper_grid
 from tokengraft.tokenizer.huggingface import HuggingFace
 
-Rows: TypeAlias = npt.NDArray[np.float32]
 #: what is being done, cells done, cells in all
 OnCell: TypeAlias = Callable[[str, int, int], None]
 PAPER = "paper"
 VERSION = 2  # of what a cell holds; a change makes every old cell unknown
+KNN_K = (1, 2, 3, 5, 10)
+LOCAL_K = (2, 3, 5, 10)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One of the paper's; k is None for linear regression. As text: its name in tables."""
+
+    layer: Layer
+    method: str
+    k: int | None
+
+    def __str__(self) -> str:
+        return f"{self.method}{'' if self.k is None else f' k={self.k}'} layer {self.layer}"
+
+
+def paper_layers(layers: int) -> tuple[int, ...]:
+    """{0, 1, n−1, n}, each once."""
+    return tuple(dict.fromkeys((0, 1, layers - 1, layers)))
+
+
+def paper_rows(
+    model: FrozenModel,
+    parts: Sequence[Sequence[int]],
+    layers: Sequence[Layer] | None = None,
+    anchors: int | None = None,
+    cache: Path | str | None = None,
+    key: str = "",
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Iterator[tuple[Strategy, Rows]]:
+    """Rows of every strategy, one at a time; `anchors` limits the old ids used (all by default).
+
+        4 layers {0, 1, n−1, n} × [knn k = 1, 2, 3, 5, 10; linear; local-linear k = 2, 3, 5, 10]
+
+    Reference: the paper's table of document cosine similarities. The k nearest of a larger k are
+    the nearest of a smaller one, so one search for k = 10 serves all nine neighbour methods of a
+    layer.
+    """
+    chosen: Sequence[Layer] = paper_layers(model.layers) if layers is None else layers
+    wanted: list[Layer] = list(dict.fromkeys((0, *chosen)))
+    known = vocabulary_states(model, wanted, anchors, cache=cache, key=key, progress=progress)
+    hidden = part_states(model, parts, chosen)
+    for layer in chosen:
+        for cell, rows in layer_rows(hidden[layer], known[layer], known[0], device):
+            yield Strategy(layer, cell.method, cell.k), rows
+
+
+def layer_rows(
+    hidden: Floats, anchors_hidden: Floats, anchors_rows: Floats, device: str = "cpu"
+) -> Iterator[tuple[Strategy, Rows]]:
+    """The ten strategies of one layer, from arrays; cells carry layer 0."""
+    most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
+    distances, index = nearest(hidden, anchors_hidden, most, device=device)
+    for k in KNN_K:
+        if k <= most:
+            yield Strategy(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
+    fitted = Linear(device=device).fit(anchors_hidden, anchors_rows)
+    yield Strategy(0, "linear", None), fitted.derive(hidden)
+    for k in LOCAL_K:
+        if k <= most:
+            near = distances[:, :k], anchors_hidden, anchors_rows, index[:, :k]
+            yield Strategy(0, "local-linear", k), regress(hidden, *near)
 
 
 @dataclass(frozen=True)
@@ -210,11 +276,11 @@ class Grid:
 
     def strategy_names(self) -> list[str]:
         """The paper's 40 by name, layer by layer."""
-        layers = paper_grid.paper_layers(self.model.layers)
+        layers = paper_layers(self.model.layers)
         ways: list[tuple[str, Sequence[int | None]]] = [
-            ("knn", paper_grid.KNN_K), ("linear", (None,)), ("local-linear", paper_grid.LOCAL_K),
+            ("knn", KNN_K), ("linear", (None,)), ("local-linear", LOCAL_K),
         ]  # fmt: skip
-        return [name_of(layer, way, k) for layer in layers for way, ks in ways for k in ks]
+        return [str(Strategy(layer, way, k)) for layer in layers for way, ks in ways for k in ks]
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
@@ -222,21 +288,16 @@ class Grid:
         count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
         device = str(self.model.device)
         rows_by_name = {}
-        for cell, rows in paper_grid.grid(
+        for cell, rows in paper_rows(
             self.model, parts, anchors=count, cache=self.work, key=self.hash, device=device
         ):
             labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}
-            rows_by_name[name_of(cell.layer, cell.method, cell.k)] = labels, rows
+            rows_by_name[str(cell)] = labels, rows
         return rows_by_name
 
     @staticmethod
     def tokenizer(spec: dict[str, Any]) -> HuggingFace:
         return HuggingFace.from_parsed("grafted", spec)
-
-
-def name_of(layer: object, method: str, k: int | None) -> str:
-    """The name under which a strategy of the paper's is known in tables."""
-    return f"{method}{'' if k is None else f' k={k}'} layer {layer}"
 
 
 class _Base:
@@ -277,8 +338,7 @@ class _Base:
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
             figures |= self.continuation.scores(bits, False, settings.resamples)
-        return {name: _short(asdict(score)) for name, score in figures.items()}
-
-
-def _short(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "definition"}
+        short = {name: asdict(score) for name, score in figures.items()}
+        for values in short.values():
+            del values["definition"]
+        return short

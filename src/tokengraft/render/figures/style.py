@@ -94,7 +94,7 @@ def styled() -> Iterator[None]:
 def autonym(code: str) -> str | None:
     """The language's own name, where it is not in Latin letters and can be drawn properly."""
     entry = language(code)
-    if entry.autonym is None or all("LATIN" in _name(c) for c in entry.autonym if c.isalpha()):
+    if entry.autonym is None or _is_latin(entry.autonym):
         return None
     return entry.autonym if _SHAPES or entry.script in _UNSHAPED else None
 
@@ -105,8 +105,8 @@ def family(code: str) -> list[str]:
     return [own, "DejaVu Sans"] if own else ["DejaVu Sans"]
 
 
-def _name(character: str) -> str:
-    return unicodedata.name(character, "")
+def _is_latin(text: str) -> bool:
+    return all("LATIN" in unicodedata.name(c, "") for c in text if c.isalpha())
 
 
 @dataclass(frozen=True)

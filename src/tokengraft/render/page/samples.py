@@ -135,7 +135,8 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
 
 def segment(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Shown]]:
     """The tokens of each text, one entry per token."""
-    words = _word_starts(tokenizer)
+    wordpiece = tokenizer.family == "WordPiece"
+    words = _WordStarts(getattr(tokenizer, "pipeline", None)) if wordpiece else None
     return [
         [
             _shown(tokenizer, token, spaced=bool(place) and words is not None and token in words)
@@ -164,11 +165,3 @@ class _WordStarts:
 
     def __contains__(self, token: int) -> bool:
         return not str(self._name(token)).startswith(CONTINUATION_MARK)
-
-
-def _word_starts(tokenizer: Tokenizer) -> _WordStarts | None:
-    return _WordStarts(getattr(tokenizer, "pipeline", None)) if _wordpiece(tokenizer) else None
-
-
-def _wordpiece(tokenizer: Tokenizer) -> bool:
-    return tokenizer.family == "WordPiece"
