@@ -10,8 +10,9 @@ Everything is imported when first used, so `import tokengraft` costs nothing.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from tokengraft.core.later import Later
 
 if TYPE_CHECKING:
     from tokengraft.api.checks import Checked
@@ -103,9 +104,7 @@ def __getattr__(name: str) -> Any:
         return version("tokengraft")
     if name not in _EXPORTS:
         raise AttributeError(f"module 'tokengraft' has no attribute {name!r}")
-    module, attribute = _EXPORTS[name].split(":")
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
+    globals()[name] = value = Later(_EXPORTS[name]).load()
     return value
 
 

@@ -20,12 +20,12 @@ FLORES devtest; the weight of later parts, 1.2, was chosen on dev (`benchmarks/m
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.later import Later
 
 if TYPE_CHECKING:
     from tokengraft.deriving.methods.protocol import Deriver, Rows
@@ -83,18 +83,6 @@ class FromStates:
             task.params = {"layer": layer, "k": options.k}
         deriver = self.make(options.k, str(model.device))
         return deriver.fit(known[layer], known[0]).derive(hidden)
-
-
-@dataclass(frozen=True)
-class Later:
-    """What stands at `module:name`, imported when it is called."""
-
-    place: str
-
-    def __call__(self, *given: Any, **options: Any) -> Any:
-        """Import and call it."""
-        module, _, name = self.place.partition(":")
-        return getattr(importlib.import_module(module), name)(*given, **options)
 
 
 def _rows(name: str, summary: str, pool: str = "mean", calibrated: bool = False) -> Method:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.later import Later
 from tokengraft.corpus.shards import SHARD_BYTES
 from tokengraft.engine.protocol import Engine, cores
 
@@ -60,16 +61,10 @@ def _local(workers: int | None, address: str | None) -> Engine:
     return Local(workers or cores())
 
 
-def _ray(workers: int | None, address: str | None) -> Engine:
-    from tokengraft.engine.on_ray import Cluster
-
-    return Cluster(workers, address)
-
-
 ENGINES = {
     row.name: row
     for row in (
         EngineRow("local", "all cores of this machine", _local),
-        EngineRow("ray", "a Ray cluster", _ray, "ray"),
+        EngineRow("ray", "a Ray cluster", Later("tokengraft.engine.on_ray:Cluster"), "ray"),
     )
 }

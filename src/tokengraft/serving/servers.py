@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.later import Later
 from tokengraft.grafting.verify.invariants import Check
 
 #: Runs the program on a graft, its base and lines to read, and says what was seen.
@@ -29,38 +30,21 @@ class Server:
     run: Run
 
 
-def _transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    from tokengraft.serving.in_transformers import run
-
-    return run(folder, base, lines)
-
-
-def _llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    from tokengraft.serving.in_llama_cpp import run
-
-    return run(folder, base, lines)
-
-
-def _vllm(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    from tokengraft.serving.in_vllm import run
-
-    return run(folder, base, lines)
-
-
 SERVERS: dict[str, Server] = {
     server.name: server
     for server in (
         Server(
             "transformers", "the folder as it is, and after save_pretrained and loading again",
-            "tokengraft[model]", True, _transformers,
+            "tokengraft[model]", True, Later("tokengraft.serving.in_transformers:run"),
         ),
         Server(
             "llama.cpp", "and Ollama, LM Studio: one GGUF file (tokengraft export)",
-            "tokengraft[serve], or llama-server on the PATH", False, _llama_cpp,
+            "tokengraft[serve], or llama-server on the PATH", False,
+            Later("tokengraft.serving.in_llama_cpp:run"),
         ),
         Server(
             "vllm", "the folder as it is; barred ids by the processor that tokengraft brings",
-            "vllm and tokengraft in one environment", True, _vllm,
+            "vllm and tokengraft in one environment", True, Later("tokengraft.serving.in_vllm:run"),
         ),
     )
 }  # fmt: skip
