@@ -15,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tokengraft.api.verbs import plan
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import Plan, insert
 from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -46,6 +47,20 @@ def holds_script(line: str, scripts: frozenset[str]) -> bool:
 def ids(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
     """Ids without special tokens."""
     return [e.ids for e in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+
+
+def first_tokens(plan: Plan, size: int) -> Plan:
+    """The plan's first `size` tokens with the merges up to the one that makes the next.
+
+    Tokens are learned one by one, so this is what a smaller budget would have chosen.
+    """
+    later = {token.token for token in plan.tokens[size:]}
+    merges = []
+    for left, right in plan.merges:
+        if left + right in later:
+            break
+        merges.append((left, right))
+    return replace(plan, tokens=plan.tokens[:size], merges=tuple(merges))
 
 
 def measure(

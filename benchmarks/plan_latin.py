@@ -20,11 +20,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from plan_flores import ids
+from plan_flores import first_tokens, ids
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, first_tokens, insert
+from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -240,21 +240,6 @@ def _protection(data: Mapping[str, Any] | None) -> Protection | None:
         return None
     elsewhere = tuple(Elsewhere(**one) for one in data["elsewhere"])
     return Protection(**{**data, "sources": tuple(data["sources"]), "elsewhere": elsewhere})
-
-
-def first_tokens(plan: Plan, size: int) -> Plan:
-    """The plan's first `size` tokens with the merges up to the one that makes the next.
-
-    Tokens are learned one by one, so this is what a smaller budget would have chosen; where relaxed
-    boundaries were mended (`check.repairs`) it may leave a text longer, so prove it again.
-    """
-    later = {token.token for token in plan.tokens[size:]}
-    merges = []
-    for left, right in plan.merges:
-        if left + right in later:
-            break
-        merges.append((left, right))
-    return replace(plan, tokens=plan.tokens[:size], merges=tuple(merges))
 
 
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
