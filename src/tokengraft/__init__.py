@@ -15,9 +15,19 @@ from typing import TYPE_CHECKING, Any
 from tokengraft.core.later import Later
 
 if TYPE_CHECKING:
-    from tokengraft.api.checks import Checked
+    from tokengraft.api.checked import Checked
+    from tokengraft.api.compare import compare
     from tokengraft.api.report import report
-    from tokengraft.api.results import Audit, Evaluation, Grafted, Planned, Result, Verified, load
+    from tokengraft.api.results import (
+        Audit,
+        Comparison,
+        Evaluation,
+        Grafted,
+        Planned,
+        Result,
+        Verified,
+        load,
+    )
     from tokengraft.api.verbs import (
         audit,
         count_words,
@@ -40,7 +50,8 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "Audit": "tokengraft.api.results:Audit",
-    "Checked": "tokengraft.api.checks:Checked",
+    "Checked": "tokengraft.api.checked:Checked",
+    "Comparison": "tokengraft.api.results:Comparison",
     "Evaluation": "tokengraft.api.results:Evaluation",
     "Grafted": "tokengraft.api.results:Grafted",
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
@@ -51,6 +62,7 @@ _EXPORTS = {
     "Verified": "tokengraft.api.results:Verified",
     "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
     "audit": "tokengraft.api.verbs:audit",
+    "compare": "tokengraft.api.compare:compare",
     "count_words": "tokengraft.api.verbs:count_words",
     "derive": "tokengraft.api.verbs:derive",
     "evaluate": "tokengraft.api.verbs:evaluate",
@@ -70,6 +82,7 @@ _EXPORTS = {
 __all__ = [
     "Audit",
     "Checked",
+    "Comparison",
     "Evaluation",
     "Grafted",
     "ParallelCorpus",
@@ -80,6 +93,7 @@ __all__ = [
     "Verified",
     "Vocabulary",
     "audit",
+    "compare",
     "count_words",
     "derive",
     "evaluate",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tokengraft.api.compare import compare
 from tokengraft.api.report import playground as make_server
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit
@@ -92,6 +93,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(tmp_path_factory.mktemp("counts"))
     found = audit("udhr", TOKENIZERS, LANGUAGES, resamples=20, store=store)
     found.save(folder / "audit", figures=False)
+    compared = compare("gpt2", "o200k_base", languages=LANGUAGES, resamples=0)
+    compared.save(folder / "compared", figures=False)
     (folder / "plan.json").write_text(json.dumps(PLAN), encoding="utf-8")
     (folder / "evaluation.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     return folder

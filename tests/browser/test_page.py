@@ -34,7 +34,21 @@ def test_headline_is_a_finding(open_page: Open, address: str) -> None:
     assert page.locator(".same li").count() > 3
     sections = page.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
     wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
-    assert sections == [*wanted, "plan", "graft", "provenance"]
+    assert sections == [*wanted, "compare", "plan", "graft", "provenance"]
+
+
+def test_two_tokenizers_stand_side_by_side(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}#compare")
+    section = page.locator("#compare")
+    expect(section.locator("h2")).to_contain_text("GPT-2/3 → GPT-4o")
+    expect(section.locator(".findings li").first).to_contain_text("fewer tokens than GPT-2/3 in")
+    changes = section.locator("tbody tr td:nth-of-type(3)")
+    first = changes.first.inner_text()
+    assert first.startswith("−") and changes.count() == 21
+    page.select_option("#compare-order", "lost")
+    assert changes.last.inner_text() == first
+    page.select_option("#compare-order", "spoken")
+    expect(section.locator("tbody th").first).to_have_text("English")
 
 
 def test_a_language_without_a_line_in_common_is_named_as_such(

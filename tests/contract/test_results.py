@@ -13,7 +13,16 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import tokengraft as tg
-from tokengraft.api.results import KINDS, Audit, Evaluation, Grafted, Planned, Result, Verified
+from tokengraft.api.results import (
+    KINDS,
+    Audit,
+    Comparison,
+    Evaluation,
+    Grafted,
+    Planned,
+    Result,
+    Verified,
+)
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.evaluating.score import SCORES
 from tokengraft.grafting.verify.invariants import Check
@@ -62,6 +71,11 @@ def evaluation() -> Evaluation:
     )  # fmt: skip
 
 
+def comparison(audit: Audit, label: str = "GPT-2") -> Comparison:
+    made = tg.compare(audit, audit)
+    return replace(made, facts={**made.facts, "a": {"what": "audit", "label": label}})
+
+
 #: One or more results of each kind, some with what others wrote in them.
 MADE: dict[str, Callable[[pytest.FixtureRequest], Result]] = {
     "audit": lambda asked: asked.getfixturevalue("audit"),
@@ -71,6 +85,8 @@ MADE: dict[str, Callable[[pytest.FixtureRequest], Result]] = {
     "plan, hostile": lambda asked: replace(asked.getfixturevalue("planned"), chosen_on=HOSTILE),
     "graft": lambda asked: asked.getfixturevalue("grafted"),
     "evaluation": lambda asked: evaluation(),
+    "comparison": lambda asked: comparison(asked.getfixturevalue("audit")),
+    "comparison, hostile": lambda asked: comparison(asked.getfixturevalue("audit"), HOSTILE),
     "verification": lambda asked: verified(),
 }
 
@@ -164,7 +180,7 @@ def test_names_mean_the_same_everywhere(audit: Audit) -> None:
 def test_a_page_takes_results_as_it_takes_folders(
     audit: Audit, planned: Planned, tmp_path: Path
 ) -> None:
-    page = tg.report([audit, planned, evaluation()], tmp_path / "page")
+    page = tg.report([audit, planned, evaluation(), comparison(audit, HOSTILE)], tmp_path / "page")
     text = page.read_text("utf-8")
     assert "<img src=x" not in text
     with pytest.raises(UsageError, match="does not show a verification"):

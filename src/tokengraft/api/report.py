@@ -8,7 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengraft.api.results import KINDS, Audit, Evaluation, Grafted, Place, Planned, Result
+from tokengraft.api.results import (
+    KINDS,
+    Audit,
+    Comparison,
+    Evaluation,
+    Grafted,
+    Place,
+    Planned,
+    Result,
+)
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.render.page.build import Page, Runs, make_page, save_page
 
@@ -23,6 +32,7 @@ _SHOWN: dict[type[Result], str] = {
     Planned: "plans",
     Grafted: "grafts",
     Evaluation: "evaluations",
+    Comparison: "comparisons",
 }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import polars as pl
 
-from tokengraft.api.checks import Checked
+from tokengraft.api.checked import Checked
 from tokengraft.auditing.audit_tables import AuditTables, Frames
 from tokengraft.auditing.check import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
@@ -27,6 +27,8 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import write_audit
+from tokengraft.render.comparison_folder import FILE as COMPARISON
+from tokengraft.render.comparison_folder import write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.selection import labels
@@ -362,11 +364,66 @@ class Evaluation(Measurements, Result):
         return self.summary
 
 
-KINDS: tuple[type[Result], ...] = (Audit, Planned, Grafted, Evaluation, Verified)
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
+    """Two sides held against each other: tokens of the same text, premiums, coverage, speakers."""
+
+    facts: Mapping[str, Any]
+    frames: Mapping[str, pl.DataFrame]
+
+    called = "comparison"
+    mark = COMPARISON
+
+    @property
+    def languages(self) -> pl.DataFrame:
+        """One row per pair of tokenizers and language; `outcome` says what became of it."""
+        return self.frames["languages"]
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """One row per pair: languages and speakers that gained and lost, and how even each is."""
+        return self.frames["summary"]
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Both tables by name."""
+        return dict(self.frames)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Comparison)
+            and self.facts == other.facts
+            and all(frame.equals(other.frames[name]) for name, frame in self.frames.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _write(self, folder: Path, figures: bool) -> list[Path]:
+        return write_comparison(self.facts, self.frames, folder, figures)
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
+        readers = {name: read_data(folder, name) for name in ("languages", "summary")}
+        facts = read_json(folder / cls.mark)
+        facts["labels"], facts["corpus"]["source"]  # what every comparison has
+        missing = [name for name, reader in readers.items() if reader is None]
+        if missing:
+            raise TokengraftError(f"{folder}: this comparison lacks {', '.join(missing)}")
+        return cls(facts, {name: reader() for name, reader in readers.items() if reader})
+
+    def _in_short(self) -> str:
+        a, b = (self.facts[side]["label"] for side in "ab")
+        better, worse = (int(self.summary[name].sum()) for name in ("better", "worse"))
+        return f"{a[:60]} → {b[:60]}: better in {better}, worse in {worse} languages"
+
+    def _lead(self) -> pl.DataFrame:
+        return self.languages
+
+
+KINDS: tuple[type[Result], ...] = (Audit, Planned, Grafted, Evaluation, Verified, Comparison)
 
 
 def load(out: Place) -> Result:
-    """Whatever result lies in `out`: an audit, a plan, a graft, an evaluation, a verification."""
+    """Whatever result lies in `out`: audit, plan, graft, evaluation, verification, comparison."""
     path = Path(out)
     for kind in KINDS:
         if path.name == kind.mark or kind.is_in(path):

@@ -7,6 +7,7 @@ only where both audits counted the same text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -25,6 +26,7 @@ OUTCOMES = {
     "neither": "both throw part of the text away (UNK)",
 }
 _SHARED = ("language", "name", "script", "speakers_total")
+_REAL = ("premium", "premium_low", "premium_high", "tokens_per_unit", "unk_share", "covered")
 _EVENNESS: dict[str, Any] = {
     "median_premium": pl.Float64,
     "gini": pl.Float64,
@@ -32,7 +34,8 @@ _EVENNESS: dict[str, Any] = {
     "worst_language": pl.String,
     "worst_premium": pl.Float64,
 }
-_BOTH = ("tokens", "tokens_per_unit", "premium", "unk_share", "meaningless")
+_BOTH = ("tokens", "tokens_per_unit", "premium", "premium_low", "premium_high", "unk_share",
+         "meaningless")  # fmt: skip
 
 
 def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
@@ -56,13 +59,15 @@ def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
     )
 
 
-def side_by_side(a: AuditTables, b: AuditTables) -> pl.DataFrame:
+def side_by_side(
+    a: AuditTables, b: AuditTables, paired: Sequence[tuple[str, str]] | None = None
+) -> pl.DataFrame:
     """One row per pair of tokenizers and language whose text is the same in both audits.
 
     `change` is tokens(b) / tokens(a) - 1, null where either throws text away; `outcome` is one of
     `OUTCOMES`. UsageError where no text is the same.
     """
-    both = pairs(a, b)
+    both = pairs(a, b) if paired is None else paired
     codes = same_text(a, b)
     rows = []
     for one, other in both:
@@ -81,7 +86,7 @@ def side_by_side(a: AuditTables, b: AuditTables) -> pl.DataFrame:
     schema = {
         "speakers_total": pl.Int64,
         "change": pl.Float64,
-        **{f"{c}_{x}": pl.Float64 for c in ("premium", "tokens_per_unit", "covered") for x in "ab"},
+        **{f"{column}_{x}": pl.Float64 for column in _REAL for x in "ab"},
     }
     return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
 

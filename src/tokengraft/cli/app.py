@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, evaluate, export, graft, page, plan, reproduce
+from tokengraft.cli import audit, compare, evaluate, export, graft, page, plan, reproduce
 from tokengraft.cli import listings as lists
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("audit")(audit.audit)
+app.command("compare")(compare.compare)
 app.command("plan")(plan.plan)
 app.command("insert")(plan.insert)
 app.command("graft")(graft.graft)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli import checks, options
+from tokengraft.cli import limits, options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import ForceOption, check_out, holds_audit
 from tokengraft.core.errors import UsageError
@@ -60,11 +60,11 @@ def audit(
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
-    fail_above: checks.FailAboveOption = None,
-    baseline: checks.BaselineOption = None,
-    max_regression: checks.MaxRegressionOption = None,
-    junit: checks.JunitOption = None,
-    summary: checks.SummaryOption = None,
+    fail_above: limits.FailAboveOption = None,
+    baseline: limits.BaselineOption = None,
+    max_regression: limits.MaxRegressionOption = None,
+    junit: limits.JunitOption = None,
+    summary: limits.SummaryOption = None,
     engine: options.EngineOption = "local",
     address: options.AddressOption = None,
     workers: options.WorkersOption = None,
@@ -100,13 +100,13 @@ def audit(
       tokengraft audit -t ./my-model --fail-above 'tam=3' --fail-above '*=10' \
         --baseline audit/ --max-regression 2% --junit audit.xml
     """
-    limits = checks.Checks.asked(fail_above, baseline, max_regression, junit, summary)
+    asked = limits.Checks.asked(fail_above, baseline, max_regression, junit, summary)
     check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
     if monolingual and stream:
         raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
-    if limits is not None and monolingual:
+    if asked is not None and monolingual:
         raise UsageError("Checks need premiums, which text that is not parallel does not have.")
     if not (monolingual or stream):
         _refuse_idle(
@@ -175,8 +175,8 @@ def audit(
         show_audit(stdout, result)
         if out:
             stdout.print(f"{len(written)} files written to {out}")
-    if limits is not None:
-        limits.make(result)
+    if asked is not None:
+        asked.make(result)
 
 
 def _refuse_idle(**given: object) -> None:

@@ -15,6 +15,8 @@ from rich.text import Text
 from tokengraft.core.wording import counted
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tokengraft.auditing.audit_tables import AuditTables
     from tokengraft.evaluating.score import Measurements
     from tokengraft.planning.plan_files import TestedPlan
@@ -205,6 +207,34 @@ def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
         return f"[dim]{text}†[/dim]{beside}"
     costly = figure == "premium" and row[figure] >= 4
     return (f"[red]{text}[/red]" if costly else text) + beside
+
+
+def show_comparison(
+    console: Console, facts: Mapping[str, Any], cells: pl.DataFrame, summary: pl.DataFrame
+) -> None:
+    """Print what every pair's figures say, and the languages that moved most, both ways."""
+    from tokengraft.render.comparison_folder import findings, heading, of_pair, printed
+
+    for pair in summary.to_dicts():
+        own = of_pair(cells, pair)
+        table = printed(facts, pair, own)
+        name, code, *figures = zip(*table.rows, strict=True) if table.rows else ((), ())
+        titles = table.header[2:]
+        print_table(
+            console,
+            [
+                code_column("language", [cell.text for cell in code]),
+                text_column("name", [cell.text for cell in name]),
+            ],
+            [
+                Column(title, [escape(cell.text) + "†" * cell.spoilt for cell in column])
+                for title, column in zip(titles, figures, strict=True)
+            ],
+            title=escape(heading(facts, pair)),
+            caption="\n".join(map(escape, table.notes)) or None,
+        )
+        for finding in findings(facts, pair, own):
+            console.print(finding, markup=False)
 
 
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:

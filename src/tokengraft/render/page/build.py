@@ -21,6 +21,7 @@ from tokengraft.render.page.audits import (
     read_manifest,
     read_table,
 )
+from tokengraft.render.page.comparisons import comparison_data
 from tokengraft.render.page.document import document
 from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.headline import headline
@@ -40,6 +41,7 @@ class Runs:
     plans: tuple[Path, ...] = ()
     grafts: tuple[Path, ...] = ()
     evaluations: tuple[Path, ...] = ()
+    comparisons: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def make_page(
     parallel = [folder for folder in runs.audits if read_table(folder, "counts") is None]
     audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in parallel]
     counted = [counted_data(folder) for folder in runs.audits if folder not in parallel]
+    comparisons = [comparison_data(folder) for folder in runs.comparisons]
     data: dict[str, Any] = {
         "version": version("tokengraft"),
         "audits": audits,
@@ -80,10 +83,13 @@ def make_page(
         "plans": [plan_data(path) for path in runs.plans],
         "grafts": [graft_data(folder) for folder in runs.grafts],
         "evaluations": [evaluation_data(path) for path in runs.evaluations],
+        "comparisons": comparisons,
         "groups": NAMES,
         "live": live,
     }
     title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"
+    if comparisons and not counted and not runs.grafts:
+        title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
     title = audits[0]["headline"]["title"] if audits else title
     html = document(title, data, _scripts(data), live=live is not None)
     size = len(html.encode("utf-8"))

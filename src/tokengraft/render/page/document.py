@@ -31,6 +31,7 @@ _SCRIPTS = (
     "vocabularies.js",
     "cost.js",
     "counted.js",
+    "compare.js",
     "plan.js",
     "graft.js",
     "provenance.js",

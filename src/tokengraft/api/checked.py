@@ -9,7 +9,7 @@ import polars as pl
 
 from tokengraft.auditing.check import Finding
 from tokengraft.core.errors import CheckFailed
-from tokengraft.render import checks
+from tokengraft.render import check_report
 from tokengraft.render.tables import html
 
 
@@ -43,19 +43,19 @@ class Checked:
 
     def junit(self) -> str:
         """JUnit XML, as CI systems read it."""
-        return checks.junit(self.findings, self.labels)
+        return check_report.junit(self.findings, self.labels)
 
     def markdown(self) -> str:
         """A summary for a pull request."""
-        return checks.summary(self.findings, self.labels, self.corpus)
+        return check_report.summary(self.findings, self.labels, self.corpus)
 
     def require(self) -> None:
         """Raise CheckFailed, which ends the command line with 4, unless all passed."""
         if not self.passed:
-            raise CheckFailed(checks.verdict(self.findings))
+            raise CheckFailed(check_report.verdict(self.findings))
 
     def __repr__(self) -> str:
-        return f"Checked({checks.verdict(self.findings)})"
+        return f"Checked({check_report.verdict(self.findings)})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), self.table().sort("passed", nulls_last=True, maintain_order=True))

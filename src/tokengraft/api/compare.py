@@ -1,0 +1,145 @@
+"""`compare`: two audits, tokenizers, plans or grafts side by side."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
+from tokengraft.api.verbs import Corpus, audit
+from tokengraft.auditing.audit_tables import Frames
+from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
+from tokengraft.core.errors import UsageError
+from tokengraft.core.wording import counted
+from tokengraft.planning.plan import Plan
+from tokengraft.planning.plan_files import TestedPlan, insert_plan
+from tokengraft.render.selection import credit, labels
+from tokengraft.tokenizer.catalog import LISTED
+
+#: What can be compared: a tokenizer's name or path, a folder of a result, or a result.
+Comparable = str | Path | Audit | Planned | Grafted
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side: an audit that is there, or a tokenizer that has yet to be audited."""
+
+    what: str
+    label: str
+    audit: Audit | None = None
+    tokenizer: str = ""
+
+
+def compare(
+    a: Comparable,
+    b: Comparable,
+    corpus: Corpus | None = None,
+    languages: str | Iterable[str] | None = None,
+    *,
+    base: Place | None = None,
+    search: Sequence[Path] = (),
+    **options: Any,
+) -> Comparison:
+    """Hold `b` against `a`: tokens of the same text, premiums, coverage, speakers.
+
+    Each is a tokenizer (name or path), an audit, a plan or a graft, or the folder of one. Two
+    audits are compared as they are, tokenizers of one name with each other (or the only ones). All
+    else is audited on `corpus` (the audit's own where one is given, else the bundled Declaration);
+    a plan is inserted into `base`, by default the tokenizer whose name it bears. Other options go
+    to `audit`: `split`, `pivot`, `resamples`, `progress` and others.
+    """
+    with ExitStack() as kept:
+        sides = [_side(given, base, search, kept) for given in (a, b)]
+        first, second = (side.audit for side in sides)
+        if first is not None and second is not None:
+            if corpus is not None or languages is not None:
+                raise UsageError("Two audits are compared as they are: no corpus, no languages.")
+            both = pairs(first, second)
+        else:
+            there = first or second
+            if there is not None:
+                languages = list(there.corpus.languages) if languages is None else languages
+                corpus = there.corpus.name if corpus is None else corpus
+                options.setdefault("pivot", there.pivot)
+            names = [side.tokenizer for side in sides if side.audit is None]
+            made = audit(
+                "udhr" if corpus is None else corpus, names, languages, search=search, **options
+            )
+            ours = [known.name for known in made.tokenizers]
+            if there is None:
+                both = [(ours[0], ours[-1])]
+            else:
+                both = _against(there, ours[0], made is not first and first is None)
+            first, second = first or made, second or made
+        return _compared(sides, first, second, both)
+
+
+def _against(there: Audit, name: str, swapped: bool) -> list[tuple[str, str]]:
+    """The audit's tokenizer that one tokenizer is held against: its only one, or its namesake."""
+    known = [one.name for one in there.tokenizers]
+    other = known[0] if len(known) == 1 else name
+    if other not in known:
+        raise UsageError(f"The audit has {', '.join(known)}: which one to compare is not clear.")
+    return [(name, other)] if swapped else [(other, name)]
+
+
+def _compared(
+    sides: Sequence[_Side], a: Audit, b: Audit, both: list[tuple[str, str]]
+) -> Comparison:
+    cells = side_by_side(a, b, both)
+    codes = set(same_text(a, b))
+    facts = {
+        "tokengraft": version("tokengraft"),
+        "a": {"what": sides[0].what, "label": sides[0].label},
+        "b": {"what": sides[1].what, "label": sides[1].label},
+        "corpus": {"name": b.corpus.name, "source": credit(b)},
+        "pivot": b.pivot,
+        "labels": {"a": labels(a), "b": labels(b)},
+        "left_out": sorted({*a.corpus.languages, *b.corpus.languages} - codes),
+    }
+    frames = {"languages": lambda: cells, "summary": lambda: summed(cells, a, b)}
+    return Comparison(facts, dict(Frames(frames)))
+
+
+def _side(given: Comparable, base: Place | None, search: Sequence[Path], kept: ExitStack) -> _Side:
+    if isinstance(given, str | Path) and Path(given).exists():
+        given = _saved(Path(given))
+    if isinstance(given, Audit):
+        return _Side("audit", ", ".join(labels(given).values())[:80], given)
+    if isinstance(given, TestedPlan | Plan):
+        plan = given.plan if isinstance(given, TestedPlan) else given
+        name = f"{plan.label or 'tokenizer'} + {counted(len(plan.tokens), 'token')}"
+        folder = Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        plan.write(folder / "plan.json")
+        insert_plan(_base(plan, base), folder / "plan.json", folder / name, search)
+        return _Side("plan", name, tokenizer=str(folder / name))
+    if isinstance(given, Grafted):
+        return _Side("graft", given.name, tokenizer=str(given.folder))
+    return _Side("tokenizer", Path(given).name, tokenizer=str(given))
+
+
+def _saved(place: Path) -> Comparable:
+    """What a folder or file holds, where it is a result of ours; else the path as it is."""
+    folder = place.parent if place.is_file() else place
+    kinds: tuple[type[Result], ...] = (Audit, Planned, Grafted)
+    for kind in kinds:
+        if (place.is_dir() or place.name == kind.mark) and kind.is_in(folder):
+            return kind.load(folder)  # type: ignore[return-value]
+    return place
+
+
+def _base(plan: Plan, given: Place | None) -> str:
+    if given is not None:
+        return str(given)
+    for entry in LISTED:
+        if plan.label in (entry.name, entry.label):
+            return entry.name
+    raise UsageError(
+        f"This plan is for {plan.label or 'a tokenizer without a name'}: say where that lies "
+        "(base=, --base)."
+    )

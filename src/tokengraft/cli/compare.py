@@ -1,0 +1,81 @@
+"""`tokengraft compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokengraft.cli import options
+from tokengraft.cli.console import drawing, print_json, stdout
+from tokengraft.cli.destination import ForceOption, check_out, holds_file
+
+_WHAT = (
+    "A tokenizer (catalog name, what people call it, hub id, path), or the folder of an audit, a "
+    "plan or a graft."
+)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help=f"What to hold against. {_WHAT}")],
+    b: Annotated[str, typer.Argument(help="What is held against it, given the same way.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Parallel text to count, by name or path. Default: that of the audit among the "
+            "two, else the bundled Declaration of Human Rights."
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option("--language", "-l", help="Only these languages (shn_Mymr or shn)."),
+    ] = None,
+    split: options.SplitOption = None,
+    pivot: Annotated[
+        str | None,
+        typer.Option(help="The language that premiums are relative to. Default: eng_Latn."),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="The tokenizer a plan is for, where its name alone does not say."),
+    ] = None,
+    tokenizers: options.TokenizersOption = None,
+    out: options.ResultsOption = None,
+    force: ForceOption = False,
+    figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print every language as JSON.")] = False,
+) -> None:
+    """Hold two audits, tokenizers, plans or grafts side by side.
+
+    Better and worse go by the tokens that the same text takes; premiums stand
+    beside them, since they also move where only the pivot language did.
+
+    [bold]Examples[/bold]
+
+      tokengraft compare gpt-4 gpt-4o -o compared/
+
+      tokengraft compare llama3 plan/ -l shn -l tam
+
+      tokengraft compare audit-before/ audit-after/ --json
+
+      tokengraft compare a/tokenizer.json b/tokenizer.json --corpus flores200.tar.xz
+    """
+    from tokengraft.api.compare import compare as side_by_side
+    from tokengraft.render.comparison_folder import FILE
+    from tokengraft.render.terminal import show_comparison
+
+    check_out(out, holds_file(FILE), force)
+    asked = {"split": split, "pivot": pivot}
+    with drawing() as progress:
+        result = side_by_side(
+            a, b, corpus, language or None, base=base, search=tokenizers or (), progress=progress,
+            **{name: value for name, value in asked.items() if value is not None},
+        )  # fmt: skip
+    written = result.save(Path(out), figures=figures) if out else []
+    if json:
+        print_json(result.languages.to_dicts())
+        return
+    show_comparison(stdout, result.facts, result.languages, result.summary)
+    if out:
+        stdout.print(f"{len(written)} files written to {out}")

@@ -1,0 +1,72 @@
+"""Two sides held against each other: whatever they are, figures are those of plain counting."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tokengraft as tg
+from tokengraft.cli.app import app
+from tokengraft.core.errors import UsageError
+from tokengraft.corpus import udhr
+from tokengraft.tokenizer import load
+from tokengraft.tokenizer.catalog import rootstock
+
+FEW = ["tam", "deu", "shn"]
+
+
+def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
+    found = tg.compare("gpt-4", "gpt-4o", languages=["tam", "deu"])
+    lines = udhr.load(["tam_Taml"]).lines("tam_Taml")
+    row = found.languages.filter(language="tam_Taml").row(0, named=True)
+    for side, name in (("a", "cl100k_base"), ("b", "o200k_base")):
+        ids = load(name).encode(list(lines))
+        assert row[f"tokens_{side}"] == sum(map(len, ids))
+    assert row["change"] == row["tokens_b"] / row["tokens_a"] - 1 < -0.5
+    assert row["outcome"] == "better" and row["premium_b"] < row["premium_a"]
+    assert row["covered_b"] >= row["covered_a"]
+    total = found.summary.row(0, named=True)
+    assert total["better"] == 3 and total["speakers_better"] > 80_000_000
+
+
+def test_a_plan_is_compared_with_its_tokenizer(tmp_path: Path) -> None:
+    plan = tg.plan("gpt2", "shn", budget=50)
+    plan.save(tmp_path / "plan", figures=False)
+    for given in (plan, tmp_path / "plan", tmp_path / "plan" / "plan.json"):
+        found = tg.compare("gpt2", given, languages=["shn", "deu"], resamples=0)
+        outcome = dict(found.languages.select("language", "outcome").iter_rows())
+        assert outcome == {"eng_Latn": "same", "deu_Latn": "same", "shn_Mymr": "better"}
+        assert "GPT-2/3 + 50 tokens" in repr(found)
+
+
+def test_two_audits_and_an_audit_with_a_tokenizer(tmp_path: Path) -> None:
+    both = [tg.audit("udhr", ["gpt2", "t5"], FEW, resamples=0) for _ in range(2)]
+    both[0].save(tmp_path / "before", figures=False)
+    same = tg.compare(tmp_path / "before", both[1])
+    assert same.summary["tokenizer_a"].to_list() == ["gpt2", "t5"]
+    assert set(same.languages["outcome"]) == {"same", "neither"}
+    one = tg.compare(tmp_path / "before", "gpt-2", resamples=0)
+    assert one.summary.select("tokenizer_a", "same").rows() == [("gpt2", 4)]
+    other = tg.compare("t5", tg.audit("udhr", "gpt2", FEW, resamples=0), resamples=0)
+    assert other.summary.select("tokenizer_a", "tokenizer_b", "regained").rows() == [
+        ("t5", "gpt2", 2)
+    ]
+    with pytest.raises(UsageError, match="as they are"):
+        tg.compare(both[0], both[1], "udhr")
+
+
+def test_files_of_one_name_have_names_of_their_own(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        shutil.copyfile(rootstock() / "tokenizer.json", tmp_path / folder / "tokenizer.json")
+    paths = [str(tmp_path / folder / "tokenizer.json") for folder in "ab"]
+    ran = CliRunner().invoke(app, ["compare", *paths, "-l", "deu", "-o", str(tmp_path / "out")])
+    assert ran.exit_code == 0, ran.output
+    assert "a → b" in ran.output and "as many in 2" in ran.output
+    readme = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "a → b" in readme and str(tmp_path) not in readme
+    assert isinstance(tg.load(tmp_path / "out"), tg.Comparison)
+    assert (tmp_path / "out" / "figures" / "pair-1.svg").is_file()
