@@ -103,8 +103,9 @@ def findings(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFram
             words.append(f"{counted(pair[outcome], 'language')} whose text {said}: {shown}.")
     if pair["median_premium_a"] is not None and pair["median_premium_b"] is not None:
         words.append(
-            f"Premiums over {language_name(facts['pivot'])}: median {pair['median_premium_a']:.2f} → "
-            f"{pair['median_premium_b']:.2f}, worst {pair['worst_premium_a']:.2f} → "
+            f"Premiums over {language_name(facts['pivot'])}: median "
+            f"{pair['median_premium_a']:.2f} → {pair['median_premium_b']:.2f}, worst "
+            f"{pair['worst_premium_a']:.2f} → "
             f"{pair['worst_premium_b']:.2f}, Gini {pair['gini_a']:.3f} → {pair['gini_b']:.3f}."
         )
     return words
