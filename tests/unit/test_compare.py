@@ -29,7 +29,8 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
     assert row["outcome"] == "better" and row["premium_b"] < row["premium_a"]
     assert row["covered_b"] >= row["covered_a"]
     total = found.summary.row(0, named=True)
-    assert total["better"] == 3 and total["speakers_better"] > 80_000_000
+    assert (total["better"], total["worse"]) == (2, 1)  # English takes one token more
+    assert total["speakers_better"] > 200_000_000
 
 
 def test_a_plan_is_compared_with_its_tokenizer(tmp_path: Path) -> None:

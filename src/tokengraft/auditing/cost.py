@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import yaml
 
 from tokengraft.core.errors import TokengraftError, UsageError
+
+HALF = 183  # days of half a year
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,18 @@ def read_prices(path: Path | None = None) -> PriceList:
         str(data["as_of"]),
         tuple(_price(entry, n, origin) for n, entry in enumerate(data["models"])),
     )
+
+
+def age_note(as_of: str, today: date | None = None) -> str:
+    """Words on a price list that is older than half a year; empty where it is not, or has no day.
+
+    Prices change several times a year, and nothing else in an audit goes stale.
+    """
+    try:
+        days = ((today or date.today()) - date.fromisoformat(as_of)).days
+    except ValueError:
+        return ""
+    return f"{days // 30} months old: prices may have changed (--prices)" if days > HALF else ""
 
 
 def _price(entry: Any, number: int, origin: object) -> Price:

@@ -126,10 +126,19 @@ def _frames(
         {
             **main,
             "shards": lambda: pl.DataFrame(total.shards),
-            "bad_rows": lambda: pl.DataFrame([asdict(row) for row in total.bad_rows], schema),
+            "bad_rows": lambda: pl.DataFrame(_left_out(total), schema),
         }
     )
     return made
+
+
+def _left_out(total: Total) -> list[dict[str, Any]]:
+    """Broken files, none of whose rows counts, before single rows."""
+    broken = [
+        {"file": file, "line": None, "reason": f"the whole file: {reason}"}
+        for file, reason in total.broken.items()
+    ]
+    return [*broken, *(asdict(row) for row in total.bad_rows)]
 
 
 def _facts(

@@ -166,6 +166,8 @@ def audit(
             )
     if prices:
         _tell_unused(prices, {known.name for known in result.tokenizers})
+    if out and "cost" in result.frames:
+        _tell_age(str(result.facts["prices_as_of"]))
     if result.total is not None:
         tell_left_out(result.total)
     written = result.save(out, figures=figures) if out else []
@@ -185,6 +187,13 @@ def _refuse_idle(**given: object) -> None:
         if value:
             option = name.strip("_").replace("_", "-")
             raise UsageError(f"--{option} goes with --monolingual or --stream.")
+
+
+def _tell_age(as_of: str) -> None:
+    from tokengraft.auditing.cost import age_note
+
+    if note := age_note(as_of):
+        warn(f"The price list of {as_of} is {note}.")
 
 
 def _tell_unused(prices: Path, audited: set[str]) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli.console import drawing, print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
+from tokengraft.core.options import RESAMPLES
 from tokengraft.core.progress import by_lines
 from tokengraft.render.terminal import show_verdict
 
@@ -25,6 +26,15 @@ Tokenizers = Annotated[
     list[Path] | None,
     typer.Option("--tokenizers", help="Folder or archive that holds M2M-100 (not bundled)."),
 ]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Write the table here as LaTeX, Markdown, CSV, Parquet and JSON, premiums with their "
+        "intervals.",
+    ),
+]
 JSON = Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")]
 
 
@@ -32,24 +42,28 @@ JSON = Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")]
 def premiums(
     corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
     tokenizers: Tokenizers = None,
+    out: Out = None,
     json: JSON = False,
 ) -> None:
-    """Premiums of ten tokenizers on fourteen languages (FLORES-200 dev + devtest).
+    r"""Premiums of ten tokenizers on fourteen languages (FLORES-200 dev + devtest).
 
     [bold]Example[/bold]
 
-      tokengraft reproduce premiums --corpus flores200.tar.xz --tokenizers m2m100/
+      tokengraft reproduce premiums --corpus flores200.tar.xz \
+        --tokenizers m2m100/ -o tables/
     """
     from tokengraft.corpus import load
     from tokengraft.reproduce import tokenizer_tables as tables
 
     with drawing() as progress:
-        verdict, remarks = tables.premiums(load(corpus), tokenizers or (), by_lines(progress))
-    _finish(verdict, remarks, json)
+        verdict, remarks = tables.premiums(
+            load(corpus), tokenizers or (), by_lines(progress), RESAMPLES if out else 0
+        )
+    _finish(verdict, remarks, json, out)
 
 
 @app.command("vocabulary")
-def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
+def vocabulary(tokenizers: Tokenizers = None, out: Out = None, json: JSON = False) -> None:
     """Breakdown of ten vocabularies: sizes, Unicode blocks, characters and tokens by length.
 
     [bold]Example[/bold]
@@ -59,12 +73,13 @@ def vocabulary(tokenizers: Tokenizers = None, json: JSON = False) -> None:
     from tokengraft.reproduce import tokenizer_tables as tables
 
     verdict, remarks = tables.vocabularies(tokenizers or ())
-    _finish(verdict, remarks, json)
+    _finish(verdict, remarks, json, out)
 
 
 @app.command("new-token-share")
 def new_token_share(
     corpus: Annotated[Path, typer.Option(help="FLORES-200: its archive or folder.")],
+    out: Out = None,
     json: JSON = False,
 ) -> None:
     """Share of the paper's new tokens in Llama 3's encodings, and lengths before and after.
@@ -75,12 +90,17 @@ def new_token_share(
     """
     from tokengraft.reproduce.tokenizer_tables import new_token_share as compute
 
-    _finish(compute(corpus), [], json)
+    _finish(compute(corpus), [], json, out)
 
 
-def _finish(verdict: Verdict, remarks: list[str], json: bool) -> None:
+def _finish(verdict: Verdict, remarks: list[str], json: bool, out: Path | None) -> None:
     for remark in remarks:
         warn(remark)
+    if out is not None:
+        from tokengraft.render.claim_folder import write_verdict
+
+        written = write_verdict(verdict, out)
+        stderr.print(f"{len(written)} files written to {out}", markup=False)
     if json:
         print_json(
             {

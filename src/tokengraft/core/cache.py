@@ -25,15 +25,19 @@ class Store:
     """Values by key in one SQLite file; every `put` is durable, so an interrupted run resumes.
 
     Keys name all that a value depends on (hashes of tokenizer and text, version of the method):
-    entries are never stale and never need to be invalidated.
+    entries are never stale and never need to be invalidated. One that cannot be written to is read:
+    what is not in it is computed and not kept.
     """
 
     def __init__(self, folder: Path | None = None, name: str = "audit.sqlite") -> None:
         self.path = (folder or cache_folder()) / name
+        self.read_only = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
         except (OSError, sqlite3.OperationalError) as error:
+            if self._open_to_read():
+                return
             raise TokengraftError(
                 f"{self.path.parent}: the cache cannot be written ({error}). Name another folder "
                 f"in the environment variable {ENVIRONMENT}."
@@ -51,6 +55,17 @@ class Store:
             "CREATE TABLE IF NOT EXISTS entry (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
         )
 
+    def _open_to_read(self) -> bool:
+        """Whether the file is there and can be read as it is, without a journal beside it."""
+        try:
+            place = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
+            self._db = sqlite3.connect(place, uri=True)
+            self._db.execute("SELECT 1 FROM entry LIMIT 1")
+        except (OSError, sqlite3.Error):
+            return False
+        self.read_only = True
+        return True
+
     def get(self, key: str) -> bytes | None:
         """The value stored under `key`, or None."""
         row = self._db.execute("SELECT value FROM entry WHERE key = ?", (key,)).fetchone()
@@ -58,6 +73,8 @@ class Store:
 
     def put(self, key: str, value: bytes) -> None:
         """Store `value` under `key`."""
+        if self.read_only:
+            return
         try:
             self._db.execute("INSERT OR REPLACE INTO entry VALUES (?, ?)", (key, value))
         except sqlite3.OperationalError as error:

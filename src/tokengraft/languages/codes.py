@@ -111,7 +111,9 @@ def resolve_at(label: str, place: str) -> str:
     try:
         return resolve(label)
     except CorpusError as error:
-        raise CorpusError(f"{place}: {error}") from None
+        several = len(meanings(label)) > 1
+        way = f" Write the full code there instead of {label!r}." if several else ""
+        raise CorpusError(f"{place}: {error}{way}") from None
 
 
 def meanings(said: str, among: Collection[str] | None = None) -> list[str]:

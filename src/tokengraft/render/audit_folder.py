@@ -37,7 +37,7 @@ FILES = {
     "apart": "the premium taken apart: split pattern, longer tokens, characters",
     "counts": "what each language’s text costs; texts differ, so this is not a premium",
     "shards": "what was counted, piece by piece, with hashes",
-    "bad_rows": "rows that were left out, and why",
+    "bad_rows": "rows and whole files that were left out, and why",
 }
 
 # Plain words for every column of every table; a test holds this complete.
@@ -110,7 +110,7 @@ COLUMNS = {
     "relative_tokens_per_byte": "tokens per byte ÷ that of {pivot}",
     "relative_tokens_per_character": "tokens per character ÷ that of {pivot}",
     "file": "the file",
-    "line": "its line, or row of a table",
+    "line": "its line, or row of a table; empty where the whole file is broken",
     "reason": "why it was left out",
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tokengraft.render.tables import Cell, Printed
 
 LONG = 40  # rows; a longer table breaks over pages
+PORTRAIT, LANDSCAPE = 455.0, 660.0  # points across the text of A4 with margins of an inch
 COLOURED = ("premiums", "cost", "jaccard", "containment")
 
 # ColorBrewer's nine reds, which the paper's table uses through matplotlib and pandas.
@@ -50,14 +51,20 @@ def latex(table: Printed) -> str:
     caption = rf"\caption{{{escape(table.caption)}.}}"
     label = rf"\label{{table:{table.name}}}"
     notes = [rf"\emph{{{escape(note)}}}" for note in table.notes]
+    long = len(table.rows) > LONG
     size = r"\scriptsize" if width > 9 else r"\footnotesize"
+    turned = False
+    if long:  # a float is shrunk to the line, a table over several pages cannot be
+        size, turned = fitting(table)
     lines = [
-        "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}",
+        "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}"
+        + (" \\usepackage{pdflscape}" if turned else ""),
         "% pdfLaTeX needs \\usepackage[T1]{fontenc} for accented names.",
     ]
-    if len(table.rows) > LONG:
+    if long:
         again = rf"\multicolumn{{{width}}}{{r}}{{\emph{{continued}}}} \\"
         lines += [
+            *([r"\begin{landscape}"] if turned else []),
             rf"\begingroup{size}\setlength{{\tabcolsep}}{{3pt}}",
             rf"\begin{{longtable}}{{{columns}}}",
             *(caption + label + r" \\", r"\toprule", heading, r"\midrule", r"\endfirsthead"),
@@ -67,6 +74,7 @@ def latex(table: Printed) -> str:
             r"\end{longtable}",
             *(rf"\noindent {note}\par" for note in notes),
             r"\endgroup",
+            *([r"\end{landscape}"] if turned else []),
         ]
     else:
         lines += [
@@ -84,6 +92,23 @@ def latex(table: Printed) -> str:
             r"\end{table*}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def fitting(table: Printed) -> tuple[str, bool]:
+    """The largest type in which the table fits a page's width, and whether the page is turned.
+
+    Widths are estimated: half the type's size a character, bold headings a little more, and the
+    space between columns.
+    """
+    longest = [
+        max([1.15 * len(title), *(len(row[n].text) for row in table.rows)])
+        for n, title in enumerate(table.header)
+    ]
+    for turned, room in ((False, PORTRAIT), (True, LANDSCAPE)):
+        for name, points in (("footnotesize", 8.0), ("scriptsize", 7.0), ("tiny", 5.0)):
+            if sum(longest) * 0.5 * points + 6 * len(longest) <= room:
+                return rf"\{name}", turned
+    return r"\tiny", True
 
 
 def colours(share: float) -> tuple[str, str]:

@@ -44,6 +44,8 @@ class Cell:
     paper: float
     ours: float | None
     verdict: str  # "reproduced", "known difference", "differs", "missing"
+    low: float | None = None  # the interval of ours, where there is one
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,11 @@ def read_claim(name: str) -> Claim:
     )
 
 
-def judge(claim: Claim, values: Mapping[Key, float]) -> Verdict:
+def judge(
+    claim: Claim,
+    values: Mapping[Key, float],
+    intervals: Mapping[Key, tuple[float | None, float | None]] | None = None,
+) -> Verdict:
     """Compare a run's values with the claim's, cell by cell."""
     cells = []
     for (row, column), paper in claim.expected.items():
@@ -126,7 +132,8 @@ def judge(claim: Claim, values: Mapping[Key, float]) -> Verdict:
             verdict = "known difference" if same else "differs"
         else:
             verdict = "reproduced" if _same(ours, paper, claim.decimals) else "differs"
-        cells.append(Cell(row, column, paper, ours, verdict))
+        low, high = (intervals or {}).get((row, column), (None, None))
+        cells.append(Cell(row, column, paper, ours, verdict, low, high))
     return Verdict(claim, tuple(cells))
 
 

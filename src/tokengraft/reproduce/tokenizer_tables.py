@@ -26,22 +26,31 @@ _SPLITS = ("dev", "devtest")
 
 
 def premiums(
-    corpus: ParallelCorpus, search: Sequence[Path], on_count: OnCount | None = None
+    corpus: ParallelCorpus,
+    search: Sequence[Path],
+    on_count: OnCount | None = None,
+    resamples: int = 0,
 ) -> tuple[Verdict, list[str]]:
-    """The premium table, and remarks on inputs that are missing or not the recorded ones."""
+    """The premium table, and remarks on inputs that are missing or not the recorded ones.
+
+    With `resamples` each value has its bootstrap interval.
+    """
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
         corpus, PAPER, languages,
-        Auditing(search=search, sample_lines=1, resamples=0, skip_missing=True), on_count=on_count,
+        Auditing(search=search, sample_lines=1, resamples=resamples, skip_missing=True),
+        on_count=on_count,
     )  # fmt: skip
-    values = {(row["language"], row["label"]): row["premium"] for row in result.premiums.to_dicts()}
+    rows = {(row["language"], row["label"]): row for row in result.premiums.to_dicts()}
+    values = {key: row["premium"] for key, row in rows.items()}
+    intervals = {key: (row["premium_low"], row["premium_high"]) for key, row in rows.items()}
     hashes = {
         "corpus": dict(result.facts["corpus"]["languages"]),
         "tokenizers": {located.name: located.fingerprint for located in result.tokenizers},
     }
     remarks = [*result.skipped.values(), *_remarks(changed_inputs(claim, hashes))]
-    return judge(claim, values), remarks
+    return judge(claim, values, intervals), remarks
 
 
 def vocabularies(search: Sequence[Path]) -> tuple[Verdict, list[str]]:

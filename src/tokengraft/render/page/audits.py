@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from tokengraft.auditing.cost import age_note
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.limits import parse_json
@@ -263,7 +264,8 @@ def _cost(folder: Path, names: Sequence[str], pivot: str) -> dict[str, Any] | No
                     "source": row["source"],
                 }
             )
-    return {"asOf": str(frame["as_of"][0]), "models": models}
+    as_of = str(frame["as_of"][0])
+    return {"asOf": as_of, "stale": age_note(as_of), "models": models}
 
 
 def downloads(folder: Path) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     label = audit["tokenizers"][tokenizer]["label"]
     fair = _fairest(audit, cells)
     return {
-        "title": f"The same words cost {_times(value)} as many tokens in {worst} as in {pivot}",
+        "title": _title(value, worst, pivot),
         "lead": _lead(audit, cells, label, fair, pivot),
         "figures": _figures(audit, cells, fair, pivot),
         "worst": language,
@@ -145,6 +145,14 @@ def _fairest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> int:
 def _above(cells: Sequence[Cell], tokenizer: int) -> tuple[int, int]:
     own = [value for value, t, _ in cells if t == tokenizer]
     return sum(value > 2 for value in own), len(own)
+
+
+def _title(value: float, worst: str, pivot: str) -> str:
+    if value < 1:
+        return f"No language here takes as many tokens as {pivot}"
+    if value < 1.05:
+        return f"The same words cost as many tokens in {worst} as in {pivot}"
+    return f"The same words cost {_times(value)} as many tokens in {worst} as in {pivot}"
 
 
 def _times(value: float) -> str:

@@ -38,7 +38,7 @@ sections.push({
   name: "Cost",
   needs: () => page.audits.length > 0 && Boolean(audit().cost?.models.length),
   draw(host) {
-    const { asOf } = audit().cost;
+    const { asOf, stale } = audit().cost;
     // Dollars are for models with a price; without any, all are shown by how many times as much.
     const priced = audit().cost.models.filter((m) => m.input !== null);
     const models = priced.length ? priced : audit().cost.models;
@@ -48,7 +48,7 @@ sections.push({
     const paint = () => {
       const model = models[at];
       paintCost(box, model, costliest);
-      caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}; by total length of the text.`;
+      caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}${stale ? `, ${stale}` : ""}. By the ratio of sums, all tokens of the text over all of ${pivot().name}, which is what money follows; premiums elsewhere are means of ratios.`;
     };
     draw(
       host,

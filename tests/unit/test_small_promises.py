@@ -1,0 +1,127 @@
+"""Small things that people stumbled over, each with what it should do instead."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import tokengraft as tg
+from tokengraft.auditing.cost import age_note, read_prices
+from tokengraft.core.cache import Store
+from tokengraft.core.errors import CorpusError
+from tokengraft.render.claim_folder import printed, write_verdict
+from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
+from tokengraft.render.page.headline import headline
+from tokengraft.render.tables import Cell, Printed
+from tokengraft.reproduce.claim import judge, read_claim
+
+
+def test_audit_and_plan_take_a_split() -> None:
+    for verb in (tg.audit, tg.plan):
+        assert "split" in inspect.signature(verb).parameters
+
+
+def test_a_suffix_that_says_nothing_is_text(tmp_path: Path) -> None:
+    (tmp_path / "shn_Mymr.dev").write_text("ၵူၼ်း\nမီး\n", encoding="utf-8")
+    assert list(tg.lines_of(tmp_path / "shn_Mymr.dev")) == ["ၵူၼ်း", "မီး"]
+    assert tg.plan("gpt2", "shn", text=tmp_path / "shn_Mymr.dev", budget=2).plan.tokens
+
+
+@pytest.mark.parametrize("said", ["vie", "zho"])
+def test_an_ambiguous_column_says_what_to_write(tmp_path: Path, said: str) -> None:
+    (tmp_path / "t.tsv").write_text(f"eng\t{said}\na\tb\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=rf"{said}_\w+.*Write the full code there instead of"):
+        tg.audit(tmp_path / "t.tsv", "gpt2")
+
+
+def test_a_cache_that_cannot_be_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Store(tmp_path)
+    written.put("a", b"1")
+    written.close()
+
+    def refuse(self: Store) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    # Tests may run as root, whom no mode keeps from writing.
+    monkeypatch.setattr(Store, "_open", refuse)
+    store = Store(tmp_path)
+    store.put("b", b"2")
+    assert store.get("a") == b"1" and store.get("b") is None
+    with pytest.raises(tg.TokengraftError, match="cannot be written"):
+        Store(tmp_path / "nothing")
+
+
+def test_broken_files_stand_among_the_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_text('{"text": "one"}\n{"te\n', encoding="utf-8")
+    (tmp_path / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08 no gzip")
+    found = tg.survey(tmp_path, "gpt2", skip_bad=True, state=tmp_path / "state")
+    rows = found.frames["bad_rows"].select("file", "line", "reason").rows()
+    assert [(Path(file).name, line) for file, line, _ in rows] == [
+        ("broken.jsonl.gz", None),
+        ("good.jsonl", 2),
+    ]
+    assert rows[0][2].startswith("the whole file")
+
+
+def test_an_old_price_list_is_shown_with_a_note() -> None:
+    assert "7 months old" in age_note("2026-03-21", date(2026, 11, 1))
+    assert age_note("2026-03-21", date(2026, 8, 1)) == "" == age_note("2024")
+    prices = read_prices()
+    assert date.fromisoformat(prices.as_of) and all(price.source for price in prices.models)
+
+
+def test_no_headline_says_one_times() -> None:
+    def titled(premium: float) -> str:
+        audit = {
+            "languages": [{"name": "English"}, {"name": "Scots"}],
+            "tokenizers": [{"label": "T"}],
+            "pivot": 0,
+            "bad": ["00"],
+            "unkMost": 0.4,
+            "cells": {"premium": [[1.0, premium]], "unk": [[0.0, 0.0]]},
+        }
+        return str(headline(audit)["title"])
+
+    assert titled(1.02) == "The same words cost as many tokens in Scots as in English"
+    assert "No language here" in titled(0.8)
+    assert "1.2 times" in titled(1.2) and "two times" in titled(2.0)
+
+
+def test_a_reproduced_table_is_written_with_its_intervals(tmp_path: Path) -> None:
+    claim = read_claim("premiums")
+    some = dict(list(claim.expected.items())[:20])
+    intervals = {key: (value - 0.01, value + 0.01) for key, value in some.items()}
+    verdict = judge(replace(claim, expected=some, known={}), some, intervals)
+    paths = {path.suffix: path for path in write_verdict(verdict, tmp_path / "out")}
+    assert set(paths) == {".csv", ".parquet", ".json", ".md", ".tex"}
+    tex = paths[".tex"].read_text("utf-8")
+    (row, column), value = next(iter(some.items()))
+    assert row.replace("_", r"\_") in tex and column in tex
+    assert f"{value:.2f} [{value - 0.01:.2f}, {value + 0.01:.2f}]" in tex
+    assert "20 of 20 reproduced." in printed(verdict).notes[0]
+
+
+def test_a_long_table_fits_its_page() -> None:
+    def table(columns: int, width: int) -> Printed:
+        rows = [[Cell("A rather long language name")] + [Cell("1" * width)] * columns] * 50
+        return Printed("premiums", "c", ["language", *["Tokenizer"] * columns], rows)
+
+    for columns, width, size, turned in (
+        (4, 5, "footnotesize", False),
+        (9, 5, "scriptsize", False),
+        (11, 9, "tiny", False),
+        (14, 9, "scriptsize", True),
+    ):
+        text = latex(table(columns, width))
+        assert rf"\begingroup\{size}" in text, (columns, width)
+        assert ("landscape" in text) == turned == ("pdflscape" in text)
+        points = {"footnotesize": 8, "scriptsize": 7, "tiny": 5}[size]
+        across = (27 + columns * max(width, 1.15 * 9)) * points / 2 + 6 * (columns + 1)
+        assert across <= (LANDSCAPE if turned else PORTRAIT)
