@@ -115,9 +115,9 @@ def test_a_long_table_fits_its_page() -> None:
 
     for columns, width, size, turned in (
         (4, 5, "footnotesize", False),
-        (9, 5, "scriptsize", False),
-        (11, 9, "tiny", False),
-        (14, 9, "scriptsize", True),
+        (8, 5, "scriptsize", False),
+        (11, 9, "scriptsize", True),
+        (16, 9, "tiny", True),
     ):
         text = latex(table(columns, width))
         assert rf"\begingroup\{size}" in text, (columns, width)

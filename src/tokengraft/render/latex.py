@@ -104,10 +104,12 @@ def fitting(table: Printed) -> tuple[str, bool]:
         max([1.15 * len(title), *(len(row[n].text) for row in table.rows)])
         for n, title in enumerate(table.header)
     ]
-    for turned, room in ((False, PORTRAIT), (True, LANDSCAPE)):
-        for name, points in (("footnotesize", 8.0), ("scriptsize", 7.0), ("tiny", 5.0)):
-            if sum(longest) * 0.5 * points + 6 * len(longest) <= room:
-                return rf"\{name}", turned
+    for name, points, turned in (
+        ("footnotesize", 8.0, False), ("scriptsize", 7.0, False), ("scriptsize", 7.0, True),
+    ):  # fmt: skip
+        room = LANDSCAPE if turned else PORTRAIT
+        if sum(longest) * 0.5 * points + 6 * len(longest) <= room:
+            return rf"\{name}", turned
     return r"\tiny", True
 
 
