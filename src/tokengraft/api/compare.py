@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
 from tokengraft.api.verbs import Corpus, audit
 from tokengraft.auditing.audit_tables import Frames
 from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
 from tokengraft.core.errors import UsageError
+from tokengraft.core.options import PIVOT, RESAMPLES
+from tokengraft.core.progress import OnProgress
 from tokengraft.core.wording import counted
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import TestedPlan, insert_plan
@@ -41,17 +42,20 @@ def compare(
     corpus: Corpus | None = None,
     languages: str | Iterable[str] | None = None,
     *,
+    split: str | None = None,
+    pivot: str | None = None,
     base: Place | None = None,
     search: Sequence[Path] = (),
-    **options: Any,
+    resamples: int = RESAMPLES,
+    progress: OnProgress | None = None,
 ) -> Comparison:
     """Hold `b` against `a`: tokens of the same text, premiums, coverage, speakers.
 
     Each is a tokenizer (name or path), an audit, a plan or a graft, or the folder of one. Two
     audits are compared as they are, tokenizers of one name with each other (or the only ones). All
     else is audited on `corpus` (the audit's own where one is given, else the bundled Declaration);
-    a plan is inserted into `base`, by default the tokenizer whose name it bears. Other options go
-    to `audit`: `split`, `pivot`, `resamples`, `progress` and others.
+    a plan is inserted into `base`, by default the tokenizer whose name it bears. The other
+    options are those of `audit`.
     """
     with ExitStack() as kept:
         sides = [_side(given, base, search, kept) for given in (a, b)]
@@ -65,11 +69,12 @@ def compare(
             if there is not None:
                 languages = list(there.corpus.languages) if languages is None else languages
                 corpus = there.corpus.name if corpus is None else corpus
-                options.setdefault("pivot", there.pivot)
+                pivot = pivot or there.pivot
             names = [side.tokenizer for side in sides if side.audit is None]
             made = audit(
-                "udhr" if corpus is None else corpus, names, languages, search=search, **options
-            )
+                "udhr" if corpus is None else corpus, names, languages, split=split,
+                pivot=pivot or PIVOT, search=search, resamples=resamples, progress=progress,
+            )  # fmt: skip
             ours = [known.name for known in made.tokenizers]
             if there is None:
                 both = [(ours[0], ours[-1])]

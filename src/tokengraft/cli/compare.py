@@ -66,11 +66,10 @@ def compare(
     from tokengraft.render.terminal import show_comparison
 
     check_out(out, holds_file(FILE), force)
-    asked = {"split": split, "pivot": pivot}
     with drawing() as progress:
         result = side_by_side(
-            a, b, corpus, language or None, base=base, search=tokenizers or (), progress=progress,
-            **{name: value for name, value in asked.items() if value is not None},
+            a, b, corpus, language or None, split=split, pivot=pivot, base=base,
+            search=tokenizers or (), progress=progress,
         )  # fmt: skip
     written = result.save(Path(out), figures=figures) if out else []
     if json:
