@@ -33,7 +33,7 @@ LEFT: set[tuple[str, str]] = set()
 MOST_LINES = 500  # of a module
 MOST_PARAMETERS = 8  # of a function; more are asking for a small frozen object
 #: Verbs as users write them, in Python and on the command line: every option has its keyword.
-VERBS = ("tokengraft.cli.", "tokengraft.api.verbs")
+VERBS = ("tokengraft.cli.", "tokengraft.api.verbs", "tokengraft.api.compare")
 #: Names that say nothing of what is inside.
 ANYTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 
