@@ -196,7 +196,7 @@ class Job:
         from tokengraft.deriving.distil.judging import judge
 
         tensor = torch.as_tensor(rows, dtype=torch.float32).to(self.model.device)
-        return dataclasses.asdict(judge(self.reader, self.flores, tensor, 1 << 15))
+        return dataclasses.asdict(judge(self.reader, self.flores, tensor))
 
     def training_free(self, say: Any) -> dict[str, Any]:
         """Every registered method that needs no text."""

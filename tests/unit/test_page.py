@@ -251,10 +251,10 @@ def test_headline_says_nothing_twice(bad: list[str], count: int) -> None:
 
 def test_every_measure_has_a_plain_name_and_sentence() -> None:
     from tokengraft.evaluating import both_spellings as shared
-    from tokengraft.evaluating import continuation, fidelity, writing
+    from tokengraft.evaluating import continuation, fidelity, probe, protected, writing
 
-    measured = {*fidelity.METRICS}
-    for module in (continuation, shared, writing):
+    measured = {*fidelity.METRICS, *protected.METRICS}
+    for module in (continuation, shared, writing, probe):
         measured |= {m.name for m in vars(module).values() if isinstance(m, fidelity.Metric)}
     assert PLAIN.keys() == measured
     assert len({name for name, _ in PLAIN.values()}) == len(PLAIN)

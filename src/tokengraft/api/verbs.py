@@ -15,6 +15,7 @@ from tokengraft.auditing.audit import Auditing
 from tokengraft.auditing.audit import audit as audit_corpus
 from tokengraft.auditing.survey import Surveying
 from tokengraft.auditing.survey import survey as survey_files
+from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES, SAMPLE_LINES
 from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
@@ -244,6 +245,8 @@ def graft(
     bias: float = 0.0,
     protect: Sources | None = None,
     untie: bool = True,
+    train: str = "rows",
+    adapter_only: bool = False,
     check: Sources | None = None,
     verified: bool = True,
     license: str | None = None,
@@ -256,14 +259,17 @@ def graft(
 
     Rows are derived by `method`, from `text` where it is given (`minutes` to `derive_options`: see
     `derive`), or taken from `rows`. `policy` and what
-    belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `check` is text to verify
-    on, by default the bundled UDHR. A folder at `out` that is no graft is replaced with `force`
-    only. Raises GraftError where verification fails; then `out` is as it was.
+    belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `train` (`rows`, `lora`,
+    `all`) says what learns, `adapter_only` writes what adapters learned without the base; `check`
+    is text to verify on, by default the bundled UDHR. A folder at `out` that is no graft is
+    replaced with `force` only. Raises GraftError where verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
     from tokengraft.model.folder import resolve
 
+    if rows is not None and train != "rows":
+        raise UsageError(f"train {train!r} trains rows and body together: no rows can be given")
     given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
     settings = _deriving(minutes, steps, device, progress, given)
     name = _name(model)
@@ -271,9 +277,9 @@ def graft(
         name,
         _plan(plan),
         out,
-        Derivation(method, text, settings) if rows is None else rows,
+        Derivation(method, text, settings, train) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
-        options=Finishing(check, verified, license, seed, command, force),
+        options=Finishing(check, verified, license, seed, command, force, adapter_only),
     )
     grafted = Grafted.load(made.folder)
     report = made.report
@@ -362,6 +368,7 @@ def evaluate(
     tasks: Sequence[str] = (),
     tasks_include: Place | None = None,
     tasks_limit: int | None = None,
+    probe: Place | None = None,
     most_positions: int = MOST_POSITIONS,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -373,7 +380,8 @@ def evaluate(
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
     Languages default to those the graft was made for; `text` is what the rows were trained on,
-    checked to hold no line of the corpus. `tasks` are names of lm-evaluation-harness tasks. What is
+    checked to hold no line of the corpus. `tasks` are names of lm-evaluation-harness tasks,
+    `probe` a file of labels that a linear probe is to find from both readings. What is
     measured is explained by `Measuring`, how models are read (`device`, `dtype`, `window`) by
     `Reading`.
     """
@@ -394,7 +402,7 @@ def evaluate(
         reading=Reading(device, dtype, window),
         options=Measuring(
             split, lines, against, continuation, shared, prompts, most_positions, resamples, seed,
-            named,
+            named, probe,
         ),
         progress=by_lines(progress),
     )  # fmt: skip

@@ -60,6 +60,15 @@ def evaluate(
     task_limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many documents per task.")
     ] = None,
+    probe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LABELS",
+            help="Labels of the corpus's lines (CSV: flores_split, line, category): how often a "
+            "linear probe finds them in the old reading, in the new one, and with the old one's "
+            "probe in the new one.",
+        ),
+    ] = None,
     positions: Annotated[
         int,
         typer.Option(min=0, help="Positions at which distributions are compared; 0: all."),
@@ -90,6 +99,8 @@ def evaluate(
         --corpus flores200.tar.xz --split devtest
 
       tokengraft evaluate BASE GRAFT -l shn --tasks belebele_shn_Mymr
+
+      tokengraft evaluate BASE GRAFT --corpus flores200.tar.xz --probe labels.csv
     """
     check_out(out, holds_file("evaluation.json"), force)
     if fail_below_floor and not against:
@@ -102,7 +113,8 @@ def evaluate(
             split=split, text=read_text(text, text_column, format_), device=device,
             window=window, against=against,
             prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
-            most_positions=positions, resamples=resamples, seed=seed, progress=progress,
+            probe=probe, most_positions=positions, resamples=resamples, seed=seed,
+            progress=progress,
         )  # fmt: skip
     for note in result.notes:
         warn(note)

@@ -104,8 +104,8 @@ def graft(
         list[str] | None,
         typer.Option(
             "--protect",
-            help="For write: text in which new tokens must stay silent, besides bundled English "
-            "and code. Repeat for more.",
+            help="For write: text in which new tokens must stay silent; for --train lora or all: "
+            "text that must be read as before; besides bundled English and code. Repeat for more.",
         ),
     ] = None,
     tied: Annotated[
@@ -114,6 +114,23 @@ def graft(
             "--tied",
             help="For write: a model whose input and output share a table keeps it so; one row "
             "serves both ends, which writes a little worse.",
+        ),
+    ] = False,
+    train: Annotated[
+        str,
+        typer.Option(
+            help="What learns from the text. rows: the new tokens' alone, every old weight stays. "
+            "lora: adapters in the body too, which reads and writes new tokens better; English "
+            "and code are replayed until they move by 0.003 nats at most. all: every weight but "
+            "the tables.",
+        ),
+    ] = "rows",
+    adapter_only: Annotated[
+        bool,
+        typer.Option(
+            "--adapter-only",
+            help="With --train lora: write what was learned as an adapter that peft loads on the "
+            "base, some tens of MB, instead of the whole model.",
         ),
     ] = False,
     bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
@@ -128,13 +145,16 @@ def graft(
     """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
 
     Only the embedding tables are rewritten; every old row and every other
-    tensor stays as it is. Exits 3 and leaves no folder where verification fails.
+    tensor stays as it is, unless --train says otherwise. Exits 3 and leaves
+    no folder where verification fails.
 
     [bold]Examples[/bold]
 
       tokengraft graft rootstock plan/ -o grafted/
 
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
+
+      tokengraft graft rootstock plan/ --text shan.txt --train lora -o grafted/
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json
@@ -167,6 +187,8 @@ def graft(
             bias=bias,
             protect=read_text(protect, text_column, format_),
             untie=not tied,
+            train=train,
+            adapter_only=adapter_only,
             seed=seed,
             force=force,
             command=["tokengraft", *sys.argv[1:]],

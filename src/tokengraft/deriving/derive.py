@@ -29,7 +29,8 @@ AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed
 class Derived:
     """Rows for new tokens and how they came about.
 
-    `head` are output rows, where they were trained too (`Deriving.writing`).
+    `head` are output rows, where they were trained too (`Deriving.writing`), `student` the model
+    with all that its body learned (`Deriving.adapting`).
     `held_out`, `start` and `floor` are scores on held-out text of these rows, of the rows that
     training started from, and of one row for every new token; None for methods that read no text.
     """
@@ -44,6 +45,7 @@ class Derived:
     floor: HeldOut | None = None
     curve: tuple[Check, ...] = ()
     head: Rows | None = None
+    student: FrozenModel | None = None
 
     def __repr__(self) -> str:
         judged = "" if self.held_out is None else f", held-out KL {self.held_out.kl:.3f}"
@@ -90,6 +92,11 @@ def derive_rows(
             f"method {chosen.name} makes no rows to write with, only distil does: give text "
             "(--text FILE), or take another output policy"
         )
+    if options.adapting is not None and chosen.name != "distil":
+        raise UsageError(
+            f"method {chosen.name} trains rows at most, only distil the body too: give text "
+            "(--text FILE), or leave --train away"
+        )
     loaded = FrozenModel.load(model, options.reading, kind="causal")
     _check(parts, loaded)
     task = Task(
@@ -115,6 +122,7 @@ def derive_rows(
         **task.scores,
         curve=task.curve,
         head=task.head,
+        student=task.student,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.distil.passages import Lots, read_lots
-from tokengraft.deriving.distil.recipe import Recipe, Writing
+from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import Layer
 from tokengraft.model.frozen import FrozenModel, Reading
@@ -29,7 +29,7 @@ class Deriving:
 
     `layer` and `k` (neighbours) are for methods that read states; `recipe`, `start` (a method that
     needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
-    trains output rows too, which only distil can. `cache`
+    trains output rows too and `adapting` the body, which only distil can. `cache`
     keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
     a distillation, which a second call with the same arguments goes on from.
     """
@@ -37,6 +37,7 @@ class Deriving:
     reading: Reading = field(default_factory=Reading)
     recipe: Recipe = field(default_factory=Recipe)
     writing: Writing | None = None
+    adapting: Adapting | None = None
     layer: Layer = 0
     k: int = 5
     start: str | Rows = TRAINING_FREE
@@ -65,6 +66,7 @@ class Task:
     scores: dict[str, HeldOut] = field(default_factory=dict)  # on held-out text, by what was judged
     curve: tuple[Any, ...] = ()
     head: Rows | None = None  # output rows, where they were trained
+    student: FrozenModel | None = None  # the model with what its body learned
 
     @property
     def old(self) -> Tokenizer:

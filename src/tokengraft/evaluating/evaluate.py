@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.harness import Tasks, run_tasks
@@ -32,7 +34,9 @@ class Measuring:
     are compared (0: none is left out). `against=False` leaves floors and ceilings out (a third of
     the time). `shared` asks for bits per byte with new tokens written too (default: where the
     graft's output policy lets it write them; then what it writes and what English keeps are
-    measured as well). `prompts` asks for costs and samples of generation on so many lines.
+    measured as well; English and code also where its body was trained). `prompts` asks for costs
+    and samples of generation on so many lines. `probe` is a file of labels (`probe.read_labels`)
+    that a linear probe is to find.
     """
 
     split: str | None = None
@@ -45,6 +49,7 @@ class Measuring:
     resamples: int = RESAMPLES
     seed: int = 0
     tasks: Tasks = field(default_factory=Tasks)
+    probe: Path | str | None = None
 
 
 def evaluate(
@@ -75,6 +80,9 @@ def evaluate(
             f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
         )
     chosen = _languages(languages, new)
+    kept: dict[str, Score] = {}
+    if old.kind == "causal" and ("trained" in new.manifest or POLICIES[new.policy].writes):
+        kept = _protected(old, new, corpus, options)
     if not isinstance(corpus, ParallelCorpus):
         corpus = load_corpus(corpus, options.split, chosen)
     corpus = corpus.select(chosen)
@@ -104,6 +112,14 @@ def evaluate(
                 costs, samples = job.generation(corpus.lines(code)[: options.prompts])
                 tables["generation"] += costs
                 tables["samples"] += samples
+        scores |= kept
+        if options.probe is not None:
+            from tokengraft.evaluating.probe import probe_scores, read_labels
+
+            labels = read_labels(options.probe)
+            scores |= probe_scores(
+                old, new, corpus, code, labels, resamples=options.resamples, seed=options.seed
+            )
         measured |= {(code, name): value for name, value in scores.items()}
     if options.tasks.names:
         tables["tasks"] = run_tasks(
@@ -212,7 +228,6 @@ def _english(
     base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, options: Measuring
 ) -> dict[str, Score]:
     """What English keeps, in the corpus where it has English, else in the bundled UDHR."""
-    from tokengraft.corpus import udhr
     from tokengraft.evaluating.writing import english_scores
 
     code = "eng_Latn"
@@ -220,6 +235,25 @@ def _english(
     return english_scores(
         base, graft, source.lines(code), resamples=options.resamples, seed=options.seed
     )
+
+
+def _protected(
+    base: FrozenModel, graft: FrozenModel, corpus: str | Path | ParallelCorpus, options: Measuring
+) -> dict[str, Score]:
+    """What became of English and code that no graft of ours is trained on.
+
+    English is the corpus's own where it has some and is not the UDHR, which may be trained on.
+    """
+    from tokengraft.deriving.distil.silent_text import untrained
+    from tokengraft.evaluating.protected import protected_scores
+
+    texts, code = untrained(), "eng_Latn"
+    with contextlib.suppress(CorpusError):
+        if not isinstance(corpus, ParallelCorpus):
+            corpus = load_corpus(corpus, options.split, [code])
+        if corpus.name != udhr.NAME and code in corpus.languages:
+            texts["English"] = list(corpus.lines(code))
+    return protected_scores(base, graft, texts, resamples=options.resamples, seed=options.seed)
 
 
 def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:

@@ -115,6 +115,43 @@ PLAIN = {
         "English: same likeliest next token",
         "How often both models find the same next token likeliest in English. 1 is best: always.",
     ),
+    "probe_accuracy": (
+        "Labels found in the new reading",
+        "How often a simple classifier finds a line’s label from what the graft makes of it. The "
+        "best to hope for is the base model’s figure; the floor is always naming the commonest.",
+    ),
+    "base_probe_accuracy": (
+        "Labels found in the old reading, base model",
+        "How often such a classifier finds the label from what the base model makes of the line.",
+    ),
+    "carried_probe_accuracy": (
+        "Labels found with the base model’s classifier",
+        "How often the classifier that was made for the base model finds the label from what the "
+        "graft makes of the line.",
+    ),
+    "english_kl": (
+        "English: divergence from the base model",
+        "How far the graft’s predictions in English are from the base model’s. 0 is best: nothing "
+        "has moved.",
+    ),
+    "english_bits": (
+        "English: added surprise",
+        "By what share the bits for English text grew. 0 is best: not at all; 0.01 is one percent.",
+    ),
+    "code_kl": (
+        "Code: divergence from the base model",
+        "How far the graft’s predictions in program code are from the base model’s. 0 is best: "
+        "nothing has moved.",
+    ),
+    "code_top1": (
+        "Code: same likeliest next token",
+        "How often both models find the same next token likeliest in program code. 1 is best: "
+        "always.",
+    ),
+    "code_bits": (
+        "Code: added surprise",
+        "By what share the bits for program code grew. 0 is best: not at all; 0.01 is one percent.",
+    ),
     "english_greedy": (
         "English: same text",
         "How many beginnings of English lines both models continue with the very same text. 1 is "

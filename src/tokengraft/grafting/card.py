@@ -43,6 +43,9 @@ class Facts:
     fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
     verdict: str = ""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # on the UDHR
+    trained: str = "rows"  # what learned
+    moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text did, by kind
+    adapter: bool = False
 
 
 def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path:
@@ -68,7 +71,7 @@ def _front(plan: Plan, facts: Facts) -> str:
         "base_model": facts.base,
         "language": codes,
         "license": facts.license or "other",
-        "library_name": "transformers",
+        "library_name": "peft" if facts.adapter else "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["tokengraft", "vocabulary-extension", "low-resource-languages"],
     }
@@ -82,10 +85,25 @@ def _summary(plan: Plan, written: Written, facts: Facts) -> str:
         if written.rows_after > written.rows_before
         else f"{written.rows_before:,} rows, spare ones used"
     )
+    kept = (
+        "Everything the base model knew is unchanged: all other weights and all old rows are the "
+        "same bytes, text without new tokens is encoded as before."
+    )
+    if facts.trained != "rows":
+        kept = _moved(written, facts)
     return (
-        f"{in_code(facts.base)} with {len(plan.tokens):,} new tokens for {names}. Everything the "
-        f"base model knew is unchanged: all other weights and all old rows are the same bytes, "
-        f"text without new tokens is encoded as before. Embedding table: {grew}.\n"
+        f"{in_code(facts.base)} with {len(plan.tokens):,} new tokens for {names}. {kept} "
+        f"Embedding table: {grew}.\n"
+    )
+
+
+def _moved(written: Written, facts: Facts) -> str:
+    what = "adapters (LoRA)" if facts.trained == "lora" else "every weight but the tables"
+    told = "; ".join(f"{kind} {one}" for kind, one in facts.moved.items())
+    return (
+        f"Its body was trained too: {what}, {len(written.trained)} tensors. All old rows are the "
+        "same bytes, text without new tokens is encoded as before, and read nearly as before: "
+        f"{told or 'not measured'}, against the base, on text that was not trained on."
     )
 
 
@@ -144,6 +162,8 @@ def _method(written: Written, facts: Facts) -> str:
 
 def _use(facts: Facts) -> str:
     name = json.dumps(facts.name, ensure_ascii=False)
+    if facts.adapter:
+        return _use_adapter(name, json.dumps(facts.base, ensure_ascii=False))
     return f"""## Use
 
 ```python
@@ -153,6 +173,25 @@ tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForCausalLM.from_pretrained({name})
 inputs = tokenizer("The history of", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
+```
+"""
+
+
+def _use_adapter(name: str, base: str) -> str:
+    return f"""## Use
+
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+base = AutoModelForCausalLM.from_pretrained({base})
+rows = max(base.get_input_embeddings().num_embeddings, len(tokenizer))
+base.resize_token_embeddings(rows, mean_resizing=False)
+model = PeftModel.from_pretrained(base, {name})
+barred = GenerationConfig.from_pretrained({name})
+inputs = tokenizer("The history of", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, generation_config=barred, max_new_tokens=40)[0]))
 ```
 """
 

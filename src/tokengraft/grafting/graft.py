@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError
+from tokengraft.core.errors import (
+    GraftError,
+    MissingExtra,
+    TokengraftError,
+    UsageError,
+    did_you_mean,
+)
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.core.verdict import Judged, judge
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
-from tokengraft.deriving.distil.recipe import Writing
+from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
-from tokengraft.grafting.verify.invariants import Report, check_lines, verify
+from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
+from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
-from tokengraft.grafting.write_folder import Written, export_into
+from tokengraft.grafting.write_folder import Changes, Learned, Written, export_into
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
@@ -35,6 +43,9 @@ from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece_file import checked_file
+
+if TYPE_CHECKING:
+    from tokengraft.model.frozen import FrozenModel
 
 #: Output rows fit the text they are trained on all too well: shorter and slower than reading.
 #: On FLORES dev, shn, amh and hin: 800 steps 1.09, 1.20, 1.12 times the base's bits, 2,000 steps at
@@ -54,6 +65,7 @@ class Rows:
     head: NDArray[np.float32] | None = None  # (n, d), for an untied output table
     scores: Mapping[str, float] = field(default_factory=dict)  # on held-out text, for the card
     verdict: str = ""  # on the same text, in a sentence
+    student: FrozenModel | None = None  # the model with what its body learned, where it did
 
     def __repr__(self) -> str:
         size = " of ".join(map(str, self.rows.shape))
@@ -74,12 +86,15 @@ class Graft:
 class Derivation:
     """How rows come about: by `method`, from `text` where it is given (`corpus.lines_of`).
 
-    `options` are fields of `Deriving` and of the options in it by name, and `progress`.
+    `train` is what learns: the new `rows` alone, adapters in the body beside them (`lora`), or
+    `all` of the body. `options` are fields of `Deriving` and of the options in it by name, and
+    `progress`.
     """
 
     method: str = "auto"
     text: Sources | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    train: str = "rows"
 
 
 @dataclass(frozen=True)
@@ -87,8 +102,8 @@ class Output:
     """What may be written with the new tokens (`output_policies`).
 
     `bias` belongs to winner-takes-all. Under `write` the new tokens are trained to stay silent in
-    `protect`, besides bundled English and code; a tied model gets a head of its own unless `untie`
-    is false: then one row serves both ends.
+    `protect`, besides bundled English and code (which a body that learns has to read as before); a
+    tied model gets a head of its own unless `untie` is false: then one row serves both ends.
     """
 
     policy: str = DEFAULT
@@ -102,7 +117,8 @@ class Finishing:
     """How the folder is proved and what it says of itself.
 
     `check` is text to verify on besides that of training (default: the bundled UDHR); with `force`
-    a folder at the destination is replaced whatever it holds.
+    a folder at the destination is replaced whatever it holds. With `adapter_only` what adapters
+    learned is written without the base, as peft loads it.
     """
 
     check: Sources | None = None
@@ -111,6 +127,7 @@ class Finishing:
     seed: int = 0
     command: Sequence[str] = ()
     force: bool = False
+    adapter_only: bool = False
 
 
 def graft(
@@ -136,6 +153,13 @@ def graft(
     base = resolve(model)
     out = Path(out)
     _check_target(out, base.path, options.force)
+    adapting = _adapting(rows, training, output.protect)
+    if options.adapter_only:
+        from tokengraft.grafting.adapter import refuse_adapter
+
+        layout = find_layout(read_json(base.path / CONFIG), read_checkpoint(base.path))
+        parted = chosen.trains and layout.tied and output.untie
+        refuse_adapter(None if adapting is None else adapting.train, parted)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     old = base_tokenizer(base.path)
     new = insert(old, steps, base.name)
@@ -144,6 +168,8 @@ def graft(
         if chosen.trains:
             settings = {**_LEARNS_TO_WRITE, **settings}
             settings["writing"] = _writing(base.path, training, output)
+        if adapting is not None:
+            settings["adapting"] = adapting
         settings = {"seed": options.seed, **settings}
         made = derive_for(base.path, steps, new, rows.method, training, settings)
     else:
@@ -158,6 +184,11 @@ def graft(
     pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
     if said:
         made = replace(made, notes=(*made.notes, said))
+    changed: Changes = {}
+    if made.student is not None:
+        from tokengraft.deriving.distil.student import changes
+
+        changed = changes(made.student)
     stated = Facts(
         name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
         method=made.method, params=made.params, notes=made.notes,
@@ -165,26 +196,65 @@ def graft(
         measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
     )  # fmt: skip
     report = None
-    with writing_folder(out) as folder:
-        written = export_into(
-            base.path, new, made.rows, folder,
-            parts=parts, policy=chosen.name, head=made.head, removed=removed,
-        )  # fmt: skip
-        if pieces is not None:
-            (folder / SENTENCEPIECE).write_bytes(pieces)
-        write_card(folder, steps, written, stated)
+
+    def describe(folder: Path, written: Written, facts: Facts) -> None:
+        trained: dict[str, Any] = {}
+        if adapting is not None:
+            trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
+        write_card(folder, steps, written, facts)
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
             method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
             output={"policy": chosen.name, "bias": output.bias}, written=written,
-            run={"command": shown_command(options.command), "seed": options.seed},
+            run={"command": shown_command(options.command), "seed": options.seed, **trained},
         )  # fmt: skip
+
+    with writing_folder(out) as folder:
+        whole = folder / "merged" if options.adapter_only else folder
+        whole.mkdir(exist_ok=True)
+        written = export_into(
+            base.path, new, made.rows, whole,
+            parts=parts, policy=chosen.name, learned=Learned(made.head, changed), removed=removed,
+        )  # fmt: skip
+        if pieces is not None:
+            (whole / SENTENCEPIECE).write_bytes(pieces)
+        if adapting is not None:
+            moved = {kind: str(one) for kind, one in measure(whole, base.path).items()}
+            stated = replace(stated, trained=adapting.train, moved=moved)
+        describe(whole, written, stated)
         if options.verified:
-            report = verify(folder, base.path, lines)
+            report = verify(whole, base.path, lines)
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
                 raise GraftError(f"the grafted model failed its verification:\n{failed}")
+        if options.adapter_only and adapting is not None and made.student is not None:
+            from tokengraft.grafting.adapter import write_adapter
+
+            near = write_adapter(folder, whole, base.path, made.student, written, adapting.rank)
+            shutil.rmtree(whole)
+            describe(folder, written, replace(stated, adapter=True))
+            report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
     return Graft(out, written, made, report)
+
+
+def _adapting(
+    rows: Rows | NDArray[np.float32] | Derivation,
+    text: Sequence[str] | None,
+    protect: Sources | None,
+) -> Adapting | None:
+    """How the body learns; None where it does not. Options may bring an `adapting` of their own."""
+    train = rows.train if isinstance(rows, Derivation) else "rows"
+    if train not in TRAINED:
+        raise UsageError(
+            f"no {train!r} to train; known: {', '.join(TRAINED)}.{did_you_mean(train, TRAINED)}"
+        )
+    if train == "rows" or not isinstance(rows, Derivation):
+        return None
+    if text is None:
+        raise UsageError(f"--train {train} learns from text: give some with --text FILE")
+    quiet = () if protect is None else tuple(lines_of(protect))
+    given: Adapting = rows.options.get("adapting") or Adapting()
+    return replace(given, train=train, protect=quiet or given.protect)
 
 
 def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
@@ -245,6 +315,7 @@ def derive_for(
         np.asarray(made.rows, np.float32), made.method, _plain(dict(made.params)),
         tuple(made.notes), scores=scores, verdict=verdict,
         head=None if made.head is None else np.asarray(made.head, np.float32),
+        student=made.student,
     )  # fmt: skip
 
 

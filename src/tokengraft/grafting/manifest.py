@@ -94,6 +94,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         raise ModelError(f"{MANIFEST} does not say what the new tokens may do: output is damaged")
     if not isinstance(hashes, dict) or not hashes:
         raise ModelError(f"{MANIFEST} names no files")
+    trained = value.get("trained")
+    if trained is not None and not (
+        isinstance(trained, dict)
+        and _words(trained.get("tensors"))
+        and isinstance(trained.get("promised"), dict)
+        and isinstance(trained["promised"].get("kl"), int | float)
+    ):
+        raise ModelError(f"{MANIFEST} does not say what was trained: trained is damaged")
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
         raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from tokengraft.tokenizer.insert import first_free_id
 
 #: Spare rows beyond this share mean that the tokenizer is not the model's.
 _MOST_SPARE = 0.1
+#: By tensor of the base model: its new values, given the old ones.
+Changes = Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]]
 #: Files copied at a time: one core copies slower than most disks write.
 _AT_ONCE = 2
 
@@ -58,19 +61,30 @@ class Written:
     tied: bool
     barred: tuple[int, ...]
     files: tuple[str, ...]
+    trained: tuple[str, ...] = ()  # tensors that moved, besides the tables' new rows
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was trained besides the input rows: output rows, and weights of the body."""
+
+    head: NDArray[np.float32] | None = None
+    changes: Changes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Patch:
     """New rows of one table: encoded rows, the first of them at row `at`.
 
-    `copy_of` is the table whose other rows it has, where it is a new one.
+    `copy_of` is the table whose other rows it has, where it is a new one; `change` makes the data
+    of a weight that was trained, when it is written.
     """
 
     at: int
     rows: int  # of the whole table afterwards
     data: bytes
     copy_of: Tensor | None = None
+    change: Callable[[], bytes] | None = None
 
 
 def export(
@@ -96,7 +110,7 @@ def export(
     with writing_folder(out) as folder:
         return export_into(
             model_dir, tokenizer, rows, folder,
-            parts=parts, policy=policy, head=head, removed=removed,
+            parts=parts, policy=policy, learned=Learned(head), removed=removed,
         )  # fmt: skip
 
 
@@ -108,7 +122,7 @@ def export_into(
     *,
     parts: Sequence[Sequence[int]],
     policy: str = DEFAULT,
-    head: NDArray[np.float32] | None = None,
+    learned: Learned = Learned(),  # noqa: B008 - frozen
     removed: Sequence[int] = (),
 ) -> Written:
     """As `export`, into an existing empty folder that the caller completes and renames."""
@@ -120,7 +134,7 @@ def export_into(
     _check_rows(rows, parts, new, layout)
     barred = policies.barred(named(policy), new, layout, removed)
     after = max(layout.rows, new.stop)
-    untied = named(policy).trains and layout.tied and head is not None
+    untied = named(policy).trains and layout.tied and learned.head is not None
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     needed += after * layout.input.row_bytes if untied and layout.head is None else 0
     free = shutil.disk_usage(folder).free
@@ -130,14 +144,17 @@ def export_into(
         )
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
+        trained = _trained(checkpoint, layout, learned.changes)
         changed = {table.file for table in layout.tables}
+        changed |= {checkpoint.tensors[name].file for name in trained}
         jobs = [
             pool.submit(copy_file, shard.path, folder / shard.path.name)
             for shard in checkpoint.shards
             if shard.path.name not in changed
         ]
         # The rest is worked out while whole files are being copied.
-        patches = _patches(checkpoint, layout, rows, parts, new, named(policy), head)
+        head, kind = learned.head, named(policy)
+        patches = trained | _patches(checkpoint, layout, rows, parts, new, kind, head)
         jobs += [
             pool.submit(_write_shard, shard, patches, folder / shard.path.name)
             for shard in checkpoint.shards
@@ -165,6 +182,7 @@ def export_into(
         layout.tied and not untied,
         barred,
         files,
+        tuple(sorted(trained)),
     )
 
 
@@ -247,6 +265,47 @@ def _patches(
     return patches
 
 
+def _trained(checkpoint: Checkpoint, layout: Layout, changes: Changes) -> dict[str, _Patch]:
+    """Weights that were trained, by the names that the checkpoint has for them."""
+    tables = {table.name for table in layout.tables}
+    known = {name: held for name, held in checkpoint.tensors.items() if name not in tables}
+
+    def patch(tensor: Tensor, change: Callable[[Any], Any]) -> _Patch:
+        def data() -> bytes:
+            old = checkpoint.rows(tensor, 0, tensor.shape[0])
+            values = np.asarray(change(old), np.float32)
+            if values.shape != old.shape:
+                raise ModelError(
+                    f"{tensor.name} has shape {list(old.shape)}, what was learned for it "
+                    f"{list(values.shape)}"
+                )
+            return encode(values, tensor.dtype)
+
+        return _Patch(0, tensor.shape[0], b"", change=data)
+
+    return {
+        (name := _stored(called, known)): patch(known[name], change)
+        for called, change in changes.items()
+    }
+
+
+def _stored(called: str, known: Mapping[str, Tensor]) -> str:
+    """What the checkpoint calls a weight of the loaded model: prefixes differ between versions."""
+    if called in known:
+        return called
+    words = called.split(".")
+
+    def likeness(name: str) -> tuple[int, int]:
+        theirs = name.split(".")
+        pairs = zip(reversed(words), reversed(theirs), strict=False)
+        return sum(1 for _ in takewhile(lambda p: p[0] == p[1], pairs)), len({*words} & {*theirs})
+
+    best = max(known, key=likeness, default="")
+    if likeness(best)[0] < min(4, len(words), len(best.split("."))):
+        raise ModelError(f"{called} was trained, but the checkpoint holds no such weight")
+    return best
+
+
 def _like(head: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
     if head.shape != rows.shape:
         raise ModelError(f"output rows need shape {list(rows.shape)}; got {list(head.shape)}")
@@ -317,9 +376,10 @@ def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> N
                 continue
             cut = tensor.begin + patch.at * tensor.row_bytes
             copy_range(source, out, shard.start + at, cut - at)
-            write_all(out, patch.data)
+            data = patch.data if patch.change is None else patch.change()
+            write_all(out, data)
             # Spare rows after the new ones, where the table did not have to grow.
-            at = min(cut + len(patch.data), tensor.end)
+            at = min(cut + len(data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
         for _, own, table in copies:
             first, size = shard.start + table.begin, own.at * table.row_bytes

@@ -11,7 +11,7 @@ import copy
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -59,7 +59,10 @@ class NewRows:
 
 
 class FrozenModel:
-    """A loaded model without dropout, and the tokenizer of its folder where it has one."""
+    """A loaded model without dropout, and the tokenizer of its folder where it has one.
+
+    Every weight is frozen but those named in `learning`, where it is some base's student.
+    """
 
     def __init__(
         self,
@@ -71,8 +74,13 @@ class FrozenModel:
         tokenizer: Tokenizer | None = None,
         window: int | None = None,
         others: Sequence[torch.device] = (),
+        learning: Collection[str] = (),
     ) -> None:
         self.model = model.eval().requires_grad_(False)
+        named = model.named_parameters() if learning else ()
+        self.learning: dict[str, torch.Tensor] = {
+            name: held.requires_grad_() for name, held in named if name in learning
+        }
         self.kind, self.name, self._folder = kind, name, folder
         self._tokenizer, self._window, self._others = tokenizer, window, tuple(others)
         self.body = body(model) if kind == "causal" else model
@@ -110,12 +118,21 @@ class FrozenModel:
     @functools.cached_property
     def team(self) -> tuple[FrozenModel, ...]:
         """The model itself and its copies on other devices, made when first asked for."""
-        return (
-            self,
-            *(FrozenModel(copy.deepcopy(self.model).to(where), kind=self.kind, name=self.name,
-                          folder=self._folder, tokenizer=self._tokenizer, window=self._window)
-              for where in self._others),
+        copies = (copy.deepcopy(self.model).to(where) for where in self._others)
+        return (self, *(self.around(one, self.learning) for one in copies))
+
+    def around(
+        self, model: Any, learning: Collection[str] = (), others: Sequence[torch.device] = ()
+    ) -> FrozenModel:
+        """The same folder, tokenizer and window around another model of its architecture."""
+        return FrozenModel(
+            model, kind=self.kind, name=self.name, folder=self._folder, tokenizer=self._tokenizer,
+            window=self._window, others=others, learning=learning,
         )  # fmt: skip
+
+    def student(self, model: Any, learning: Collection[str]) -> FrozenModel:
+        """As `around`, with copies on the same devices."""
+        return self.around(model, learning, self._others)
 
     @property
     def folder(self) -> Path:

@@ -8,6 +8,7 @@
     split    −log q(next) / G(q)(first part of next)   ∂/∂z_j = q_j / G(q)_f − [j = next]
              (of the same pool only)
     stray    −log (1 − Σ q(t))                         ∂/∂z_t = q_t                     (new t)
+    kept     KL(p ‖ q) in text without new tokens      ∂/∂z_j = q_j − p_j               (p_t = 0)
 
 p is the base's next-token distribution after the old reading, f the first part of j (j itself for
 an old token). Pooled by first part the graft has to say what the base said; the split shares each
@@ -115,6 +116,38 @@ def stray(
         q = (logits - torch.logaddexp(logits.logsumexp(-1), base[here])[:, None]).exp_()
         pull += (q * bend).T @ states[here]
     return torch.cat(losses), pull
+
+
+@torch.no_grad()
+def kept(
+    new: torch.Tensor, old: torch.Tensor, head: Head, added: Added | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """KL(p ‖ q) of each position of a text without new tokens, and whether the likeliest agrees.
+
+    Then the gradients of the KLs' sum: at the states `new`, and at the rows of `added` where new
+    tokens can be written; p is the base's at `old`, q over all that can be written.
+    """
+    grown, count = head if added is None else added.grown(head), len(head.weight)
+    losses, same = [new.new_zeros(0)], [torch.zeros(0, dtype=torch.bool, device=new.device)]
+    slope = [new.new_zeros(0, new.shape[1])]
+    pull = None if added is None else torch.zeros_like(added.rows)
+    for here in vocabulary_blocks(grown, len(new), TRAINING):
+        logits = grown.logits(new[here])
+        bend = grown.slope(logits)
+        q = logits.log_softmax(-1)
+        del logits
+        p = head.log_probabilities(old[here])
+        same.append(p.argmax(-1) == q.argmax(-1))
+        gap = p - q[:, :count]
+        losses.append(gap.mul_(p.exp_()).sum(-1))
+        del gap
+        q = q.exp_()
+        q[:, :count] -= p
+        z = q.mul_(bend).to(grown.weight.dtype)
+        slope.append((z @ grown.weight).float())
+        if pull is not None:
+            pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
+    return torch.cat(losses), torch.cat(same), torch.cat(slope), pull
 
 
 def _walk(

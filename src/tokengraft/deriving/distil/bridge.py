@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from tokengraft.deriving.distil.student import Weights
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.model.frozen import FrozenModel
@@ -124,12 +125,21 @@ class Composed:
 class Ends:
     """Both ends of the new tokens: input rows, and output rows where they are written too.
 
+    Between them there may be `weights` of the body that learn as well.
+
     Output rows move in every step, since every new token has a score at every position. With
     `shared` there is one table for both ends, which moves by the sum of their gradients.
     """
 
-    def __init__(self, rows: Composed, head: Composed | None = None, shared: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Composed,
+        head: Composed | None = None,
+        shared: bool = False,
+        weights: Weights | None = None,
+    ) -> None:
         self.composed, self.head_composed, self.shared = rows, head, shared
+        self.weights = weights
 
     def rows(self) -> torch.Tensor:
         """Input rows as they are now."""
@@ -142,11 +152,13 @@ class Ends:
         return None if self.head_composed is None else self.head_composed.rows()
 
     def step(
-        self, grads: tuple[torch.Tensor, torch.Tensor | None], seen: torch.Tensor, rate: float,
-        head_rate: float,
+        self, grads: tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]],
+        seen: torch.Tensor, rate: float, head_rate: float, body_rate: float = 0.0,
     ) -> None:  # fmt: skip
-        """Move by the gradients at both tables; `seen` are the tokens that were read."""
-        grad, other = grads
+        """Move by the gradients at both tables and the body; `seen` are the tokens read."""
+        grad, other, slopes = grads
+        if self.weights is not None:
+            self.weights.step(slopes, body_rate)
         if other is not None:
             every = torch.arange(len(grad), device=grad.device)
             if self.shared:
@@ -158,11 +170,14 @@ class Ends:
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a checkpoint has to hold."""
         held = {} if self.head_composed is None else self.head_composed.tensors()
-        return self.composed.tensors() | {f"head.{name}": one for name, one in held.items()}
+        named = self.composed.tensors() | {f"head.{name}": one for name, one in held.items()}
+        return named if self.weights is None else named | self.weights.tensors()
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take back what `tensors` gave."""
         self.composed.restore(tensors)
+        if self.weights is not None:
+            self.weights.restore(tensors)
         if self.head_composed is not None:
             start = "head."
             held = {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}

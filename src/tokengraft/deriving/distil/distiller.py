@@ -44,11 +44,20 @@ from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.matching import gradient
 from tokengraft.deriving.distil.passages import Lots, batches, choose, mix
 from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
+from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.silent_text import silent_passages
+from tokengraft.deriving.distil.student import (
+    Weights,
+    look_apart,
+    memory_needed,
+    save_memory,
+    twin,
+)
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.task import Task
+from tokengraft.model.frozen import NewRows
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
@@ -56,6 +65,7 @@ _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
 _SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
+_FULL = 0.7  # share of a GPU's memory beyond which blocks are read twice instead of kept
 _TRIAL = 8  # passages on which a step's time is measured
 
 
@@ -76,14 +86,16 @@ class Distiller:
         parts: Sequence[Sequence[int]] | None = None,
         work: Path | str | None = None,
         writer: Writer | None = None,
+        replay: Replay | None = None,
     ) -> None:
         self.reader, self.lots, self.recipe, self.writer = reader, lots, recipe, writer
+        self.replay = replay
         self.device = reader.model.device
         self.key, self.folder = "", None
         self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to one and the same step
         if work is not None:
-            self.key = training_state.key(reader, lots, start, recipe, parts, writer)
+            self.key = training_state.key(reader, lots, start, recipe, parts, writer, replay)
             self.folder = Path(work) / self.key[:16]
             self._lock = hold(self.folder)
         self.teacher = Teacher(reader, lots.train, self.folder)
@@ -99,15 +111,41 @@ class Distiller:
                 table = reader.head.weight.float().cpu().numpy()
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
+        self.student, self.weights = reader, None
+        if replay is not None:
+            replay.open(self.folder)
+            self.student = self._twin(replay)
+            self.weights = Weights(self.student)
+
+    def _twin(self, replay: Replay) -> Reader:
+        """Who learns: reads as the base does, its adapters begun where they are needed."""
+        adapting, reader = replay.adapting, self.reader
+        model = twin(reader.model, adapting, self.recipe.seed)
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[1]
+            if memory_needed(reader.model, adapting) > _FULL * free:
+                save_memory(model)
+        if adapting.train == "lora" and adapting.apart and replay.passages:
+            generator = np.random.default_rng([self.recipe.seed, 4])
+            planned, protected = (
+                [found[n] for n in generator.permutation(len(found))[:512]]
+                for found in ([p.new for p in self.lots.train], [p.old for p in replay.passages])
+            )
+            look_apart(model, planned, NewRows(reader.first_new, self._start), protected)
+        return Reader(model, reader.first_new, reader.prefix)
 
     def _ends(self) -> Ends:
         """The rows at the start of a run, with their optimisers."""
         rows = Composed(self._start, self._phi, self.recipe.share)
+        if self.weights is not None and self.replay is not None:
+            self.weights.reset()
+            self.replay.reset()
         if self.writer is None or self.writer.shared:
-            return Ends(rows, shared=self.writer is not None)
+            return Ends(rows, shared=self.writer is not None, weights=self.weights)
         start = torch.from_numpy(self.writer.start).to(self.device)
         share = self.recipe.head_share
-        return Ends(rows, Composed(start, self._head_phi, share, _HEAD_BETAS))
+        head = Composed(start, self._head_phi, share, _HEAD_BETAS)
+        return Ends(rows, head, weights=self.weights)
 
     def run(
         self,
@@ -131,6 +169,7 @@ class Distiller:
             score = self._score(ends)
             out = Distillation(_array(self._start), score, score, reading=reading, judged=judged)
             out.head = _maybe(ends.head())
+            out.weights = {} if self.weights is None else self.weights.values()
             out.passages = self._fitting()
         else:
             self._judge(out.reading / 10, teaching, out.judged)
@@ -157,6 +196,8 @@ class Distiller:
                 self._save(ends, out)
             raise
         out.unseen = len(out.rows) - len(self._seen(self._read(out)))
+        if self.weights is not None and out.weights:
+            self.weights.take(out.weights)
         return out
 
     def floor(self) -> HeldOut:
@@ -177,6 +218,7 @@ class Distiller:
         out.curve.append(Check(out.steps, out.seconds, score))
         if score.loss < out.score.loss:
             out.score, out.rows, out.head = score, _array(ends.rows()), _maybe(ends.head())
+            out.weights = {} if self.weights is None else self.weights.values()
         if over and out.steps < self.recipe.steps:
             out.stopped = "max_minutes"
         elif self.recipe.patience and _stale(out) >= self.recipe.patience:
@@ -189,30 +231,41 @@ class Distiller:
         numbers = self._batch(step, out.passages)
         grads = self._gradients(ends, numbers, step)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
-        rate = recipe.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * done))
+        shape = warm * 0.5 * (1 + math.cos(math.pi * done))
+        rate = recipe.learning_rate * shape
         seen = self._seen([self.lots.train[n] for n in numbers])
         self._whole = False
-        ends.step(grads, seen, rate * self.unit, rate * self._head_unit)
+        if self.replay is not None:
+            self.replay.control()
+        body = 0.0 if self.replay is None else self.replay.adapting.rate * shape
+        ends.step(grads, seen, rate * self.unit, rate * self._head_unit, body)
         out.steps, out.seconds = step + 1, time.monotonic() - begun
         self._whole = True
 
     def _score(self, ends: Ends) -> HeldOut:
         return judge(
-            self.reader, self.judge, ends.rows(), writer=self.writer, head=ends.head(),
-            mixed=self.judge_mixed, recipe=self.recipe,
+            self.student, self.judge, ends.rows(), writer=self.writer, head=ends.head(),
+            mixed=self.judge_mixed, recipe=self.recipe, replay=self.replay,
         )  # fmt: skip
 
     def _gradients(
         self, ends: Ends, numbers: Ints, step: int
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         recipe, head = self.recipe, ends.head()
-        grad, other = gradient(
-            self.reader, self.teacher, numbers, ends.rows(), recipe, self.writer, head
+        grad, other, slopes = gradient(
+            self.student, self.teacher, numbers, ends.rows(), recipe, self.writer, head
         )
-        if self.writer is not None and head is not None and other is not None and recipe.stray:
+        if self.replay is not None:
+            drawn = self.replay.drawn((recipe.seed, 2, step))
+            back, held = self.replay.gradient(self.student, head, drawn)
+            weight = self.replay.weight
+            slopes = [one.add_(more, alpha=weight) for one, more in zip(slopes, held, strict=True)]
+            if other is not None and back is not None:
+                other += weight * back
+        elif self.writer is not None and head is not None and other is not None and recipe.stray:
             seed = (recipe.seed, 2, step)
             other += recipe.stray * self.writer.stray_gradient(head, recipe.strays, seed)
-        return grad, other
+        return grad, other, slopes
 
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that is done, by steps or by time, whichever is further."""
@@ -259,7 +312,7 @@ class Distiller:
         passages = [held[n] for n in even]
         self.judge = Teacher(self.reader, passages, self.folder, "held-out")
         self.judge.fill(progress=teaching)
-        if self.writer is not None:
+        if self.writer is not None and self.replay is None:
             self.writer.prepare(most)
         mixed = self.lots.mixed[: count // 2]
         self.judge_mixed = Teacher(self.reader, mixed, self.folder, "held-out-mixed")
@@ -305,9 +358,11 @@ class Distiller:
             "score": asdict(out.score),
             "start": asdict(out.start),
             "curve": [asdict(check) for check in out.curve],
+            "replay": None if self.replay is None else [self.replay.weight, self.replay.strain],
         }
         begun = time.monotonic()
         best = {"best": torch.from_numpy(out.rows)}
+        best |= {f"best.{name}": held for name, held in out.weights.items()}
         if out.head is not None:
             best["best_head"] = torch.from_numpy(out.head)
         training_state.save(self.folder, best | ends.tensors(), facts)
@@ -320,11 +375,16 @@ class Distiller:
             return None
         tensors, facts = saved
         best, head = tensors.pop("best"), tensors.pop("best_head", None)
+        start = "best."
+        weights = {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
         ends.restore({name: one.to(self.device) for name, one in tensors.items()})
+        if self.replay is not None:
+            self.replay.weight, self.replay.strain = facts["replay"]
         curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
         return Distillation(
             _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
-            head=_maybe(head), curve=curve, **{name: facts[name] for name in _PLAIN},
+            head=_maybe(head), weights=weights, curve=curve,
+            **{name: facts[name] for name in _PLAIN},
         )  # fmt: skip
 
 
@@ -347,17 +407,34 @@ def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
     start, recipe = task.start(task), task.options.recipe
     reader, lots = task.passages()
-    lots, writer = _mixed(task, lots), _writer(task, reader)
-    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer)
+    lots = _mixed(task, lots)
+    writer = _writer(task, reader)
+    replay = _replay(task, reader, writer)
+    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer, replay)
 
     def report(out: Distillation) -> None:
         if task.progress is not None:
             score = out.curve[-1].score if out.curve else out.start
-            task.progress(f"distil: held-out KL {score.kl:.3f}", out.steps, recipe.steps)
+            kept = "" if score.kept is None else f", protected {score.kept:.4f}"
+            task.progress(f"distil: held-out KL {score.kl:.3f}{kept}", out.steps, recipe.steps)
 
+    if replay is not None:
+        size = memory_needed(task.model, replay.adapting) / 1e9
+        task.tell(f"training {replay.adapting.train}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
         task.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
+    if replay is not None and out.score.kept is not None and out.score.kept_top1 is not None:
+        kept = out.score.kept, out.score.kept_top1
+        task.notes.append(
+            f"held-out protected text: KL {kept[0]:.4f}, top-1 {kept[1]:.3f}; its weight in the "
+            f"loss ended at {replay.weight:.0f}"
+        )
+        if replay.strained(*kept) > 1:
+            task.notes.append(
+                f"that is more than was promised (KL {replay.adapting.keep_kl:g}, top-1 "
+                f"{replay.adapting.keep_top1:g}): train longer, or protect more text"
+            )
     if out.unseen:
         task.notes.append(
             f"{out.unseen} tokens are in no passage that was trained on: only the shared map "
@@ -370,6 +447,8 @@ def distil(task: Task) -> Rows:
     }  # fmt: skip
     task.scores = {"held_out": out.score, "start": out.start, "floor": run.floor()}
     task.curve, task.head = tuple(out.curve), out.head
+    if run.weights is not None:
+        task.student = run.student.model
     return out.rows
 
 
@@ -389,10 +468,26 @@ def _mixed(task: Task, lots: Lots) -> Lots:
 def _writer(task: Task, reader: Reader) -> Writer | None:
     """What writing needs to know; None where only reading is trained."""
     writing = task.options.writing
-    if writing is None or task.new is None:
+    if writing is None:
         return None
-    quiet = silent_passages(
-        writing.protect, Aligner(task.old, task.new), len(task.model.weight),
-        task.options.characters, task.options.recipe.seed,
-    )  # fmt: skip
+    # A body that learns replays such text itself.
+    quiet = _quiet(task, writing.protect) if task.options.adapting is None else ()
     return Writer(reader, task.parts, quiet, writing.shared)
+
+
+def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
+    """What a body that learns is held back by; None where only rows are trained."""
+    adapting = task.options.adapting
+    if adapting is None:
+        return None
+    return Replay(reader, _quiet(task, adapting.protect, adapting.protected), adapting, writer)
+
+
+def _quiet(task: Task, given: Sequence[str], most: int = 1200) -> list[Ints]:
+    assert task.new is not None
+    room = task.model.window - len(task.model.prefix)
+    passages = silent_passages(
+        given, Aligner(task.old, task.new), len(task.model.weight), task.options.characters,
+        task.options.recipe.seed, most,
+    )  # fmt: skip
+    return [ids[:room] for ids in passages]

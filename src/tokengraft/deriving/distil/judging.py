@@ -6,45 +6,53 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil.recipe import HeldOut, Recipe
+from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.devices import spread
 from tokengraft.model.divergence import TRAINING, Distributions, compare
 from tokengraft.model.pooling import terms
-from tokengraft.model.reading import Reader, batches
+from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Ints
+
+_BROKEN = 100.0  # nats: more than rows that know nothing cost
 
 
 def judge(
     reader: Reader,
     teacher: Teacher,
     rows: torch.Tensor,
-    batch_tokens: int = 8192,
     *,
     writer: Writer | None = None,
     head: torch.Tensor | None = None,
     mixed: Teacher | None = None,
     recipe: Recipe | None = None,
+    replay: Replay | None = None,
 ) -> HeldOut:
-    """Score rows on the teacher's passages: means over all aligned positions."""
-    kl, same, cosine, writes, count = _means(reader, teacher, rows, batch_tokens, writer, head)
+    """Score rows on the teacher's passages: means over all aligned positions.
+
+    Where the body learns (`replay`), a broken promise outweighs everything else.
+    """
+    kl, same, cosine, writes, count = _means(reader, teacher, rows, writer, head)
     recipe = recipe or Recipe()
     loss, other, stray = kl, None, None
     if writer is not None and head is not None:
-        stray = writer.strays(head)
+        stray = writer.strays(head) if replay is None else 0.0
         loss = recipe.reading * kl + writes + recipe.stray * stray
     if mixed is not None and len(mixed.passages):
-        other = _means(reader, mixed, rows, batch_tokens, None, None)[0]
+        other = _means(reader, mixed, rows, None, None)[0]
         loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading)
     writing = None if writer is None else writes
-    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss)
+    kept = () if replay is None else replay.judge(reader, head)
+    if replay is not None and kept and (strain := replay.strained(*kept)) > 1:
+        loss += _BROKEN * strain
+    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
 
 
 def _means(
     reader: Reader,
     teacher: Teacher,
     rows: torch.Tensor,
-    batch_tokens: int,
     writer: Writer | None,
     head: torch.Tensor | None,
 ) -> tuple[float, float, float, float, float]:
@@ -69,7 +77,7 @@ def _means(
             read.reading.sum().item(), read.same.sum().item(), cosine, writes, len(read.same)
         )  # fmt: skip
 
-    for numbers in batches(sizes, batch_tokens * len(reader.team)):
+    for numbers in batches(sizes, BATCH_TOKENS * len(reader.team)):
         for sums in spread(reader.team, numbers, score):
             totals += sums
     kl, same, cosine, writes = (totals[:4] / totals[4]).tolist()

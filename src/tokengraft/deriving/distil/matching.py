@@ -1,4 +1,4 @@
-"""The loss of distillation (`distil`) and its gradient at the rows, spread over all devices."""
+"""The loss of distillation (`distil`) and its gradient, spread over all devices."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def gradient(
     recipe: Recipe,
     writer: Writer | None = None,
     head: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Gradients (new tokens, dimensions) of the loss over the teacher's passages `numbers`.
+) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+    """Gradients of the loss over the teacher's passages `numbers`, as `reader` reads them.
 
-    At the input rows and, where a `writer` has output rows `head`, at those; what new tokens take
-    in text that is not theirs is not in it (`Writer.stray_gradient`).
+    At the input rows (new tokens, dimensions); where a `writer` has output rows `head`, at those;
+    and at the weights that the reader's model is learning. What becomes of text that holds no new
+    token is not in it (`Writer.stray_gradient`, `Replay`).
     """
     rows = rows.detach()
     whole = teacher.states(numbers)
@@ -58,10 +59,12 @@ def gradient(
             elif recipe.kl:
                 far = divergence(new, old, member.head).sum()
                 loss = loss + recipe.kl * far / positions
-            grads = torch.autograd.grad(loss, mine)
+            grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
 
     shares = spread(reader.team, numbers, slope)
     tables = zip(*shares, strict=True)
     sums = [torch.stack(one).sum(dim=0) if len(one) > 1 else one[0] for one in tables]
-    return sums[0], sums[1] if len(sums) > 1 else None
+    if writer is None or head is None:
+        return sums[0], None, sums[1:]
+    return sums[0], sums[1], sums[2:]

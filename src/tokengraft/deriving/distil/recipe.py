@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.protocol import Rows
+
+if TYPE_CHECKING:
+    import torch
+
+#: What a graft may train besides choosing tokens.
+TRAINED = ("rows", "lora", "all")
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,50 @@ class Writing:
 
 
 @dataclass(frozen=True)
+class Adapting:
+    """That the body learns too: by adapters of `rank` (`lora`), or every weight of it (`all`).
+
+    `protect` is text whose reading must stay the base's, besides English and code that are always
+    there: on held-out passages of it KL at most `keep_kl` nats and the same likeliest token at
+    least at `keep_top1` of the positions. Of at most `protected` passages `replayed` are read in
+    every step; their
+    weight in the loss begins at `replay` and is raised or lowered until that holds. `rate` is
+    Adam's. An adapter of `apart` looks where protected text is small (see `student`).
+    """
+
+    train: str = "lora"
+    rank: int = 32
+    rate: float = 1e-3
+    protect: tuple[str, ...] = ()
+    keep_kl: float = 0.003
+    keep_top1: float = 0.97
+    replayed: int = 32
+    replay: float = 30.0
+    protected: int = 4800
+    apart: bool = True
+
+    def __post_init__(self) -> None:
+        if self.train not in TRAINED[1:]:
+            raise UsageError(f"no {self.train!r} to train; known: {', '.join(TRAINED)}")
+
+    def promise(self) -> dict[str, object]:
+        """What a manifest says of it."""
+        rank = {"rank": self.rank} if self.train == "lora" else {}
+        return {
+            "train": self.train,
+            **rank,
+            "promised": {"kl": self.keep_kl, "top1": self.keep_top1},
+        }
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """KL in nats over the old vocabulary, top-1 agreement, cosine of last hidden states.
 
     `mixed` is the KL in passages of mixed spelling; `writing` is pooled divergence and split, in
     nats a position, and `stray` −log(1 − mass of the new tokens) in text that is not theirs, where
-    they are written too. `loss` is what training is stopped by and rows are chosen by.
+    they are written too. `kept` and `kept_top1` are KL and agreement in protected text, where the
+    body learns. `loss` is what training is stopped by and rows are chosen by.
     """
 
     kl: float
@@ -88,6 +132,8 @@ class HeldOut:
     writing: float | None = None
     stray: float | None = None
     loss: float = 0.0
+    kept: float | None = None
+    kept_top1: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +153,7 @@ class Distillation:
     score: HeldOut
     start: HeldOut
     head: Rows | None = None  # output rows, where they are trained
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the body, where it learns
     steps: int = 0
     seconds: float = 0.0
     curve: list[Check] = field(default_factory=list)

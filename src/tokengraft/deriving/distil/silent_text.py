@@ -3,14 +3,20 @@
 At hand on every machine: the Universal Declaration in English and a few languages of other scripts
 (bundled), the help pages that come with Python (English about code), and the source of this
 package. Passages in which the new tokenizer emits a new token are left out: there it belongs.
+
+What was protected is judged by other text, which nothing is trained on: the docstrings and the
+code of Python's own library.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
@@ -21,33 +27,69 @@ from tokengraft.tokenizer.align import Aligner, Ints
 _ENGLISH = "eng_Latn"
 _OTHERS = ("fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
 _MOST = 1200  # passages
+#: Modules of Python's library that say much about other things than themselves.
+_LIBRARY = (
+    "argparse", "bisect", "calendar", "cmd", "datetime", "decimal", "difflib", "doctest",
+    "fractions", "functools", "gettext", "heapq", "imaplib", "inspect", "ipaddress", "mailbox",
+    "optparse", "os", "pathlib", "pickle", "plistlib", "poplib", "queue", "random", "sched",
+    "selectors", "shutil", "smtplib", "statistics", "string", "subprocess", "tarfile", "tempfile",
+    "textwrap", "threading", "turtle", "urllib/request", "uuid", "zipfile",
+)  # fmt: skip
 
 
-def bundled() -> Iterator[str]:
+def bundled(most: int = _MOST) -> Iterator[str]:
     """Lines that are here, kinds in turn, so that a limit leaves some of each."""
     corpus = udhr.load([_ENGLISH, *_OTHERS])
     english = list(corpus.lines(_ENGLISH))
     others = [line for code in _OTHERS for line in corpus.lines(code)[::6]]
-    kinds = (english, _help_pages(), _source(), others)
+    kinds = (english, _help_pages(most // 2), _source(most // 4), others)
     for group in zip_longest(*kinds):
         yield from (line for line in group if line)
 
 
+def untrained(most: int = 200) -> dict[str, list[str]]:
+    """English and code that no training of ours reads, `most` lines of either, by kind.
+
+    Empty where this Python comes without the sources of its library.
+    """
+    english: list[str] = []
+    code: list[str] = []
+    for name in _LIBRARY:
+        file = Path(sysconfig.get_path("stdlib")) / f"{name}.py"
+        if not file.is_file():
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
+                said := ast.get_docstring(node)
+            ):
+                english += [" ".join(block.split()) for block in said.split("\n\n")]
+                node.body = node.body[1:] or [ast.Pass()]
+            if isinstance(node, ast.FunctionDef):
+                code.append(ast.unparse(node))
+    kinds = {"English": english, "code": code}
+    return {kind: _spaced([x for x in lines if len(x) > 60], most) for kind, lines in kinds.items()}
+
+
 def silent_passages(
-    given: Iterable[str], aligner: Aligner, rows: int, characters: int, seed: int
-) -> list[Ints]:
-    """Old ids of passages without a new token, the given lines' and the bundled ones' in turn."""
+    given: Iterable[str], aligner: Aligner, rows: int, characters: int, seed: int,
+    most: int = _MOST,
+) -> list[Ints]:  # fmt: skip
+    """Old ids of passages without a new token, the given lines' and the bundled ones' in turn.
+
+    They are `most` at most.
+    """
     generator = np.random.default_rng([seed, 3])
-    lots = [_passages(lines, characters) for lines in (given, bundled())]
-    lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:_MOST]]
+    lots = [_passages(lines, characters) for lines in (given, bundled(most))]
+    lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:most]]
     passages = []
     for pair in zip_longest(*lots):
         passages += [one for one in pair if one]
     kept = []
-    for one in aligner(passages[: 2 * _MOST]):
+    for one in aligner(passages[: 2 * most]):
         if len(one.old) > 2 and np.array_equal(one.old, one.new) and (one.old < rows).all():
             kept.append(one.old[:256])
-    return kept[:_MOST]
+    return kept[:most]
 
 
 def _passages(lines: Iterable[str], characters: int) -> list[str]:
@@ -55,24 +97,24 @@ def _passages(lines: Iterable[str], characters: int) -> list[str]:
     return [piece for line in distinct if line for piece in cut(line, characters)]
 
 
-def _help_pages() -> list[str]:
+def _help_pages(most: int) -> list[str]:
     """Paragraphs of Python's help, one in some; none where this Python comes without them."""
     try:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     except (ImportError, AttributeError):
         return []
     paragraphs = [" ".join(p.split()) for _, t in sorted(topics.items()) for p in t.split("\n\n")]
-    return _spaced([p for p in paragraphs if len(p) > 60], 600)
+    return _spaced([p for p in paragraphs if len(p) > 60], most)
 
 
-def _source() -> list[str]:
+def _source(most: int) -> list[str]:
     """Blocks of code of this package."""
     blocks: list[str] = []
     for folder in ("planning", "tokenizer", "auditing"):
         for file in sorted(resources.files("tokengraft").joinpath(folder).iterdir(), key=str):
             if file.name.endswith(".py"):
                 blocks += file.read_text(encoding="utf-8").split("\n\n")
-    return _spaced([block for block in blocks if len(block) > 60], 300)
+    return _spaced([block for block in blocks if len(block) > 60], most)
 
 
 def _spaced(lines: Sequence[str], most: int) -> list[str]:

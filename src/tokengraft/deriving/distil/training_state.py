@@ -21,6 +21,7 @@ import torch
 from tokengraft.core.files import writing
 from tokengraft.deriving.distil.passages import Lots, following
 from tokengraft.deriving.distil.recipe import Recipe
+from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.model.reading import Reader
@@ -35,6 +36,7 @@ def key(
     recipe: Recipe,
     parts: Sequence[Sequence[int]] | None = None,
     writer: Writer | None = None,
+    replay: Replay | None = None,
 ) -> str:
     """sha256 of all that a distillation depends on: a change of any of it gives another key."""
     facts = {
@@ -45,6 +47,7 @@ def key(
         "parts": None if parts is None else [[int(part) for part in one] for one in parts],
         "lots": [len(lots.train), len(lots.held_out), len(lots.mixed)],
         "writer": None if writer is None else writer.facts(),
+        "replay": None if replay is None else replay.facts(),
         "start": list(start.shape),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

@@ -16,6 +16,7 @@ from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.verify import loading as verify_load
+from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
@@ -30,6 +31,9 @@ from tokengraft.tokenizer.insert import first_free_id
 
 #: Languages of many scripts that every check includes, planned for or not.
 _WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
+
+#: Times the promised divergence that protected text may show, of kinds nobody trained on.
+_TOLERATED = 3.0
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,18 @@ class _Verification:
         return trains and not is_tied(config, self.layout.head_name in self.checkpoint.tensors)
 
     @functools.cached_property
+    def trained(self) -> tuple[str, ...]:
+        """Tensors that the manifest says were trained, besides new rows: never a table."""
+        with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
+            said = (read_manifest(self.folder) or {}).get("trained", {})
+            return tuple(name for name in said.get("tensors", ()) if name in self.movable)
+        return ()
+
+    @functools.cached_property
+    def movable(self) -> set[str]:
+        return self.old.tensors.keys() - {table.name for table in self.layout.tables}
+
+    @functools.cached_property
     def tokenizer(self) -> Any:
         return verify_load.load_tokenizer(self.folder)
 
@@ -144,6 +160,8 @@ class _Verification:
         ]
         if (self.folder / sentence_piece_file.FILE).is_file():
             steps.append((sentence_piece_file.FILE, self._pieces))
+        if self.trained:
+            steps.append(("protected text", self._protected))
         if (self.folder / MANIFEST).is_file():
             steps.append(("manifest", self._manifest))
         return Report(tuple(_checked(name, step) for name, step in steps))
@@ -151,10 +169,16 @@ class _Verification:
     def _weights(self) -> tuple[bool, str]:
         first = first_free_id(self.old_tokenizer)
         wrong = verify_tensors.other_weights(
-            self.old, self.checkpoint, self.layout, first, self.untied
+            self.old, self.checkpoint, self.layout, first, self.untied, self.trained
         )
         count = len(self.old.tensors)
-        return wrong is None, wrong or f"{count} tensors, every old row and byte the same"
+        if wrong or not self.trained:
+            return wrong is None, wrong or f"{count} tensors, every old row and byte the same"
+        moved, most = verify_tensors.moved(self.old, self.checkpoint, self.trained)
+        return True, (
+            f"{moved} of {count} tensors were trained and moved by {most:.2%} of their size at "
+            "most; every old row and all others are the same bytes"
+        )
 
     def _untouched(self) -> tuple[bool, str]:
         old, new = self.pair.ids()
@@ -306,6 +330,9 @@ class _Verification:
         # The base may emit its spare rows, which new tokens have taken over.
         spare = [i for i in said if i < self.layout.rows]
         before, after = self._greedy(spare)
+        if self.trained:
+            kept = "equals the base's" if before == after else "differs: the body was trained"
+            return True, f"{policy.name}{guess}: greedy English output {kept}"
         if before != after:
             return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
         return True, f"{policy.name}{guess}: greedy English output equals the base's"
@@ -328,6 +355,17 @@ class _Verification:
             otherwise is None,
             otherwise or f"SentencePiece gives {len(lines)} lines the same ids",
         )
+
+    def _protected(self) -> tuple[bool, str]:
+        """How far text moved that was to be kept: told, and refused where it is far too much."""
+        promised = (read_manifest(self.folder) or {})["trained"]["promised"]
+        found = verify_protected.measure(self.folder, self.base)
+        if not found:
+            return True, "not measured: no text at hand, or no memory for both models"
+        told = "; ".join(f"{kind}: {one}" for kind, one in found.items())
+        worst = max(one.kl for one in found.values())
+        told += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
+        return worst <= _TOLERATED * promised["kl"], told
 
     def _manifest(self) -> tuple[bool, str]:
         manifest = read_manifest(self.folder) or {}

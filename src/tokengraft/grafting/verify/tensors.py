@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,17 @@ _CHUNK = 1 << 22  # bytes of a table read at a time
 
 
 def other_weights(
-    base: Checkpoint, new: Checkpoint, layout: Layout, first: int, untied: bool = False
+    base: Checkpoint,
+    new: Checkpoint,
+    layout: Layout,
+    first: int,
+    untied: bool = False,
+    trained: Collection[str] = (),
 ) -> str | None:
     """What differs outside the rows from `first` on of the tables, or None where nothing does.
 
     Where the graft is `untied` its head is a table of its own, with the input table's old rows.
+    Weights that were `trained` may have other values, never old rows.
     """
     tables = {table.name for table in layout.tables}
     old_tensors, new_tensors = base.tensors, new.tensors
@@ -43,7 +49,7 @@ def other_weights(
                 return f"old row {row} of {name} differs"
         elif old.shape != copy.shape:
             return f"{name} has shape {list(copy.shape)}, was {list(old.shape)}"
-        elif not all(a == b for a, b in _pairs(base, old, new, copy)):
+        elif name not in trained and not _equal(base, old, new, copy):
             return f"{name} differs"
     return None
 
@@ -122,6 +128,24 @@ def _norms(checkpoint: Checkpoint, table: Tensor, ids: range) -> NDArray[np.floa
         at = first - ids.start
         squares[at : at + len(block)] = np.square(block, dtype=np.float64).sum(axis=1)
     return np.sqrt(squares)
+
+
+def moved(base: Checkpoint, new: Checkpoint, trained: Collection[str]) -> tuple[int, float]:
+    """How many of the `trained` weights differ, and the most that one moved by, of its own size."""
+    count, most = 0, 0.0
+    for name in trained:
+        old, copy = base.tensors[name], new.tensors[name]
+        if _equal(base, old, new, copy):
+            continue
+        count += 1
+        rows = [c.rows(t, 0, t.shape[0]).astype(np.float64) for c, t in ((base, old), (new, copy))]
+        size = float(np.linalg.norm(rows[0]))
+        most = max(most, float(np.linalg.norm(rows[1] - rows[0])) / max(size, 1e-12))
+    return count, most
+
+
+def _equal(base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor) -> bool:
+    return all(a == b for a, b in _pairs(base, old, new, copy))
 
 
 def _pairs(

@@ -1,0 +1,144 @@
+"""Protected text while the body learns: how far it moves, and the weight that holds it back.
+
+    loss = (terms of the new tokens)  +  λ KL(p ‖ q) in protected text
+    strain = max(KL / promised KL, (1 − top-1) / (1 − promised top-1)),  averaged over steps
+    log λ ← log λ + rate · (strain / aim − 1),  at most ± rate
+
+p is the base's and q the student's, over all that can be written, at every position of whole
+passages. No weight is right for two models or two languages; the promise is, so the weight is
+moved until it holds: a dual variable, ascended. Aimed at is less than promised, since what is
+judged is text that was not trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.deriving.distil.teacher import Teacher
+from tokengraft.deriving.distil.writer import Writer
+from tokengraft.model.devices import spread
+from tokengraft.model.pooling import kept
+from tokengraft.model.reading import Reader, batches
+from tokengraft.tokenizer.align import Alignment, Ints
+
+_HELD_OUT = 10  # one protected passage in so many judges,
+_JUDGES = 240  # and no more than these: some ten thousand positions
+_AIM = 0.8  # of the promise
+_RATE = 0.03
+_MEMORY = 0.9  # of the strain so far
+_BOUNDS = (1.0, 1e5)  # of the weight
+
+
+class Replay:
+    """Protected passages (old ids) as the base reads them, and the weight they have."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        passages: Sequence[Ints],
+        adapting: Adapting,
+        writer: Writer | None = None,
+    ) -> None:
+        self.reader, self.adapting, self.writer = reader, adapting, writer
+        whole = [Alignment(ids, ids, np.arange(len(ids)), np.arange(len(ids))) for ids in passages]
+        every = max(_HELD_OUT, len(whole) // _JUDGES)
+        self.passages = [one for n, one in enumerate(whole) if n % every]
+        self.judged = [one for n, one in enumerate(whole) if not n % every]
+        self.open(None)
+        self.reset()
+
+    def open(self, folder: Path | None) -> None:
+        """Keep the base's reading in `folder`, or in memory."""
+        self.train = Teacher(self.reader, self.passages, folder, "protected")
+        self.judging = Teacher(self.reader, self.judged, folder, "protected-held-out")
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self.weight, self.strain, self._seen = self.adapting.replay, 0.0, 0.0
+
+    def facts(self) -> dict[str, object]:
+        """What a checkpoint's key has to know."""
+        every = (*self.passages, *self.judged)
+        ids = b"".join(one.old.astype(np.int64).tobytes() for one in every)
+        settings = {**asdict(self.adapting), "protect": None}
+        return {"protected": hashlib.sha256(ids).hexdigest(), **settings}
+
+    def strained(self, kl: float, top1: float) -> float:
+        """How much of the promise is used up: 1 is all of it."""
+        adapting = self.adapting
+        return max(kl / adapting.keep_kl, (1 - top1) / (1 - adapting.keep_top1))
+
+    def control(self) -> None:
+        """Raise or lower the weight by what the last gradient saw."""
+        self.strain = _MEMORY * self.strain + (1 - _MEMORY) * self._seen
+        push = min(1.0, max(-1.0, self.strain / _AIM - 1))
+        low, high = _BOUNDS
+        self.weight = min(high, max(low, self.weight * float(np.exp(_RATE * push))))
+
+    def drawn(self, seed: Sequence[int]) -> Ints:
+        """Passages of a step: of like length, begun anywhere."""
+        generator = np.random.default_rng(seed)
+        count = min(self.adapting.replayed, len(self.passages))
+        return np.sort(generator.choice(len(self.passages), count, replace=False))
+
+    def gradient(
+        self, student: Reader, head: torch.Tensor | None, numbers: Ints
+    ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+        """Gradients of the passages' mean KL at output rows and at what the student learns."""
+        whole = self.train.states(numbers)
+        positions = len(whole)
+
+        def slope(member: Reader, share: Ints) -> tuple[torch.Tensor, ...]:
+            device = member.model.device
+            old = whole if len(share) == len(numbers) else self.train.states(share, device)
+            with torch.enable_grad():
+                new = _states(member, [self.train.passages[n] for n in share])
+                added = None if self.writer is None or head is None else (
+                    self.writer.added(head.detach(), device))  # fmt: skip
+                losses, same, pull, other = kept(new.detach(), old, member.head, added)
+                learning = list(member.model.learning.values())
+                grads = torch.autograd.grad((new * pull).sum() / positions, learning)
+            more = () if other is None else (other / positions,)
+            sums = torch.stack([losses.sum(), same.sum().float()]) / positions
+            return tuple(one.to(whole.device) for one in (sums, *more, *grads))
+
+        tables = zip(*spread(student.team, numbers, slope), strict=True)
+        sums = [torch.stack(one).sum(0) if len(one) > 1 else one[0] for one in tables]
+        self._seen = self.strained(*sums[0].tolist())
+        if self.writer is None or head is None:
+            return None, sums[1:]
+        return sums[1], sums[2:]
+
+    @torch.no_grad()
+    def judge(self, student: Reader, head: torch.Tensor | None) -> tuple[float, float]:
+        """KL and top-1 on the held-out passages; 0 and 1 where there are none."""
+        if not self.judging.passages:
+            return 0.0, 1.0
+        totals = np.zeros(3)
+
+        def score(member: Reader, numbers: Ints) -> tuple[float, float, int]:
+            device = member.model.device
+            old = self.judging.states(numbers, device)
+            new = _states(member, [self.judging.passages[n] for n in numbers])
+            added = None if self.writer is None or head is None else (
+                self.writer.added(head.detach(), device))  # fmt: skip
+            losses, same, _, _ = kept(new, old, member.head, added)
+            return float(losses.sum()), float(same.sum()), len(losses)
+
+        for numbers in batches(self.judging.sizes, 8192 * len(student.team)):
+            for found in spread(student.team, numbers, score):
+                totals += found
+        return float(totals[0] / totals[2]), float(totals[1] / totals[2])
+
+
+def _states(member: Reader, passages: Sequence[Alignment]) -> torch.Tensor:
+    """The member's own reading of old ids, differentiable in what it learns."""
+    states = member.model.states(member.pad_old(passages))
+    return states[member.positions([one.old_at for one in passages])].float()

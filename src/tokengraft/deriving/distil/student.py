@@ -1,0 +1,270 @@
+"""The model that learns: a twin of the base whose body moves; the tables stay.
+
+    lora   W x + B A x  at every linear layer of the blocks, B = 0 at first; W itself stays
+    all    every weight but the tables, in float32
+
+Reference: Hu et al. 2022, LoRA (https://arxiv.org/abs/2106.09685), as `peft` has it; the twin
+shares the base's weights. Changed: A does not begin at random, but where planned text is read and
+protected text is not. Its rows are the largest solutions of
+
+    C_planned a = μ (C_protected + ε) a,     scaled to E (a x)² = mean x² over planned text
+
+with C the second moments of the layer's own input. What is learned there moves English little,
+whatever it is. Near to it: adapters begun in the null space of what is to be kept, Tang et al.
+2025, LoRA-Null (https://arxiv.org/abs/2503.02659).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tokengraft.core.errors import MissingExtra
+from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.model.frozen import FrozenModel, NewRows
+from tokengraft.model.reading import Reader, fill
+from tokengraft.tokenizer.align import Ints
+
+_NAME = "default"  # peft's, of an adapter
+_DAMPING = 0.03  # ε, in mean second moments of protected text
+_DIRECTIONS = 512  # in which A is sought: every one of a layer that is no wider
+_LOOKED = 2048  # positions of either text that A is chosen by
+_HELD = 1 << 30  # bytes of inputs that are held at a time
+_BETAS = (0.9, 0.99)
+
+#: By tensor of the base: its values in the student, given those in the base.
+Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
+
+
+def require_peft() -> Any:
+    """The peft module, or MissingExtra."""
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtra("Training adapters", "adapt") from error
+    return peft
+
+
+def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
+    """A student that reads as the base does until it has learned something."""
+    if adapting.train == "all":
+        model = copy.deepcopy(base.model).float()
+        tables = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
+        names = [name for name, held in model.named_parameters() if id(held) not in tables]
+        return base.student(model, names)
+    shared = (*base.model.parameters(), *base.model.buffers())
+    model = copy.deepcopy(base.model, {id(held): held for held in shared})
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        settings = lora(adapting.rank, linear_layers(base))
+        model = require_peft().inject_adapter_in_model(settings, model)
+    known = {id(held) for held in shared}
+    own = {name: held for name, held in model.named_parameters() if id(held) not in known}
+    for held in own.values():
+        held.data = held.data.float()  # small steps would be lost in half precision
+    return base.student(model, own)
+
+
+def linear_layers(base: FrozenModel) -> list[str]:
+    """Names of the linear layers of the blocks."""
+    inside = {id(module) for block in base.blocks for module in block.modules()}
+    return [
+        name
+        for name, module in base.model.named_modules()
+        if id(module) in inside and type(module).__name__ in ("Linear", "Conv1D")
+    ]
+
+
+def lora(rank: int, layers: Sequence[str], **more: Any) -> Any:
+    """The adapter's settings, by peft's names."""
+    return require_peft().LoraConfig(
+        r=rank, lora_alpha=rank, target_modules=list(layers), task_type="CAUSAL_LM", **more
+    )
+
+
+def memory_needed(base: FrozenModel, adapting: Adapting, tokens: int = 6000) -> int:
+    """About how many bytes training takes, the base's own weights included: an upper estimate.
+
+    Of `tokens` of a step every linear layer's input and output are kept for the backward pass.
+    """
+    held = sum(one.numel() * one.element_size() for one in base.model.parameters())
+    layers = [base.model.get_submodule(name) for name in linear_layers(base)]
+    shapes = [tuple(layer.weight.shape) for layer in layers]
+    wide = 4 if adapting.train == "all" else base.weight.element_size()
+    kept = tokens * sum(sum(shape) for shape in shapes) * wide
+    if adapting.train == "all":
+        own = sum(one.numel() for one in base.model.parameters())
+    else:
+        own = sum(adapting.rank * sum(shape) for shape in shapes)
+        kept += tokens * sum(shape[-1] for shape in shapes) * 4  # what adapters read, in float32
+    return int(held + 16 * own + kept)  # weight, gradient and two moments in float32
+
+
+def save_memory(student: FrozenModel) -> None:
+    """Keep only each block's input for the backward pass, and read it again then: slower."""
+    student.model.gradient_checkpointing_enable({"use_reentrant": False})
+    for block in student.blocks:
+        block.training = True  # the block alone: what is inside it stays without dropout
+
+
+def changes(student: FrozenModel) -> Changes:
+    """What the student learned, tensor by tensor, computed when asked for."""
+    found: dict[str, Any] = {}
+    layers = dict(_adapted(student))
+    for name, layer in layers.items():
+        found[f"{name}.weight"] = lambda old, layer=layer: (
+            old + layer.get_delta_weight(_NAME).detach().float().cpu().numpy()
+        )
+    if not layers:
+        for name, held in student.learning.items():
+            found[name] = lambda old, held=held: held.detach().float().cpu().numpy()
+    return found
+
+
+class Weights:
+    """What the student learns, with its optimiser; copies on other devices follow."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.named = reader.model.learning
+        self._others = [list(one.model.learning.values()) for one in reader.team[1:]]
+        self._start = {name: held.detach().clone() for name, held in self.named.items()}
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self._adam = torch.optim.Adam(self.named.values(), betas=_BETAS)
+        self._take(self._start)
+
+    @torch.no_grad()
+    def step(self, grads: Sequence[torch.Tensor], rate: float) -> None:
+        """Move against the gradients, which come in the order of `named`."""
+        for held, grad in zip(self.named.values(), grads, strict=True):
+            held.grad = grad
+        self._adam.param_groups[0]["lr"] = rate
+        self._adam.step()
+        self._adam.zero_grad()
+        self._spread()
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """A copy of what there is, on the CPU."""
+        return {name: held.detach().cpu().clone() for name, held in self.named.items()}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to hold."""
+        found: dict[str, torch.Tensor] = {}
+        for name, held in self.named.items():
+            found[f"weights.{name}"] = held.detach()
+            for key, value in self._adam.state.get(held, {}).items():
+                found[f"adam.{key}.{name}"] = value
+        return found
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take back what `tensors` gave."""
+        self._take({name: tensors[f"weights.{name}"] for name in self.named})
+        for name, held in self.named.items():
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            if f"adam.step.{name}" in tensors:
+                self._adam.state[held] = {key: tensors[f"adam.{key}.{name}"] for key in keys}
+                self._adam.state[held]["step"] = self._adam.state[held]["step"].cpu()
+
+    def take(self, best: Mapping[str, torch.Tensor]) -> None:
+        """Be what `values` gave."""
+        self._take(best)
+
+    @torch.no_grad()
+    def _take(self, values: Mapping[str, torch.Tensor]) -> None:
+        for name, held in self.named.items():
+            held.copy_(values[name])
+        self._spread()
+
+    def _spread(self) -> None:
+        for others in self._others:
+            for theirs, own in zip(others, self.named.values(), strict=True):
+                theirs.data.copy_(own.data)
+
+
+@torch.no_grad()
+def look_apart(
+    student: FrozenModel, planned: Sequence[Ints], new: NewRows, protected: Sequence[Ints]
+) -> None:
+    """Begin every adapter where `planned` ids are read and `protected` ones are not."""
+    for layers in _groups(student):
+        theirs, ours = (_inputs(student, layers, ids, new) for ids in (protected, planned))
+        for name, layer in layers.items():
+            begin = layer.lora_A[_NAME].weight.data
+            found = directions(ours[name], theirs[name], len(begin))
+            begin[: len(found)] = found.to(begin)
+
+
+def directions(planned: torch.Tensor, protected: torch.Tensor, rank: int) -> torch.Tensor:
+    """At most `rank` rows a with the largest E (a x)² over planned inputs for protected ones."""
+    size = planned.square().mean().sqrt()
+    basis = None
+    if planned.shape[1] > _DIRECTIONS:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            basis = torch.svd_lowrank(planned, _DIRECTIONS)[2]  # (width, directions)
+        planned, protected = planned @ basis, protected @ basis
+    here, there = (x.T @ x / len(x) for x in (planned.double(), protected.double()))
+    there.diagonal().add_(_DAMPING * there.diagonal().mean() + 1e-12)
+    lower = torch.linalg.cholesky(there)
+    inner = torch.linalg.solve_triangular(lower, here, upper=False)
+    inner = torch.linalg.solve_triangular(lower, inner.T, upper=False)
+    best = torch.linalg.eigh((inner + inner.T) / 2).eigenvectors.flip(1)[:, :rank]
+    found = torch.linalg.solve_triangular(lower.T, best, upper=True).T  # (rank, directions)
+    power = ((found @ here) * found).sum(1).clamp_(min=1e-12).sqrt_()
+    found = (found / power[:, None]).float() * size
+    rows: torch.Tensor = found if basis is None else found @ basis.T
+    return rows
+
+
+def _adapted(model: FrozenModel) -> Iterator[tuple[str, Any]]:
+    for name, module in model.model.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            yield name, module
+
+
+def _groups(model: FrozenModel) -> Iterator[dict[str, Any]]:
+    """The adapters in groups whose inputs can be held."""
+    group: dict[str, Any] = {}
+    size = 0
+    for name, layer in _adapted(model):
+        group[name] = layer
+        size += 8 * _LOOKED * layer.in_features
+        if size > _HELD:
+            yield group
+            group, size = {}, 0
+    if group:
+        yield group
+
+
+def _inputs(
+    student: FrozenModel, layers: Mapping[str, Any], sequences: Sequence[Ints], new: NewRows
+) -> dict[str, torch.Tensor]:
+    """Inputs of each layer (positions, width) while `sequences` are read, `_LOOKED` or fewer."""
+    held: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
+    inside = torch.zeros(0)
+
+    def keep(name: str) -> Any:
+        def hook(_: Any, given: tuple[Any, ...]) -> None:
+            held[name].append(given[0][inside].float())
+
+        return hook
+
+    hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in layers.items()]
+    read, at = 0, 0
+    try:
+        while read < _LOOKED and at < len(sequences):
+            ids, mask = fill(student, sequences[at : at + 16], student.prefix)
+            inside = mask.bool()
+            student.states(ids, new=new)
+            read, at = read + int(mask.sum()), at + 16
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: torch.cat(found)[:_LOOKED] for name, found in held.items()}

@@ -1,0 +1,110 @@
+"""What became of text that a graft is not for: English and code, before and after.
+
+    kl = mean KL(p ‖ q),   top1 = share of positions with one likeliest token,
+    bits = Σ −log q(next) / Σ −log p(next) − 1     p of the base, q of the graft over old and new
+
+over lines in which no new token occurs, so that both models read the same ids. A graft of rows
+alone that writes in old tokens gives exactly 0, 1 and 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.model.divergence import MEASURING, vocabulary_blocks
+from tokengraft.model.frozen import FrozenModel
+from tokengraft.model.head import Head
+from tokengraft.model.libraries import require_torch
+from tokengraft.model.reading import batches, fill
+from tokengraft.tokenizer.align import Floats
+
+#: What is measured of a kind of text, and whether more is better.
+_MEASURES = {
+    "kl": ("KL(base ‖ graft) of the next-token distribution, nats, mean over positions", False),
+    "top1": ("share of positions at which base and graft find one token likeliest", True),
+    "bits": ("bits of the text by the graft over the base's, less 1", False),
+}
+METRICS = {
+    f"{kind.lower()}_{name}": Metric(
+        f"{kind.lower()}_{name}",
+        f"{definition}, over lines of {kind} in which no new token occurs",
+        higher,
+    )
+    for kind in ("English", "code")
+    for name, (definition, higher) in _MEASURES.items()
+}
+
+
+def protected_scores(
+    base: FrozenModel,
+    graft: FrozenModel,
+    texts: Mapping[str, Sequence[str]],
+    *,
+    most: int = 200,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """`english_kl`, `code_bits` and so on: each measure of each kind of text in `texts`.
+
+    The first `most` lines without a new token are read; a kind without any is left out.
+    """
+    found = {}
+    for kind, lines in texts.items():
+        sums = _sums(base, graft, lines, most)
+        if not len(sums):
+            continue
+        kl, same, positions, before, after = sums.T
+        parts = {"kl": (kl, positions), "top1": (same, positions), "bits": (after - before, before)}
+        for name, (above, below) in parts.items():
+            metric = METRICS[f"{kind.lower()}_{name}"]
+            found[metric.name] = score(
+                metric, Sums(above, below), ceiling=float(metric.higher), n=int(positions.sum()),
+                resamples=resamples, seed=seed,
+            )  # fmt: skip
+    return found
+
+
+def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int) -> Floats:
+    """Line by line: summed KL, agreements, positions, −log p and −log q of what follows."""
+    torch = require_torch()
+    room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
+    both = zip(*(model.tokenizer.encode(list(lines)) for model in (base, graft)), strict=True)
+    ids = [np.asarray(old[:room], np.int64) for old, new in both if old == new and len(old) > 1]
+    ids = ids[:most]
+    count = min(len(base.weight), len(base.tokenizer.vocabulary))
+    heads = base.head(count).exact(), graft.head(None if _writes(graft) else count).exact()
+    sums = np.zeros((len(ids), 5))
+    sizes = np.fromiter(map(len, ids), np.int64, len(ids))
+    with torch.inference_mode():
+        for numbers in batches(sizes):
+            filled, _ = fill(base, [ids[n] for n in numbers], base.prefix, base.suffix)
+            states = [model.states(filled).float() for model in (base, graft)]
+            for row, n in enumerate(numbers):
+                here = slice(len(base.prefix), len(base.prefix) + len(ids[n]))
+                sums[n] = _line([one[row, here] for one in states], heads, ids[n])
+    return sums
+
+
+def _writes(graft: FrozenModel) -> bool:
+    """Whether generation may emit new tokens: else it sees the old ones' probabilities alone."""
+    return graft.policy != "input-only"
+
+
+def _line(states: Sequence[Any], heads: tuple[Head, Head], ids: Any) -> tuple[float, ...]:
+    torch = require_torch()
+    following = torch.from_numpy(ids[1:]).to(states[0].device)
+    sums = np.zeros(5)
+    for block in vocabulary_blocks(heads[1], len(ids), MEASURING):
+        p, q = (head.log_probabilities(one[block]) for head, one in zip(heads, states, strict=True))
+        after = following[block][:, None]
+        known = q[:, : p.shape[1]]
+        sums[0] += float((p.exp() * (p - known)).sum())
+        sums[1] += float((p.argmax(-1) == q.argmax(-1)).sum())
+        sums[2] += len(p)
+        for place, logs in ((3, p), (4, q)):
+            sums[place] -= float(logs[: len(after)].gather(1, after).sum())
+    return tuple(sums)

@@ -1,0 +1,108 @@
+"""A trained graft as an adapter: what was learned, without the base, as `peft` loads it.
+
+    base = AutoModelForCausalLM.from_pretrained(BASE)
+    base.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model = PeftModel.from_pretrained(base, FOLDER)
+
+New rows are peft's trainable tokens: values that take the place of the rows which resizing made.
+Beside the adapter lie the grafted tokenizer, the generation config and the card. It is the merged
+model, verified before, up to the rounding of merged weights to the base's type; that is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokengraft.core.errors import GraftError, UsageError
+from tokengraft.deriving.distil.student import linear_layers, lora, require_peft
+from tokengraft.grafting.verify.loading import load_model
+from tokengraft.grafting.write_folder import Written
+from tokengraft.model.folder import CONFIG
+from tokengraft.model.frozen import FrozenModel
+
+ADAPTER = "adapter_config.json"
+_LEFT = (".safetensors", ".safetensors.index.json")
+_MOST = 0.01  # nats between the merged model and the adapter on its base: half types round
+
+
+def refuse_adapter(train: str | None, parted: bool) -> None:
+    """UsageError where an adapter could not hold the graft; `parted`: one table became two."""
+    if train != "lora":
+        raise UsageError(
+            f"an adapter holds what --train lora learns; got --train {train or 'rows'}"
+        )
+    if parted:
+        raise UsageError(
+            "input and output share a table in this model, and an adapter cannot part them: add "
+            "--tied, leave --adapter-only away, or take --policy input-only"
+        )
+
+
+def write_adapter(
+    folder: Path, whole: Path, base: Path, student: FrozenModel, written: Written, rank: int
+) -> str:
+    """Write the adapter of the merged model in `whole` into `folder`; says how near they are."""
+    peft = require_peft()
+    model, _ = load_model(base, dtype="auto")
+    merged, _ = load_model(whole, dtype="auto")
+    model.resize_token_embeddings(written.rows_after, mean_resizing=False)
+    names = {id(module): name for name, module in model.named_modules()}
+    tables = {id(m): m for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    if written.tied:
+        tables = {id(model.get_input_embeddings()): model.get_input_embeddings()}
+    ids = list(written.new)
+    wrapped = peft.get_peft_model(
+        model,
+        lora(
+            rank,
+            linear_layers(student),
+            trainable_token_indices={names[one].rpartition(".")[2]: ids for one in tables},
+        ),
+    )
+    _fill(wrapped, student, merged, ids)
+    wrapped.save_pretrained(str(folder), safe_serialization=True)
+    for file in whole.iterdir():
+        if not file.name.endswith(_LEFT) and file.name != CONFIG and file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    return _compared(folder, base, merged, written)
+
+
+def _fill(wrapped: Any, student: FrozenModel, merged: Any, ids: list[int]) -> None:
+    """Give the adapter what the student learned, and the merged model's new rows."""
+    import torch
+
+    learned = {name.replace(".default", ""): held for name, held in student.learning.items()}
+    with torch.no_grad():
+        for name, held in wrapped.named_parameters():
+            short = name.removeprefix("base_model.model.").replace(".default", "")
+            if short in learned:
+                held.copy_(learned[short])
+            elif "trainable_tokens_delta" in name:
+                inside = any(part == "lm_head" for part in name.split("."))
+                table = merged.get_output_embeddings() if inside else merged.get_input_embeddings()
+                held.copy_(table.weight[ids])
+
+
+def _compared(folder: Path, base: Path, merged: Any, written: Written) -> str:
+    """How far the adapter on its base, loaded afresh, is from the merged model."""
+    import torch
+
+    model, _ = load_model(base, dtype="auto")
+    model.resize_token_embeddings(written.rows_after, mean_resizing=False)
+    loaded = require_peft().PeftModel.from_pretrained(model, str(folder)).eval()
+    generator = np.random.default_rng(0)
+    news = generator.permutation(written.new)[:48]
+    olds = generator.integers(0, written.rows_before, 48)
+    given = torch.from_numpy(generator.permutation(np.append(news, olds)))[None]
+    with torch.no_grad():
+        p, q = (one(given).logits[0].float().log_softmax(-1) for one in (merged, loaded))
+    far = float((p.exp() * (p - q)).sum(-1).mean())
+    if not far <= _MOST:
+        raise GraftError(
+            f"the adapter on its base is {far:.3g} nats from the merged model: nothing was written"
+        )
+    return f"adapter on its base against the merged model: KL {far:.1e}"

@@ -1,0 +1,63 @@
+"""How far a graft whose body was trained moved on text that it was to keep, and never read.
+
+Loaded and read by plain transformers, in float32, apart from what the training measures by:
+
+    KL(p ‖ q) = Σ p log p / q,   top-1 = share of positions with one likeliest token,
+    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over their own vocabularies
+
+Lines in which the graft's tokenizer emits a new token are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft.deriving.distil.silent_text import untrained
+from tokengraft.grafting.verify.loading import fits_memory, load_model, load_tokenizer
+from tokengraft.model.checkpoint import read_checkpoint
+
+_TOKENS = 64  # of a line
+_LINES = 40  # of a kind
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What became of one kind of text: means over all positions."""
+
+    kl: float
+    top1: float
+    bits: float  # of the graft over the base's, less 1
+    positions: int
+
+    def __str__(self) -> str:
+        return f"KL {self.kl:.4f}, top-1 {self.top1:.3f}, bits {self.bits:+.2%}"
+
+
+def measure(folder: Path, base: Path) -> dict[str, Moved]:
+    """`Moved` by kind of text; empty where there is no text or no memory for both models."""
+    import torch
+
+    if not fits_memory(4 * read_checkpoint(folder).size):  # both, in float32
+        return {}
+    tokenizers = [load_tokenizer(one) for one in (base, folder)]
+    models = [load_model(one, dtype="float32")[0] for one in (base, folder)]
+    found = {}
+    for kind, texts in untrained().items():
+        ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
+        same = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new and len(old) > 2]
+        sums = torch.zeros(5, dtype=torch.float64)
+        for line in same[:: -(-len(same) // _LINES) or 1]:
+            with torch.no_grad():
+                p, q = (one(torch.tensor([line])).logits[0].log_softmax(-1) for one in models)
+            known = min(p.shape[1], q.shape[1])
+            after = torch.tensor(line[1:])[:, None]
+            sums[0] += (p.exp() * (p - q[:, :known])).sum()
+            sums[1] += (p.argmax(-1) == q.argmax(-1)).sum()
+            sums[2] += len(line)
+            sums[3] += p[:-1].gather(1, after).sum()
+            sums[4] += q[:-1].gather(1, after).sum()
+        kl, agreed, count, old_bits, new_bits = sums.tolist()
+        if count:
+            found[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1, int(count))
+    return found

@@ -1,0 +1,345 @@
+"""A body that learns: it moves what it says, keeps what it promises, and resumes exactly."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+from scipy.linalg import eigh  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_graft_tiny import make, parts, plan, texts  # noqa: E402
+
+import tokengraft  # noqa: E402
+from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
+from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
+from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
+from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
+from tokengraft.deriving.distil.replay import Replay  # noqa: E402
+from tokengraft.deriving.distil.student import changes, directions, look_apart, twin  # noqa: E402
+from tokengraft.deriving.task import Deriving  # noqa: E402
+from tokengraft.evaluating.probe import probe_scores, read_labels  # noqa: E402
+from tokengraft.evaluating.protected import protected_scores  # noqa: E402
+from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
+from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
+from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.pooling import Added, kept  # noqa: E402
+from tokengraft.model.reading import Reader  # noqa: E402
+from tokengraft.planning.plan import insert  # noqa: E402
+from tokengraft.tokenizer.align import Aligner  # noqa: E402
+from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+RECIPE = {"steps": 12, "passages": 8, "check_every": 4, "warmup": 2, "patience": 0}
+# Random models find all tokens about equally likely: another is likeliest after any step.
+ADAPTING = Adapting(rank=4, rate=0.02, replayed=8, protected=60, keep_kl=0.05, keep_top1=0.1)
+
+
+@pytest.fixture(scope="module", params=["llama-tied", "gpt2"])
+def base(request, tmp_path_factory) -> Path:
+    return make(tmp_path_factory.mktemp("base") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> Path:
+    return make(tmp_path_factory.mktemp("llama"), "llama-tied")
+
+
+def text() -> list[str]:
+    return texts()["amh_Ethi"] + texts()["tam_Taml"]
+
+
+def grafted(
+    base: Path, out: Path, *, policy="input-only", verified=True, adapter_only=False, **how
+):
+    how = {"train": "lora", "text": text(), "options": {**RECIPE, "adapting": ADAPTING}, **how}
+    finishing = Finishing(verified=verified, adapter_only=adapter_only)
+    output = Output(policy)
+    return graft(base, plan(), out, Derivation(**how), output=output, options=finishing)
+
+
+@pytest.fixture(scope="module")
+def verified(base, tmp_path_factory):
+    """A graft of which everything was checked; the other tests leave out what is proved here."""
+    return grafted(base, tmp_path_factory.mktemp("graft") / "whole")
+
+
+def setting(folder: Path, devices: str = "cpu"):
+    model = FrozenModel.load(folder, Reading(devices))
+    new = HuggingFace.from_parsed("new", extended(folder))
+    first = len(model.tokenizer.vocabulary)
+    aligner = Aligner(model.tokenizer, new)
+    lots = read_lots(text(), aligner, first, tokens=200, held_out=0.2)
+    quiet = [one.old[:200] for one in aligner(texts()["eng_Latn"])]
+    return Reader(model, first, model.prefix), lots, quiet
+
+
+def extended(folder: Path) -> dict:
+    return insert(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
+
+
+@pytest.mark.parametrize("train", ["lora", "all"])
+def test_a_student_that_learned_nothing_is_the_base(base, train):
+    reader, lots, quiet = setting(base)
+    student = twin(reader.model, Adapting(train=train, rank=4))
+    rows = torch.zeros(len(plan().tokens), reader.model.dimensions)
+    if train == "lora":
+        news = [one.new for one in lots.train]
+        look_apart(student, news, NewRows(reader.first_new, rows), quiet)
+    passages = lots.train[:4]
+    mine = Reader(student, reader.first_new, reader.prefix)
+    assert torch.equal(mine.new(passages, rows), reader.new(passages, rows))
+    for name, change in changes(student).items():
+        held = reader.model.model.state_dict()[name].numpy()
+        assert np.array_equal(change(held), held)
+    assert {p.data_ptr() for p in student.learning.values()}.isdisjoint(
+        p.data_ptr() for p in reader.model.model.parameters()
+    )
+    if train == "lora":  # the twin has no weights of its own but the adapters
+        own = sum(p.numel() for p in student.model.parameters())
+        there = sum(p.numel() for p in reader.model.model.parameters())
+        assert own == there + sum(p.numel() for p in student.learning.values())
+
+
+@pytest.mark.parametrize("policy", ["input-only", "write"])
+def test_lora_moves_linear_layers_and_new_rows_only(base, verified, policy, tmp_path):
+    made = verified
+    if policy == "write":
+        made = grafted(base, tmp_path / "graft", policy=policy, verified=False)
+    old, new = (load_file(d / "model.safetensors") for d in (base, made.folder))
+    moved = {name for name in old if not torch.equal(old[name], new[name][: len(old[name])])}
+    assert moved == set(made.written.trained)
+    assert moved and all(".layers." in name or ".h." in name for name in moved)
+    assert all(old[name].ndim == 2 for name in moved)
+    card = (made.folder / "README.md").read_text("utf-8")
+    assert "Its body was trained too: adapters (LoRA)" in card and "is unchanged" not in card
+    if made.report is None:
+        return
+    checks = {check.name: check for check in made.report.checks}
+    assert f"{len(moved)} of {len(old)} tensors were trained" in checks["old weights"].detail
+    assert "English: KL" in checks["protected text"].detail
+
+
+def test_all_keeps_every_old_row(llama, tmp_path):
+    made = grafted(llama, tmp_path / "graft", train="all", verified=False)
+    old, new = (load_file(d / "model.safetensors") for d in (llama, tmp_path / "graft"))
+    table = "model.embed_tokens.weight"
+    assert torch.equal(old[table], new[table][: len(old[table])])
+    assert set(made.written.trained) == set(old) - {table}
+
+
+def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
+    folder = tmp_path / "graft"
+    grafted(llama, folder, verified=False)
+    tensors = load_file(folder / "model.safetensors")
+    for name, row in (("model.norm.weight", 0), ("model.embed_tokens.weight", 3)):
+        broken = {key: value.clone() for key, value in tensors.items()}
+        broken[name][row] += 1
+        save_file(broken, folder / "model.safetensors", metadata={"format": "pt"})
+        proof = _Verification(folder, llama, text())
+        passed, said = proof._weights()
+        assert not passed and name in said
+    save_file(
+        {**tensors, "model.layers.0.mlp.up_proj.weight": torch.randn(32, 16) * 9},
+        folder / "model.safetensors", metadata={"format": "pt"},
+    )  # fmt: skip
+    proof = _Verification(folder, llama, text())
+    assert proof._weights()[0] and not proof._protected()[0]
+
+
+def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):
+    import transformers
+    from peft import PeftModel
+
+    made = grafted(base, tmp_path / "adapter", adapter_only=True, verified=False)
+    names = {path.name for path in (tmp_path / "adapter").iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"} <= names
+    assert "model.safetensors" not in names and "merged" not in names
+    assert made.report.checks[-1].name == "adapter"
+    whole = transformers.AutoModelForCausalLM.from_pretrained(verified.folder).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "adapter")
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model = PeftModel.from_pretrained(model, tmp_path / "adapter").eval()
+    ids = tokenizer(text()[0] + texts()["eng_Latn"][0], return_tensors="pt").input_ids[:, :200]
+    assert (ids >= 320).any()
+    with torch.no_grad():
+        assert torch.allclose(whole(ids).logits, model(ids).logits, atol=1e-4)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_model(llama, tmp_path):
+    reader, lots, quiet = setting(llama)
+    start = np.zeros((len(plan().tokens), reader.model.dimensions), np.float32)
+    recipe = Recipe(**RECIPE)
+
+    class Stop(Exception):
+        pass
+
+    def stop(check) -> None:
+        if check.step == 8:
+            raise Stop
+
+    def run(work, progress=None):
+        distiller = Distiller(
+            reader, lots, start, recipe, parts(), work, None, Replay(reader, quiet, ADAPTING)
+        )
+        return distiller.run(progress=progress), distiller.replay.weight
+
+    alone, weight = run(None)
+    with pytest.raises(Stop):
+        run(tmp_path, stop)
+    again, weight_again = run(tmp_path)
+    assert weight == weight_again and len(alone.weights) == len(again.weights) > 0
+    assert np.array_equal(alone.rows, again.rows)
+    assert all(torch.equal(alone.weights[name], again.weights[name]) for name in alone.weights)
+    assert alone.score.kept is not None and alone.score.kept > 0
+    assert alone.score.loss < alone.start.loss
+
+
+def test_several_devices_learn_what_one_does(llama):
+    outcomes = []
+    for devices in ("cpu", "cpu,cpu,cpu"):
+        reader, lots, quiet = setting(llama, devices)
+        start = np.zeros((len(plan().tokens), reader.model.dimensions), np.float32)
+        replay = Replay(reader, quiet, replace(ADAPTING, rate=1e-3))
+        recipe = Recipe(**RECIPE | {"steps": 4})
+        outcomes.append(Distiller(reader, lots, start, recipe, parts(), replay=replay).run())
+    one, three = outcomes
+    assert np.allclose(one.rows, three.rows, atol=1e-4)
+    assert all(torch.allclose(one.weights[n], three.weights[n], atol=1e-4) for n in one.weights)
+
+
+def test_writing_is_learned_beside_the_body(llama):
+    options = Deriving(recipe=Recipe(**RECIPE), writing=Writing(), adapting=ADAPTING)
+    made = derive_rows(
+        llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options
+    )
+    assert made.head is not None and made.student is not None
+    assert made.held_out.writing < made.start.writing
+    assert any("protected text: KL" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_kept_is_kl_over_all_that_can_be_written(writes):
+    torch.manual_seed(0)
+    head = Head(torch.randn(30, 6), torch.randn(30), cap=4.0)
+    rows = torch.randn(5, 6, requires_grad=True)
+    new, old = torch.randn(9, 6, requires_grad=True), torch.randn(9, 6)
+    added = Added(rows, torch.arange(5), torch.randn(5)) if writes else None
+    losses, same, slope, pull = kept(new.detach(), old, head, added)
+
+    grown = added.grown(head) if added else head
+    logits = new @ grown.weight.T + grown.bias
+    q = (4 * torch.tanh(logits / 4)).log_softmax(-1)
+    p = head.log_probabilities(old)
+    slow = (p.exp() * (p - q[:, :30])).sum(-1)
+    slow.sum().backward()
+    assert torch.allclose(losses, slow, atol=1e-5)
+    assert torch.equal(same, p.argmax(-1) == q.argmax(-1))
+    assert torch.allclose(slope, new.grad, atol=1e-5)
+    assert pull is None if not writes else torch.allclose(pull, rows.grad, atol=1e-5)
+
+
+def test_directions_are_where_planned_text_is_and_protected_is_not():
+    generator = np.random.default_rng(0)
+    mixing = generator.normal(size=(2, 12, 12))
+    planned, protected = (generator.normal(size=(400, 12)) @ m for m in mixing)
+    found = directions(torch.tensor(planned).float(), torch.tensor(protected).float(), 3)
+    here, there = (x.T @ x / len(x) for x in (planned, protected))
+    there += 0.03 * np.trace(there) / 12 * np.eye(12)
+    _, vectors = eigh(here, there)
+    best = vectors[:, ::-1][:, :3].T
+    best *= np.sqrt(np.mean(planned**2)) / np.sqrt(np.diag(best @ here @ best.T))[:, None]
+    assert np.allclose(np.abs(found.numpy()), np.abs(best), atol=1e-3)
+
+
+def test_the_weight_of_protected_text_follows_the_promise(llama):
+    reader, _, quiet = setting(llama)
+    replay = Replay(reader, quiet, ADAPTING)
+    before = replay.weight
+    for seen, higher in ((3.0, True), (0.1, False)):
+        for _ in range(60):
+            replay._seen = seen
+            replay.control()
+        assert (replay.weight > before) == higher
+        before = replay.weight
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"train": "lore"}, "Did you mean"),
+        ({"train": "rows", "adapter_only": True}, "--train lora"),
+        ({"policy": "write", "adapter_only": True}, "--tied"),
+        ({"text": None}, "learns from text"),
+        ({"method": "mean"}, "only distil the body"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_before(llama, tmp_path, options, said):
+    with pytest.raises(UsageError, match=said):
+        grafted(llama, tmp_path / "graft", **options)
+    assert not (tmp_path / "graft").exists()
+
+
+def test_rows_that_are_given_leave_nothing_to_train(llama, tmp_path):
+    rows = np.zeros((24, 16), np.float32)
+    with pytest.raises(UsageError, match="no rows can be given"):
+        tokengraft.graft(llama, plan(), tmp_path / "graft", rows=rows, train="lora")
+
+
+def test_protected_text_is_measured_before_and_after(base, verified):
+    import transformers
+
+    lines = texts()["eng_Latn"][:6]
+    old, new = FrozenModel.load(base), FrozenModel.load(verified.folder)
+    same = protected_scores(old, old, {"English": lines}, resamples=0)
+    assert [one.value for one in same.values()] == [0.0, 1.0, 0.0]
+    found = protected_scores(old, new, {"code": lines}, resamples=0)
+    sums = np.zeros(5)
+    models = [
+        transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        for folder in (base, verified.folder)
+    ]
+    for ids in old.tokenizer.encode(lines):
+        short = torch.tensor([ids[:256]])
+        with torch.no_grad():  # input-only: the new tokens are barred
+            p, q = (one(short).logits[0, :, :320].log_softmax(-1) for one in models)
+        after = short[0, 1:, None]
+        sums += [
+            float((p.exp() * (p - q)).sum()), float((p.argmax(-1) == q.argmax(-1)).sum()), len(p),
+            -float(p[:-1].gather(1, after).sum()), -float(q[:-1].gather(1, after).sum()),
+        ]  # fmt: skip
+    assert found["code_kl"].value == pytest.approx(sums[0] / sums[2], abs=1e-5)
+    assert found["code_top1"].value == pytest.approx(sums[1] / sums[2])
+    assert found["code_bits"].value == pytest.approx(sums[4] / sums[3] - 1, abs=1e-5)
+    assert found["code_kl"].value > 0 and found["code_kl"].n == sums[2]
+
+
+def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):
+    lines = tuple(f"{word} {n} {word}" for n in range(12) for word in ("ሰላም", "ቤት"))
+    units = tuple(f"dev.{n + 1}" for n in range(len(lines)))
+    corpus = ParallelCorpus("made", "made", units, {"amh_Ethi": lines})
+    rows = [f"dev,{n + 1},{'peace' if n % 2 == 0 else 'house'}" for n in range(len(lines))]
+    (tmp_path / "labels.csv").write_text("\n".join(["flores_split,line,category", *rows]))
+    labels = read_labels(tmp_path / "labels.csv")
+    model = FrozenModel.load(llama)
+    found = probe_scores(model, model, corpus, "amh_Ethi", labels, resamples=50)
+    assert {one.value for one in found.values()} == {1.0}  # one reading, one probe
+    assert {one.floor for one in found.values()} == {0.5}
+    (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="needed are category"):
+        read_labels(tmp_path / "wrong.csv")
+    with pytest.raises(CorpusError, match="units are named"):
+        probe_scores(model, model, corpus, "amh_Ethi", {"devtest.1": "x"})
