@@ -1,8 +1,9 @@
 """Grafts where people run models: ids by tokenizer family and program, and speed beside the base.
 
     python benchmarks/serving.py ids --out FILE.jsonl [--tokenizer NAME …] [--tokenizers FOLDER]
-                                     [--reader LABEL=PYTHON …]
-    python benchmarks/serving.py table FILE.jsonl
+                                     [--boundaries portable] [--reader LABEL=PYTHON …]
+    python benchmarks/serving.py read KEPT --out FILE.jsonl --reader LABEL=PYTHON …
+    python benchmarks/serving.py table FILE.jsonl …
     python benchmarks/serving.py quantised GRAFT BASE [--kind Q8_0 …] [--base-gguf FILE]
     python benchmarks/serving.py speed [--model rootstock] [--language shn] [--vllm PYTHON]
 
@@ -11,9 +12,10 @@ and relaxed, and counts the lines that each program reads as tokenizer.json does
 SentencePiece from the written tokenizer.model, and each `--reader`, the Python of another
 environment, whose label begins with what to run there (transformers, vllm, openvino). It exits 1
 where a program reads a line of a portable graft otherwise instead of refusing it. One line of JSON
-a graft is added to `--out`; `table` prints them. `quantised` writes a real graft and its base as
-GGUF of each kind and lets llama.cpp answer: English must be the base's, and no barred id may come
-after 50 prompts in the planned languages. `speed` serves base and graft in turn: tokens a
+a graft is added to `--out`; `table` prints them. With `--keep FOLDER` portable tokenizers
+stay, and `read` gives them to further readers. `quantised` writes a real graft and its base as GGUF
+of each kind and lets llama.cpp answer: English must be the base's, and no barred id may come after
+50 prompts in the planned languages. `speed` serves base and graft in turn: tokens a
 character, prefill, decode, KV cache a character, requests a second in the same cache. Needs
 `tokengraft[serve,model]`.
 """
@@ -24,6 +26,7 @@ import argparse
 import concurrent.futures
 import json
 import lzma
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +44,7 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries
+from tokengraft.planning.plan_files import plan as plan_for
 from tokengraft.serving import llama_cpp, split_patterns
 from tokengraft.serving.export_gguf import check_corpus
 from tokengraft.serving.gguf_file import write_from_base, write_gguf
@@ -118,6 +122,12 @@ def main() -> None:
     one = parts.add_parser("ids")
     one.add_argument("--tokenizer", action="append", choices=FAMILIES)
     one.add_argument("--tokenizers", type=Path)
+    one.add_argument("--boundaries", action="append", choices=BOUNDARIES)
+    one.add_argument("--reader", action="append", default=[], metavar="LABEL=PYTHON")
+    one.add_argument("--keep", type=Path, help="keep the grafts' tokenizers in this folder")
+    one.add_argument("--out", type=Path, required=True)
+    one = parts.add_parser("read")
+    one.add_argument("kept", type=Path)
     one.add_argument("--reader", action="append", default=[], metavar="LABEL=PYTHON")
     one.add_argument("--out", type=Path, required=True)
     one = parts.add_parser("table")
@@ -145,8 +155,13 @@ def main() -> None:
         print(table([json.loads(x) for f in options.files for x in f.open(encoding="utf-8")]))
     else:
         readers = dict(reader.split("=", 1) for reader in options.reader)
+        if options.part == "read":
+            sys.exit(0 if read_kept(options.kept, readers, options.out) else 1)
         search = [options.tokenizers] if options.tokenizers else []
-        right = [ids(n, search, readers, options.out) for n in options.tokenizer or FAMILIES]
+        right = [
+            ids(name, search, readers, options.out, options.boundaries, options.keep)
+            for name in options.tokenizer or FAMILIES
+        ]
         if not all(right):
             sys.exit(1)
 
@@ -168,26 +183,64 @@ def check_text() -> list[str]:
     return kept + [rest[i * len(rest) // missing] for i in range(missing)]
 
 
-def ids(name: str, search: list[Path], readers: dict[str, str], out: Path) -> bool:
+def ids(
+    name: str,
+    search: list[Path],
+    readers: dict[str, str],
+    out: Path,
+    wanted: Sequence[Boundaries] | None = None,
+    keep: Path | None = None,
+) -> bool:
     """One family's grafts in every program; whether the portable one is read alike or refused."""
     lines = check_text()
     right = True
-    for boundaries in BOUNDARIES:
+    for boundaries in wanted or BOUNDARIES:
         with tempfile.TemporaryDirectory() as scratch:
             folder = tiny_graft(name, boundaries, search, Path(scratch))
             tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
             if boundaries == "auto" and not is_relaxed(tokenizer):
                 found: dict[str, Any] = {"nothing to relax": True}
             else:
-                found = read_by_all(folder, tokenizer, lines, readers)
-        row = {"tokenizer": name, "boundaries": boundaries, "lines": len(lines), "found": found}
-        print(json.dumps(row, ensure_ascii=False), flush=True)
-        with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if boundaries == "portable":
-            outcomes = [found[program] for program in found if program != "pattern"]
-            right = all(one == 0 or str(one).startswith("refused") for one in outcomes)
+                found = read_here(folder, tokenizer, lines)
+                found |= read_elsewhere(folder, lines, readers)
+                if keep is not None and boundaries == "portable":
+                    keep_tokenizer(folder, keep / f"{name} {boundaries}")
+        add_row(out, name, boundaries, len(lines), found)
+        right &= boundaries != "portable" or is_right(found)
     return right
+
+
+def read_kept(kept: Path, readers: dict[str, str], out: Path) -> bool:
+    """Tokenizers that an earlier run kept, in further readers."""
+    lines = check_text()
+    right = True
+    for folder in sorted(kept.iterdir()):
+        name, boundaries = folder.name.split(" ")
+        outcomes = read_elsewhere(folder, lines, readers)
+        add_row(out, name, boundaries, len(lines), outcomes)
+        right &= boundaries != "portable" or is_right(outcomes)
+    return right
+
+
+def keep_tokenizer(folder: Path, target: Path) -> None:
+    """The graft's small files, which are all that reading text needs."""
+    target.mkdir(parents=True)
+    for path in folder.glob("*.json"):
+        shutil.copyfile(path, target / path.name)
+
+
+def add_row(out: Path, name: str, boundaries: str, count: int, found: dict[str, Any]) -> None:
+    """Print a graft's outcomes and add them to the file."""
+    row = {"tokenizer": name, "boundaries": boundaries, "lines": count, "found": found}
+    print(json.dumps(row, ensure_ascii=False), flush=True)
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def is_right(found: dict[str, Any]) -> bool:
+    """Whether every program reads every line alike, or refuses."""
+    outcomes = [found[program] for program in found if program != "pattern"]
+    return all(one == 0 or str(one).startswith("refused") for one in outcomes)
 
 
 def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path) -> Path:
@@ -210,18 +263,15 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
     (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
     if source.source is not None and FILE in source.source.files:
         (base / FILE).write_bytes(source.source.read(FILE))
-    plan = tg.plan(base, LANGUAGES, budget=BUDGET, boundaries=boundaries).plan
+    plan = plan_for(base, LANGUAGES, budget=BUDGET, boundaries=boundaries).plan
     rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH)).astype(np.float32)
     graft(base, plan, root / "graft", rows=rows, options=Finishing(verified=False))
     return root / "graft"
 
 
-def read_by_all(
-    folder: Path, tokenizer: dict[str, Any], lines: Sequence[str], readers: dict[str, str]
-) -> dict[str, Any]:
-    """By program: lines read otherwise, or a refusal in words."""
+def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
+    """Lines that llama.cpp and SentencePiece read otherwise, or a refusal in words."""
     found: dict[str, Any] = {}
-    own = split_patterns.folder_ids(folder, lines)
     try:
         pattern, _ = split_patterns.choose_pattern(folder, lines)
         found["llama.cpp"] = 0
@@ -234,6 +284,13 @@ def read_by_all(
         notes = json.loads((folder / "tokengraft.json").read_text("utf-8"))["rows"]["notes"]
         if any(FILE in note for note in notes):
             found[FILE] = "refused"
+    return found
+
+
+def read_elsewhere(folder: Path, lines: Sequence[str], readers: dict[str, str]) -> dict[str, Any]:
+    """The same by the programs of other environments."""
+    found: dict[str, Any] = {}
+    own = split_patterns.folder_ids(folder, lines)
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
         asked = {"folder": str(folder.resolve()), "lines": list(lines), "ids": own}
@@ -251,8 +308,11 @@ def read_by_all(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The results as Markdown; the last run of a graft counts."""
-    last = {(row["tokenizer"], row["boundaries"]): row for row in rows}
+    """The results as Markdown; the last run of a graft in a program counts."""
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        known = last.setdefault((row["tokenizer"], row["boundaries"]), {**row, "found": {}})
+        known["found"] |= row["found"]
     programs = list(
         dict.fromkeys(p for row in last.values() for p in row["found"] if p != "pattern")
     )
