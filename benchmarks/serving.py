@@ -43,7 +43,7 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.grafting.verify.invariants import check_lines
-from tokengraft.planning.plan import Boundaries
+from tokengraft.planning.plan import Boundaries, Planning
 from tokengraft.planning.plan_files import plan as plan_for
 from tokengraft.serving import llama_cpp, split_patterns
 from tokengraft.serving.export_gguf import check_corpus
@@ -263,7 +263,8 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
     (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
     if source.source is not None and FILE in source.source.files:
         (base / FILE).write_bytes(source.source.read(FILE))
-    plan = plan_for(base, LANGUAGES, budget=BUDGET, boundaries=boundaries).plan
+    choosing = Planning(budget=BUDGET, boundaries=boundaries)
+    plan = plan_for(base, LANGUAGES, options=choosing).plan
     rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH)).astype(np.float32)
     graft(base, plan, root / "graft", rows=rows, options=Finishing(verified=False))
     return root / "graft"

@@ -10,7 +10,7 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.grafting.verify.invariants import Check
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_tokenizer import suppressed
-from tokengraft.serving.prompts import ENGLISH, STEPS, planned_prompts
+from tokengraft.serving.prompts import ENGLISH, STEPS, planned_prompts, writing_checks
 
 
 def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
@@ -20,10 +20,10 @@ def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     except TokengraftError as error:
         return [Check("llama.cpp: ids", False, str(error))]
     how = f"split pattern {pattern}" if pattern else "SentencePiece scores"
-    checks = [Check("llama.cpp: ids", True, f"{len(lines)} lines as the folder's; {how}")]
     barred = set(suppressed(folder).get("tokenizer.ggml.suppress_tokens", ()))
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
     others = planned_prompts(folder, lines)
+    version = ""
     with tempfile.TemporaryDirectory() as scratch:
         wrote: dict[str, list[list[int]]] = {}
         for name, model in (("graft", folder), ("base", base)):
@@ -33,16 +33,11 @@ def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
                 wrote[name] = [llama.complete(ids, STEPS)["tokens"] for ids in english]
                 if name == "graft":
                     free = [llama.complete(ids, STEPS, temperature=1.0) for ids in others]
+                    version = llama.version()
             file.unlink()
+    said = f"{len(lines)} lines as the folder's; {how}; {version}"
+    checks = [Check("llama.cpp: ids", True, said)]
     if barred:
-        same = wrote["graft"] == wrote["base"]
-        said = f"{len(ENGLISH)} prompts, {STEPS} steps, greedy: "
-        said += "the base's own text" if same else "NOT what the base writes"
-        checks.append(Check("llama.cpp: English", same, said))
-        ids = {i for line in wrote["graft"] for i in line} | {i for o in free for i in o["tokens"]}
-        slipped = sorted(barred & ids)
-        said = f"{len(barred)} ids barred, none written after {len(others)} prompts that hold them"
-        if slipped:
-            said = f"{len(slipped)} barred ids were written, first {slipped[0]}"
-        checks.append(Check("llama.cpp: barred ids", not slipped, said))
+        answers = wrote["graft"], wrote["base"]
+        checks += writing_checks("llama.cpp", barred, *answers, [one["tokens"] for one in free])
     return checks

@@ -14,11 +14,11 @@ from typing import Any
 from tokengraft.core.errors import TokengraftError
 from tokengraft.grafting.verify.invariants import Check
 from tokengraft.model.checkpoint import read_if_there
-from tokengraft.serving.prompts import ENGLISH, STEPS, planned_prompts
+from tokengraft.serving.prompts import ENGLISH, STEPS, planned_prompts, writing_checks
 from tokengraft.serving.split_patterns import folder_ids
 
 _HOST = """
-import json, sys
+import json, sys, vllm
 from vllm import LLM, SamplingParams
 asked = json.load(open(sys.argv[1], encoding="utf-8"))
 llm = LLM(asked["model"], max_model_len=256, enforce_eager=True, dtype="float32",
@@ -29,7 +29,8 @@ def write(prompts, temperature):
     params = SamplingParams(max_tokens=asked["steps"], temperature=temperature, seed=0)
     made = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
     return [list(one.outputs[0].token_ids) for one in made]
-answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(asked["free"], 1.0)}
+answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(asked["free"], 1.0),
+          "version": vllm.__version__}
 json.dump(answer, open(sys.argv[2], "w"))
 """
 
@@ -43,19 +44,12 @@ def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     graft = _ask(folder, lines, english, free)
     wrong = sum(a != b for a, b in zip(graft["ids"], folder_ids(folder, lines), strict=True))
     said = f"{len(lines)} lines as the folder's" if not wrong else f"{wrong} lines differ"
-    checks = [Check("vllm: ids", not wrong, said)]
+    checks = [Check("vllm: ids", not wrong, f"{said}; vLLM {graft['version']}")]
     config = read_if_there(folder / "generation_config.json")
     barred = set(config.get("suppress_tokens") or ())
     if barred:
-        same = graft["english"] == _ask(base, (), english, ())["english"]
-        said = "the base's own text" if same else "NOT what the base writes"
-        checks.append(Check("vllm: English", same, f"{len(ENGLISH)} prompts, greedy: {said}"))
-        written = {i for line in (*graft["english"], *graft["free"]) for i in line}
-        slipped = sorted(barred & written)
-        said = f"{len(barred)} ids barred, none written after {len(free)} prompts that hold them"
-        if slipped:
-            said = f"{len(slipped)} barred ids were written, first {slipped[0]}"
-        checks.append(Check("vllm: barred ids", not slipped, said))
+        base_wrote = _ask(base, (), english, ())["english"]
+        checks += writing_checks("vllm", barred, graft["english"], base_wrote, graft["free"])
     return checks
 
 

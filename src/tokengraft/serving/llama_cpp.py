@@ -74,6 +74,12 @@ class Llama:
         }  # fmt: skip
         return self._post("/completion", asked)
 
+    def version(self) -> str:
+        """The build that answers, as it says itself."""
+        self._connection.request("GET", "/props")
+        props: dict[str, Any] = json.loads(self._connection.getresponse().read())
+        return f"llama.cpp {props.get('build_info', 'of unknown build')}"
+
     def ready(self) -> bool:
         """Whether the model is loaded; LlamaError where the server ended instead."""
         if self._child.poll() is not None:

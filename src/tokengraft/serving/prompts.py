@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.verify.invariants import Check
 from tokengraft.serving.split_patterns import folder_ids
 
 ENGLISH = (
@@ -27,3 +28,25 @@ def planned_prompts(folder: Path, lines: Sequence[str]) -> list[list[int]]:
     new = set(range(*manifest["output"]["new"]))
     every = (ids[:_LONGEST] for ids in folder_ids(folder, lines))
     return [ids for ids in every if new & set(ids)][:_PROMPTS]
+
+
+def writing_checks(
+    program: str,
+    barred: set[int],
+    graft_english: Sequence[list[int]],
+    base_english: Sequence[list[int]],
+    free: Sequence[list[int]],
+) -> list[Check]:
+    """Whether greedy English is the base's, and none of the `barred` ids was written anywhere."""
+    same = list(graft_english) == list(base_english)
+    said = "the base's own text" if same else "NOT what the base writes"
+    english = f"{len(ENGLISH)} prompts, {STEPS} steps, greedy: {said}"
+    written = {number for answer in (*graft_english, *free) for number in answer}
+    slipped = sorted(barred & written)
+    said = f"{len(barred)} ids barred, none written after {len(free)} prompts that hold them"
+    if slipped:
+        said = f"{len(slipped)} barred ids were written, first {slipped[0]}"
+    return [
+        Check(f"{program}: English", same, english),
+        Check(f"{program}: barred ids", not slipped, said),
+    ]
