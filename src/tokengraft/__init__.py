@@ -17,6 +17,7 @@ from tokengraft.core.later import Later
 if TYPE_CHECKING:
     from tokengraft.api.checked import Checked
     from tokengraft.api.compare import compare
+    from tokengraft.api.push import Pushed, push
     from tokengraft.api.report import report
     from tokengraft.api.results import (
         Audit,
@@ -57,6 +58,7 @@ _EXPORTS = {
     "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
     "Planned": "tokengraft.api.results:Planned",
     "Progress": "tokengraft.core.progress:Progress",
+    "Pushed": "tokengraft.api.push:Pushed",
     "Result": "tokengraft.api.results:Result",
     "TokengraftError": "tokengraft.core.errors:TokengraftError",
     "Verified": "tokengraft.api.results:Verified",
@@ -74,6 +76,7 @@ _EXPORTS = {
     "load_tokenizer": "tokengraft.tokenizer:load",
     "logits_processor": "tokengraft.grafting.graft:logits_processor",
     "plan": "tokengraft.api.verbs:plan",
+    "push": "tokengraft.api.push:push",
     "report": "tokengraft.api.report:report",
     "survey": "tokengraft.api.verbs:survey",
     "verify": "tokengraft.api.verbs:verify",
@@ -88,6 +91,7 @@ __all__ = [
     "ParallelCorpus",
     "Planned",
     "Progress",
+    "Pushed",
     "Result",
     "TokengraftError",
     "Verified",
@@ -105,6 +109,7 @@ __all__ = [
     "load_tokenizer",
     "logits_processor",
     "plan",
+    "push",
     "report",
     "survey",
     "verify",

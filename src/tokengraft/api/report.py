@@ -42,6 +42,8 @@ def report(
     *,
     tokenizers: Sequence[Path] = (),
     corpus: Place | ParallelCorpus | None = None,
+    site: bool = False,
+    address: str | None = None,
 ) -> Path:
     """Write `out`/index.html and a README.md that makes the folder a static hub space.
 
@@ -49,8 +51,40 @@ def report(
     network and no other file, has a bounded size, and names no path of this machine. `tokenizers`
     are further places to look tokenizers up in, `corpus` the text for “See the tokens” (by default
     the run's own where it is here, else the bundled one).
+
+    With `site` a folder for static hosting is written: a page a language under an address of its
+    own, pictures for previews of links, and a playground that tokenizes in the browser. `address`
+    (https://…) is where it will lie: previews need whole addresses.
     """
-    return save_page(page_of(runs, tokenizers=tokenizers, corpus=corpus), Path(out))
+    return written(
+        runs, Path(out), tokenizers=tokenizers, corpus=corpus, site=site, address=address
+    )[1]
+
+
+def written(
+    runs: Place | Result | Iterable[Place | Result],
+    out: Path,
+    *,
+    tokenizers: Sequence[Path] = (),
+    corpus: Place | ParallelCorpus | None = None,
+    site: bool = False,
+    address: str | None = None,
+) -> tuple[Page, Path]:
+    """`report`, with the page itself and what it has to say."""
+    from tokengraft.render.page.playground import example
+    from tokengraft.render.page.site import offered, save_site
+
+    if address is not None and not site:
+        raise UsageError("an address is for a site (site=True, --site)")
+    if not site:
+        page = page_of(runs, tokenizers=tokenizers, corpus=corpus)
+        return page, save_page(page, out)
+    files = offered(search=tokenizers)
+    box = [{"file": one.file, "label": one.label, "size": len(one.data)} for one in files]
+    live = {**example(), "tokenizers": box}
+    place = None if address is None else address.rstrip("/") + "/"
+    page = page_of(runs, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
+    return page, save_site(page, out, files, address)
 
 
 def page_of(runs: Place | Result | Iterable[Place | Result], **options: Any) -> Page:

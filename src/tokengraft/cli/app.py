@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, compare, evaluate, export, graft, page, plan, reproduce
+from tokengraft.cli import audit, compare, evaluate, export, graft, page, plan, push, reproduce
 from tokengraft.cli import listings as lists
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("verify")(graft.verify)
 app.command("export")(export.export)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(page.report)
+app.command("push")(push.push)
 app.command("playground")(page.playground)
 app.command("tokenizers", epilog=lists.files_read())(lists.tokenizers)
 app.command("corpora")(lists.corpora)

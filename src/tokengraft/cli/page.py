@@ -26,6 +26,22 @@ def report(
         str | None,
         typer.Option(help="Text for “See the tokens”: a name or path. Default: the run's own."),
     ] = None,
+    site: Annotated[
+        bool,
+        typer.Option(
+            "--site",
+            help="Write a folder for static hosting: besides the page one for each language under "
+            "an address of its own, pictures for previews of links, and a playground that "
+            "tokenizes in the browser, so that no server is needed.",
+        ),
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --site: where it will lie, like https://example.org/tokens. Previews of "
+            "links and the sitemap need whole addresses."
+        ),
+    ] = None,
 ) -> None:
     """Make one self-contained page: index.html, no network, ready for a static hub space.
 
@@ -34,13 +50,15 @@ def report(
       tokengraft report audit/ --out site/
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
+
+      tokengraft report audit/ --site --address https://example.org/tokens -o site/
     """
-    from tokengraft.api.report import page_of
-    from tokengraft.render.page.build import save_page
+    from tokengraft.api.report import written
 
     check_out(out, holds_page, force)
-    page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus)
-    path = save_page(page, out)
+    page, path = written(
+        runs, out, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address
+    )
     for note in page.notes:
         warn(note)
     stdout.print(page.title, style="bold", markup=False)

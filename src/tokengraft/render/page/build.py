@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,12 @@ def make_page(
     tokenizers: Sequence[Path] = (),
     corpus: Place | ParallelCorpus | None = None,
     live: dict[str, Any] | None = None,
+    place: str | None = None,
 ) -> Page:
-    """The page as text; `live` switches on the playground's box, which may stand alone."""
+    """The page as text; `live` switches on the playground's box, which may stand alone.
+
+    `place` is the address at which the page will lie.
+    """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
     parallel = [folder for folder in runs.audits if read_table(folder, "counts") is None]
@@ -78,6 +83,7 @@ def make_page(
     comparisons = [comparison_data(folder) for folder in runs.comparisons]
     data: dict[str, Any] = {
         "version": version("tokengraft"),
+        "made": date.today().isoformat(),
         "audits": audits,
         "counted": counted,
         "plans": [plan_data(path) for path in runs.plans],
@@ -91,7 +97,7 @@ def make_page(
     if comparisons and not counted and not runs.grafts:
         title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
     title = audits[0]["headline"]["title"] if audits else title
-    html = document(title, data, _scripts(data), live=live is not None)
+    html = document(title, data, _scripts(data), live=live is not None, place=place)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
         raise TokengraftError(

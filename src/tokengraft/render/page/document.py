@@ -14,6 +14,8 @@ from tokengraft.render.page.colours import colour_css
 from tokengraft.render.page.fonts import font_css
 from tokengraft.render.page.shown import safe_json
 
+CARD = "card.png"
+CARD_SIZE = (1200, 630)  # pixels that previews of links are made for
 _STYLES = ("base.css", "parts.css", "charts.css", "print.css")
 # In this order they make one script: each may use what stands before it.
 _SCRIPTS = (
@@ -35,24 +37,54 @@ _SCRIPTS = (
     "plan.js",
     "graft.js",
     "provenance.js",
+    "bpe.js",
+    "share.js",
     "live.js",
     "main.js",
 )
 _MARK = re.compile(r"\{\{(\w+)\}\}")
 
 
-def document(title: str, data: dict[str, Any], scripts: Iterable[str], live: bool = False) -> str:
-    """The page as text. The data stand in it as JSON and reach the document only as text nodes."""
+def document(
+    title: str,
+    data: dict[str, Any],
+    scripts: Iterable[str],
+    live: bool = False,
+    place: str | None = None,
+) -> str:
+    """The page as text. The data stand in it as JSON and reach the document only as text nodes.
+
+    `place` is the address at which it will lie, which previews of links to it need.
+    """
     style = "\n".join([font_css(scripts), colour_css(), *map(_static, _STYLES)])
     script = '(() => {\n"use strict";\n' + "\n".join(map(_static, _SCRIPTS)) + "\n})();"
     parts = {
         "title": html.escape(title),
+        "preview": preview(title, title, place),
         "policy": html.escape(policy(style, script, live), quote=True),
         "style": style,
         "script": script,
         "data": safe_json(data),
     }
     return _MARK.sub(lambda match: parts[match[1]], _static("page.html"))
+
+
+def preview(title: str, description: str, place: str | None, image: str = CARD) -> str:
+    """Open Graph tags: what is shown of a link to the page that lies at `place`."""
+    whole = f"{place}{image}" if place is not None else image
+    tags = {
+        "og:type": "website", "og:site_name": "tokengraft", "og:title": title,
+        "og:description": description, "og:image": whole, "og:image:width": str(CARD_SIZE[0]),
+        "og:image:height": str(CARD_SIZE[1]),
+    }  # fmt: skip
+    tags |= {} if place is None else {"og:url": place}
+    words = [
+        f'<meta property="{name}" content="{html.escape(value, quote=True)}">'
+        for name, value in tags.items()
+    ]
+    words.append('<meta name="twitter:card" content="summary_large_image">')
+    words.append(f'<meta name="description" content="{html.escape(description, quote=True)}">')
+    return "".join(words)
 
 
 def policy(style: str, script: str, live: bool) -> str:

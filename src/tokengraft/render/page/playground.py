@@ -218,19 +218,23 @@ def make_server(
     located = [(find(name, tokenizers), False) for name in bundled]
     located += [(find(name, tokenizers), True) for name in own]
     bench = Bench(located)
-    sentence = udhr.load(["shn_Mymr", "eng_Latn"])
-    number = sentence.units.index("3.1")
-    live = {
-        "limit": TEXT,
-        "text": sentence.texts["shn_Mymr"][number],
-        "reference": sentence.texts["eng_Latn"][number],
-    }
-    page = make_page(runs, tokenizers=tokenizers, live=live)
+    page = make_page(runs, tokenizers=tokenizers, live=example())
     try:
         server = Playground(host, port, page.html.encode("utf-8"), bench)
     except OSError as error:
         raise UsageError(f"cannot listen on {host}:{port} ({error}); try another --port") from error
     return server
+
+
+def example() -> dict[str, Any]:
+    """What stands in the box at first: a Shan sentence and its English."""
+    sentence = udhr.load(["shn_Mymr", "eng_Latn"])
+    number = sentence.units.index("3.1")
+    return {
+        "limit": TEXT,
+        "text": sentence.texts["shn_Mymr"][number],
+        "reference": sentence.texts["eng_Latn"][number],
+    }
 
 
 def serve(server: Playground) -> None:

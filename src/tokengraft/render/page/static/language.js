@@ -193,6 +193,7 @@ sections.push({
         el("div", { class: "facts" }, languageFacts(n)),
         languageBars(n),
         missingCharacters(n),
+        shareButtons("language", () => pictureOfLanguage(n), () => languageLink(code)),
       );
     };
     followers.push(paint);

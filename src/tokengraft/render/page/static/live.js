@@ -29,17 +29,18 @@ sections.unshift({
   draw(host) {
     const result = el("div", { class: "token-view", "aria-live": "polite" });
     const status = el("p", { class: "status", role: "status" });
-    let [waiting, latest] = [0, 0];
+    let [waiting, latest, shared] = [0, 0, null];
     const run = async () => {
       const turn = ++latest;
       if (!text.value) return draw(result);
       try {
-        const found = await ask({ text: text.value, reference: reference.value });
+        const found = await (page.live.tokenizers ? askBrowser : ask)({ text: text.value, reference: reference.value }, (said) => { status.textContent = said; });
         if (turn !== latest) return null;
         const lowest = Math.min(...found.rows.filter((r) => !r.unknown).map((r) => r.count));
         status.textContent = found.reference
           ? `Ratios are against the ${pivotWord()} text on the right, by the same tokenizer.`
           : `Ratios are against the shortest of these. Give the same text in ${pivotWord()} for a premium.`;
+        shared = { text: text.value, reference: reference.value, rows: found.rows };
         return draw(result, found.rows.map((row) => liveRow(row, found.reference ? row.reference : lowest)));
       } catch (problem) {
         if (turn === latest) draw(result, el("p", { class: "problem", role: "alert" }, problem.message));
@@ -68,8 +69,11 @@ sections.unshift({
         el("label", { class: "field wide" }, el("span", {}, `The same in ${pivotWord()}, for the premium (optional)`), reference),
       ),
       status,
+      shareButtons("playground", () => shared && pictureOfText(shared), () => textLink(text.value, reference.value)),
       result,
     );
+    const given = readAddress();
+    if (given.text) [text.value, reference.value] = [given.text, given.reference ?? ""];
     run();
   },
 });

@@ -34,13 +34,13 @@ function jump(id) {
   target.querySelector("h2")?.focus({ preventScroll: true });
 }
 
-// #premiums · #lang=shn_Mymr · #run=1&lang=shn_Mymr
+// #premiums · #lang=shn_Mymr · #run=1&lang=shn_Mymr · #text=…&reference=…
 function readAddress() {
-  const hash = decodeURIComponent(location.hash.slice(1));
+  const hash = location.hash.slice(1);
   if (!hash) return { section: null };
-  if (!hash.includes("=")) return { section: hash };
+  if (!hash.includes("=")) return { section: decodeURIComponent(hash) };
   const given = new URLSearchParams(hash);
-  return { section: given.get("section"), language: given.get("lang"), run: given.get("run") };
+  return { section: given.get("section") ?? (given.has("text") ? "playground" : null), language: given.get("lang"), run: given.get("run"), text: given.get("text"), reference: given.get("reference") };
 }
 
 // ---- packed parts: gzip in base64 -----------------------------------------------------------

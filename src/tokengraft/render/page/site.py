@@ -1,0 +1,273 @@
+"""A folder ready for static hosting: the page, a page a language, cards, tokenizers for the box.
+
+Nothing in it needs a server that computes: what is typed into the playground is cut by the browser
+itself (`static/bpe.js`) with the files in `tokenizers/`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tokengraft.core.errors import TokenizerError, Unavailable, UsageError
+from tokengraft.core.files import adding, write_text
+from tokengraft.languages.codes import well_formed
+from tokengraft.render.page.browser_tokenizers import packed
+from tokengraft.render.page.build import Page, readme
+from tokengraft.render.page.document import CARD, CARD_SIZE, preview
+from tokengraft.tokenizer import find
+from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 1.05rem/1.6 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto;
+  padding: 0 1rem;
+  color: light-dark(#1c2126, #e9ecee); background: light-dark(#fdfcfa, #121518); }
+h1 { font-family: Charter, Georgia, serif; line-height: 1.2; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid light-dark(#dcdad3, #30363c);
+  text-align: right; }
+th:first-child { text-align: left; }
+a { color: light-dark(#1f5f95, #7cc0f2); }
+.quiet { color: light-dark(#565f68, #a9b2ba); }
+ul { columns: 14rem; padding-left: 1.2rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A tokenizer file of the site."""
+
+    file: str
+    label: str
+    data: bytes
+
+
+def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> list[Offered]:
+    """The tokenizers among `names` that a browser can cut text with, with their files."""
+    files = []
+    for name in names:
+        if name not in BY_NAME:
+            continue  # one's own lies on one machine
+        try:
+            located = find(name, search)
+            files.append(Offered(f"tokenizers/{quote(name)}.bin", located.label, packed(located)))
+        except (TokenizerError, Unavailable):
+            continue
+    return files
+
+
+def save_site(page: Page, out: Path, files: Sequence[Offered], address: str | None = None) -> Path:
+    """Write the site into `out`, all files or none; returns the path of its first page.
+
+    `address` is where it will be found (https://…): previews of links need whole addresses, and so
+    does the sitemap, which is left out without one.
+    """
+    audits = page.data["audits"]
+    if address is not None and not address.startswith(("https://", "http://")):
+        raise UsageError(f"{address}: an address begins with https://")
+    base = None if address is None else address.rstrip("/") + "/"
+    places = [""]
+    with adding(out) as new:
+        write_text(new / "index.html", page.html)
+        write_text(new / "README.md", readme(page.title))
+        (new / CARD).write_bytes(card(page.title, [], _credit(page)))
+        for one in files:
+            path = new / one.file
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(one.data)
+        if audits:
+            entries = [entry for entry in audits[0]["languages"] if well_formed(entry["code"])]
+            write_text(new / "lang" / "index.html", _list(entries, page))
+            places.append("lang/")
+            for entry in entries:
+                folder = new / "lang" / entry["code"]
+                rows = language_rows(audits[0], entry["code"])
+                title = language_title(audits[0], entry, rows)
+                write_text(
+                    folder / "index.html", _language(audits[0], entry, rows, title, page, base)
+                )
+                shown = [(row["label"], row["premium"]) for row in rows if not row["bad"]]
+                (folder / CARD).write_bytes(card(title, shown, _credit(page)))
+                places.append(f"lang/{entry['code']}/")
+        if base is not None:
+            write_text(new / "sitemap.xml", _sitemap(base, places))
+    return out / "index.html"
+
+
+def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
+    """What each tokenizer makes a language pay, cheapest first, those that lose text last."""
+    place = next(n for n, entry in enumerate(audit["languages"]) if entry["code"] == code)
+    cells = audit["cells"]
+    rows = [
+        {
+            "label": tokenizer["label"],
+            "premium": cells["premium"][t][place],
+            "low": cells["low"][t][place],
+            "high": cells["high"][t][place],
+            "unk": cells["unk"][t][place],
+            "bad": audit["bad"][t][place] == "1" or cells["premium"][t][place] is None,
+        }
+        for t, tokenizer in enumerate(audit["tokenizers"])
+    ]
+    return sorted(rows, key=lambda row: (row["bad"], row["premium"] or 0.0))
+
+
+def language_title(
+    audit: Mapping[str, Any], entry: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> str:
+    """The answer to “how much does my language pay”, in a sentence."""
+    pivot = audit["languages"][audit["pivot"]]
+    kept = [row for row in rows if not row["bad"]]
+    if entry["code"] == pivot["code"]:
+        return f"{entry['name']} is what every other language is measured against"
+    if not kept:
+        return f"No tokenizer measured here writes all of {entry['name']}"
+    best, worst = kept[0], kept[-1]
+    if len(kept) == 1:
+        return (
+            f"{entry['name']} takes {best['premium']:.1f} times the tokens of {pivot['name']} on "
+            f"{best['label']}"
+        )
+    return (
+        f"{entry['name']} takes {best['premium']:.1f} times the tokens of {pivot['name']} on "
+        f"{best['label']}, {worst['premium']:.1f} times on {worst['label']}"
+    )
+
+
+def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
+    """A picture for previews of links: the title, a bar a tokenizer, where it is from."""
+    from matplotlib import get_data_path
+    from PIL import Image, ImageDraw, ImageFont
+
+    fonts = Path(get_data_path()) / "fonts" / "ttf"
+    picture = Image.new("RGB", CARD_SIZE, "#fdfcfa")
+    pen = ImageDraw.Draw(picture)
+
+    def font(size: int, bold: bool = False) -> Any:
+        return ImageFont.truetype(fonts / f"DejaVuSans{'-Bold' * bold}.ttf", size)
+
+    y = 56
+    for line in _folded(title, font(52, bold=True), CARD_SIZE[0] - 128)[:4]:
+        pen.text((64, y), line, "#1c2126", font(52, bold=True))
+        y += 66
+    shown, y = list(bars)[-6:], y + 24
+    most = max([1.0, *(value for _, value in shown)])
+    step = min(56, (CARD_SIZE[1] - 84 - y) // max(1, len(shown)))
+    for label, value in shown:
+        size, end = font(min(26, step - 10)), 330 + 660 * value / most
+        pen.text((64, y), label, "#565f68", size)
+        pen.rectangle((330, y, end, y + step - 14), fill="#c42f2f")
+        pen.text((end + 14, y), f"{value:.1f}×", "#1c2126", size)
+        y += step
+    pen.text((64, CARD_SIZE[1] - 58), credit, "#565f68", font(22))
+    data = io.BytesIO()
+    picture.quantize(64).save(data, "PNG", optimize=True)
+    return data.getvalue()
+
+
+def _folded(text: str, font: Any, room: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if font.getlength(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def _credit(page: Page) -> str:
+    audits = page.data["audits"]
+    source = f"Text: {audits[0]['title']}. " if audits else ""
+    return f"{source}tokengraft {page.data['version']}, {date.today().isoformat()}"
+
+
+def _language(
+    audit: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    title: str,
+    page: Page,
+    base: str | None,
+) -> str:
+    say = html.escape
+    about = [entry["code"], f"{entry['scriptName']} script", entry.get("family")]
+    if entry.get("speakers"):
+        about.append(f"about {entry['speakers']:,} speakers")
+    cells = "".join(
+        f"<tr><th scope=row>{say(row['label'])}</th>"
+        + (
+            f"<td colspan=2>loses text: {row['unk']:.1%} UNK</td>"
+            if row["bad"] and row["premium"] is not None
+            else "<td colspan=2>no line in common</td>"
+            if row["bad"]
+            else f"<td>{row['premium']:.2f}</td><td>{_interval(row)}</td>"
+        )
+        + "</tr>"
+        for row in rows
+    )
+    own = entry.get("autonym")
+    code = say(entry["code"], quote=True)
+    body = (
+        "<p><a href='../../index.html'>tokengraft</a> · <a href='../index.html'>languages</a></p>"
+        + (f"<p lang='{say(code[:3])}' dir='{say(entry['dir'])}'>{say(own)}</p>" if own else "")
+        + f"<h1>{say(title)}</h1>"
+        f"<p class=quiet>{say(' · '.join(filter(None, about)))}</p>"
+        "<table><thead><tr><th scope=col>Tokenizer</th><th scope=col>Premium</th>"
+        f"<th scope=col>95 % interval</th></tr></thead><tbody>{cells}</tbody></table>"
+        "<p>A premium of 2 means that the same content takes twice the tokens it takes in "
+        f"{say(audit['languages'][audit['pivot']]['name'])} (mean over sentences).</p>"
+        f"<p><a href='../../index.html#lang={code}'>All about it: tokens, cost, missing "
+        "characters</a></p>"
+        f"<p class=quiet>{say(_credit(page))}</p>"
+    )
+    place = None if base is None else f"{base}lang/{quote(entry['code'])}/"
+    return _document(title, body, place)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+
+
+def _list(entries: Sequence[Mapping[str, Any]], page: Page) -> str:
+    items = "".join(
+        f"<li><a href='{html.escape(entry['code'], quote=True)}/index.html'>"
+        f"{html.escape(entry['name'])}</a></li>"
+        for entry in sorted(entries, key=lambda entry: str(entry["name"]))
+    )
+    title = "How much does my language pay?"
+    body = (
+        f"<p><a href='../index.html'>tokengraft</a></p><h1>{title}</h1><ul>{items}</ul>"
+        f"<p class=quiet>{html.escape(_credit(page))}</p>"
+    )
+    return _document(title, body, None, card_="../card.png")
+
+
+def _document(title: str, body: str, place: str | None, card_: str = CARD) -> str:
+    style = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{style}'; img-src 'self' data:; base-uri 'none'"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="generator" content="tokengraft"><link rel="icon" href="data:,">'
+        f"{preview(title, title, place, card_)}<title>{html.escape(title)}</title>"
+        f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def _sitemap(base: str, places: Sequence[str]) -> str:
+    urls = "".join(f"<url><loc>{html.escape(base + quote(p))}</loc></url>" for p in places)
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n'
+    return f'{head}<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{urls}</urlset>\n'
