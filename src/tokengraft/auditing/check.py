@@ -105,7 +105,7 @@ def _below(audit: AuditTables, limits: Mapping[str, float]) -> list[Finding]:
             if row["premium_low"] is not None:
                 detail += f" [{row['premium_low']:.2f}, {row['premium_high']:.2f}]"
         findings.append(
-            Finding("premium", row["tokenizer"], code, f"at most {most:g}", passed, detail)
+            Finding("premium", row["tokenizer"], code, f"premium at most {most:g}", passed, detail)
         )
     return findings
 

@@ -22,7 +22,7 @@ def junit(findings: Sequence[Finding], labels: Mapping[str, str]) -> str:
         label = labels.get(tokenizer, tokenizer)
         suite = ElementTree.SubElement(root, "testsuite", _legal({"name": label, **_totals(own)}))
         for finding in own:
-            name = f"{named(finding)}: {finding.check} {finding.limit}"
+            name = f"{named(finding)}: {finding.limit}"
             case = ElementTree.SubElement(
                 suite, "testcase", _legal({"classname": label, "name": name})
             )
@@ -47,7 +47,7 @@ def summary(findings: Sequence[Finding], labels: Mapping[str, str], corpus: str)
         [
             Cell(labels.get(finding.tokenizer, finding.tokenizer)),
             Cell(named(finding)),
-            Cell(f"{finding.check} {finding.limit}"),
+            Cell(finding.limit),
             Cell(finding.detail),
         ]
         for finding in failed[:_MOST]

@@ -54,13 +54,15 @@ def document(
 ) -> str:
     """The page as text. The data stand in it as JSON and reach the document only as text nodes.
 
-    `place` is the address at which it will lie, which previews of links to it need.
+    `place` is the address at which it will lie, which previews of links to it need. Only a site,
+    whose box cuts text in the browser, has a picture for them beside it.
     """
+    image = CARD if (data["live"] or {}).get("tokenizers") else None
     style = "\n".join([font_css(scripts), colour_css(), *map(_static, _STYLES)])
     script = '(() => {\n"use strict";\n' + "\n".join(map(_static, _SCRIPTS)) + "\n})();"
     parts = {
         "title": html.escape(title),
-        "preview": preview(title, title, place),
+        "preview": preview(title, title, place, image),
         "policy": html.escape(policy(style, script, live), quote=True),
         "style": style,
         "script": script,
@@ -69,15 +71,14 @@ def document(
     return _MARK.sub(lambda match: parts[match[1]], _static("page.html"))
 
 
-def preview(title: str, description: str, place: str | None, image: str = CARD) -> str:
+def preview(title: str, description: str, place: str | None, image: str | None = CARD) -> str:
     """Open Graph tags: what is shown of a link to the page that lies at `place`."""
-    whole = f"{place}{image}" if place is not None else image
-    tags = {
-        "og:type": "website", "og:site_name": "tokengraft", "og:title": title,
-        "og:description": description, "og:image": whole, "og:image:width": str(CARD_SIZE[0]),
-        "og:image:height": str(CARD_SIZE[1]),
-    }  # fmt: skip
-    tags |= {} if place is None else {"og:url": place}
+    tags = {"og:type": "website", "og:site_name": "tokengraft", "og:title": title}
+    tags |= {"og:description": description} | ({} if place is None else {"og:url": place})
+    if image is not None:
+        whole = image if place is None else f"{place}{image}"
+        width, height = map(str, CARD_SIZE)
+        tags |= {"og:image": whole, "og:image:width": width, "og:image:height": height}
     words = [
         f'<meta property="{name}" content="{html.escape(value, quote=True)}">'
         for name, value in tags.items()
