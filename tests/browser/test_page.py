@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tokengraft.api.report import report as build_page
@@ -35,6 +37,19 @@ def test_headline_is_a_finding(open_page: Open, address: str) -> None:
     sections = page.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
     wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
     assert sections == [*wanted, "compare", "plan", "graft", "provenance"]
+
+
+def test_a_capture_of_the_whole_page_shows_its_table(open_page: Open, address: str) -> None:
+    page = open_page(address)
+    box = page.locator(".heat tbody").bounding_box()
+    assert box is not None
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    left, top = int(box["x"]), int(box["y"] + page.evaluate("scrollY"))
+    shown = picture.crop((left, top, left + 900, top + 16 * 32))
+    # Every row has ink in it: names on the left, coloured cells on the right.
+    for row in range(16):
+        strip = shown.crop((0, 32 * row, 900, 32 * row + 32))
+        assert len(strip.getcolors(1 << 20) or []) > 20, row
 
 
 def test_two_tokenizers_stand_side_by_side(open_page: Open, address: str) -> None:
