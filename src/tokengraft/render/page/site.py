@@ -23,6 +23,7 @@ from tokengraft.languages.codes import well_formed
 from tokengraft.render.page.browser_tokenizers import packed
 from tokengraft.render.page.build import Page, readme
 from tokengraft.render.page.document import CARD, CARD_SIZE, preview
+from tokengraft.render.page.fonts import font_css
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME
 
@@ -88,6 +89,8 @@ def save_site(page: Page, out: Path, files: Sequence[Offered], address: str | No
             entries = [entry for entry in audits[0]["languages"] if well_formed(entry["code"])]
             write_text(new / "lang" / "index.html", _list(entries, page))
             places.append("lang/")
+            for script in sorted({entry["script"] for entry in entries}):
+                write_text(new / "fonts" / f"{script}.css", font_css([script]))
             for entry in entries:
                 folder = new / "lang" / entry["code"]
                 rows = language_rows(audits[0], entry["code"])
@@ -132,15 +135,13 @@ def language_title(
     if not kept:
         return f"No tokenizer measured here writes all of {entry['name']}"
     best, worst = kept[0], kept[-1]
-    if len(kept) == 1:
-        return (
-            f"{entry['name']} takes {best['premium']:.1f} times the tokens of {pivot['name']} on "
-            f"{best['label']}"
-        )
-    return (
-        f"{entry['name']} takes {best['premium']:.1f} times the tokens of {pivot['name']} on "
-        f"{best['label']}, {worst['premium']:.1f} times on {worst['label']}"
-    )
+    many = f"{best['premium']:.1f} times the tokens of"
+    if best["premium"] < 1.05:
+        many = "about as many tokens as"
+    title = f"{entry['name']} takes {many} {pivot['name']} on {best['label']}"
+    if f"{worst['premium']:.1f}" == f"{best['premium']:.1f}":
+        return title
+    return f"{title}, {worst['premium']:.1f} times as many on {worst['label']}"
 
 
 def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
@@ -215,12 +216,12 @@ def _language(
         + "</tr>"
         for row in rows
     )
-    own = entry.get("autonym")
+    own = entry.get("autonym") or entry["name"]
     code = say(entry["code"], quote=True)
     body = (
         "<p><a href='../../index.html'>tokengraft</a> · <a href='../index.html'>languages</a></p>"
-        + (f"<p lang='{say(code[:3])}' dir='{say(entry['dir'])}'>{say(own)}</p>" if own else "")
-        + f"<h1>{say(title)}</h1>"
+        f"<p lang='{code[:3]}' dir='{entry['dir']}' data-script='{entry['script']}'>{say(own)}</p>"
+        f"<h1>{say(title)}</h1>"
         f"<p class=quiet>{say(' · '.join(filter(None, about)))}</p>"
         "<table><thead><tr><th scope=col>Tokenizer</th><th scope=col>Premium</th>"
         f"<th scope=col>95 % interval</th></tr></thead><tbody>{cells}</tbody></table>"
@@ -231,7 +232,7 @@ def _language(
         f"<p class=quiet>{say(_credit(page))}</p>"
     )
     place = None if base is None else f"{base}lang/{quote(entry['code'])}/"
-    return _document(title, body, place)
+    return _document(title, body, place, style=f"../../fonts/{entry['script']}.css")
 
 
 def _interval(row: Mapping[str, Any]) -> str:
@@ -252,17 +253,21 @@ def _list(entries: Sequence[Mapping[str, Any]], page: Page) -> str:
     return _document(title, body, None, card_="../card.png")
 
 
-def _document(title: str, body: str, place: str | None, card_: str = CARD) -> str:
-    style = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode()
+def _document(
+    title: str, body: str, place: str | None, card_: str = CARD, style: str | None = None
+) -> str:
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode()
     policy = (
-        f"default-src 'none'; style-src 'sha256-{style}'; img-src 'self' data:; base-uri 'none'"
+        f"default-src 'none'; style-src 'self' 'sha256-{digest}'; font-src data:; "
+        "img-src 'self' data:; base-uri 'none'"
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="generator" content="tokengraft"><link rel="icon" href="data:,">'
-        f"{preview(title, title, place, card_)}<title>{html.escape(title)}</title>"
+        + (f'<link rel="stylesheet" href="{style}">' if style else "")
+        + f"{preview(title, title, place, card_)}<title>{html.escape(title)}</title>"
         f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
 
