@@ -16,7 +16,7 @@ from tokengraft.corpus.catalog import described
 from tokengraft.languages.codes import known
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
 from tokengraft.tokenizer import registry
-from tokengraft.tokenizer.catalog import LISTED, status
+from tokengraft.tokenizer.catalog import ALSO_CALLED, LISTED, status
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -44,7 +44,11 @@ def tokenizers(
 
       tokengraft tokenizers --tokenizers paper-ten.tar.xz --json
     """
-    rows = [asdict(entry) | {"where": status(entry, tokenizers or ())} for entry in LISTED]
+    rows = [
+        asdict(entry)
+        | {"where": status(entry, tokenizers or ()), "also_called": ALSO_CALLED.get(entry.name, ())}
+        for entry in LISTED
+    ]
     if json:
         print_json(rows)
         return
@@ -62,6 +66,8 @@ def tokenizers(
             text_column("hub id", [row["hub_id"] or "" for row in rows]),
         ],
     )
+    called = (f"{name} ({', '.join(also)})" for name, also in ALSO_CALLED.items())
+    stdout.print(f"Also found by what people call them: {'; '.join(called)}.", markup=False)
 
 
 def corpora(
