@@ -276,7 +276,8 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
     try:
         pattern, _ = split_patterns.choose_pattern(folder, lines)
         found["llama.cpp"] = 0
-        found["pattern"] = pattern or "SentencePiece"
+        moved = split_patterns.in_form(folder, lines)[1].rpartition(": ")[2].partition(" of")[0]
+        found["pattern"] = (pattern or "SentencePiece") + (f", {moved} after NFC" if moved else "")
     except TokengraftError as error:
         found["llama.cpp"] = f"refused: {error}"
     if (folder / FILE).is_file():

@@ -225,3 +225,18 @@ def test_without_llama_the_file_is_not_written_unless_asked_for(grafted, tmp_pat
 def test_what_cannot_be_is_said(grafted, tmp_path, options, said):
     with pytest.raises(UsageError, match=said):
         exporting.export(grafted[1], tmp_path / "x.gguf", **options)
+
+
+@needs_llama
+def test_text_that_the_tokenizer_normalises_is_compared_in_that_form(grafted, tmp_path):
+    """llama.cpp leaves text as it is: said in a note, while a wrong pattern is still refused."""
+    folder = tiny_models.copy(grafted[1], tmp_path / "nfc")
+    tiny_models.edit(folder / "tokenizer.json", lambda v: {**v, "normalizer": {"type": "NFC"}})
+    line = "cafe\u0301 ክ"
+    assert split_patterns.choose_pattern(folder, [line])[0] == "gpt-2"
+    made = exporting.export(folder, tmp_path / "nfc.gguf", texts=[line])
+    assert any("does not bring text into NFC" in note for note in made.notes)
+    with llama_cpp.serving(made.file) as llama:
+        expected = split_patterns.folder_ids(folder, [line])[0]
+        assert llama.tokenize("caf\u00e9 ክ") == expected != llama.tokenize(line)
+    assert split_patterns.in_form(folder, ["caf\u00e9"]) == (["caf\u00e9"], "")

@@ -76,6 +76,8 @@ def export(
             raise MissingExtra("Checking the ids with llama.cpp", "serve")
         name, _ = split_patterns.choose_pattern(folder, lines, hints)
         checked = len(lines)
+        if note := split_patterns.in_form(folder, lines)[1]:
+            notes.append(note)
     with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
         made = Path(scratch) / out.name
         if old is not None:

@@ -36,6 +36,8 @@ def run(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
                     version = llama.version()
             file.unlink()
     said = f"{len(lines)} lines as the folder's; {how}; {version}"
+    if note := split_patterns.in_form(folder, lines)[1]:
+        said = f"{said}; {note}"
     checks = [Check("llama.cpp: ids", True, said)]
     if barred:
         answers = wrote["graft"], wrote["base"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ _LIKELY = (
     (r"|\p{N}|", ("qwen2", "stablelm2")),
     ("'(?:[sdmt]|ll|ve|re)", ("gpt-2",)),
 )
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _SAMPLE = 300  # lines on which a pattern is tried before all of them are
 
 
@@ -50,15 +52,37 @@ def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[
     return [encoding.ids for encoding in encodings]
 
 
+def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
+    """The lines in the Unicode form that the tokenizer brings text into, and a note if any moved.
+
+    llama.cpp leaves text as it is, for a base as for its graft: a line in another form is read
+    otherwise there, whatever the file says (Qwen and Command R normalise to NFC).
+    """
+    normalizer = read_json(folder / TOKENIZER).get("normalizer") or {}
+    form = normalizer.get("type")
+    if form not in _FORMS:
+        return list(lines), ""
+    normal = [unicodedata.normalize(form, line) for line in lines]
+    moved = sum(a != b for a, b in zip(lines, normal, strict=True))
+    if not moved:
+        return normal, ""
+    return normal, (
+        f"llama.cpp does not bring text into {form}, as this tokenizer does, nor would it for the "
+        f"base: {moved} of {len(lines)} check lines get the folder's ids only once they are in it"
+    )
+
+
 def choose_pattern(
     folder: Path, lines: Sequence[str], first: Iterable[str] = ()
 ) -> tuple[str | None, int]:
     """The pattern under which every line gets the folder's ids, and how many were tried.
 
+    Lines are compared in the tokenizer's own Unicode form (`in_form`).
     None for a tokenizer that needs none (SentencePiece), if its ids are right. Names in `first`
     are tried before the others. Raises TokengraftError, with the nearest pattern, a line that
     differs and the way out, where none fits.
     """
+    lines, _ = in_form(folder, lines)
     ids = folder_ids(folder, lines)
     tokenizer = read_json(folder / TOKENIZER)
     byte_level = family(tokenizer) == "byte-level-bpe"
