@@ -1,24 +1,29 @@
-"""What plans buy on FLORES-200, and the proof that they harm nothing.
+"""What plans of 2,000 tokens buy on FLORES-200 devtest, and that they harm nothing.
 
     python benchmarks/plan_flores.py --flores flores200_dataset --text text --out results/plan \
         -t llama-3 -t qwen3 --tokenizers modern/
+    python benchmarks/plan_flores.py --flores flores200_dataset --out results/plan-latin \
+        --seven --english other.txt
 
-For each tokenizer and each of the paper's twelve languages: tokens chosen on `--text` (never on
-FLORES), premium before and after on devtest, then every devtest line of every language encoded by
-both tokenizers: how many got longer, how many changed ids outside the planned script, how many
-decode differently from the base's. Writes NAME.json and NAME.md.
+A plan a language, tested at its first 500, 1,000 and all tokens: the premium as the mean of
+per-sentence ratios and as a ratio of sums. The paper's twelve languages are planned on `--text`
+(never on FLORES), the seven in Latin script (`--seven`) on the lines of FLORES dev. Then every
+devtest line of all languages (or of every n-th) is encoded by both tokenizers: how many got longer,
+how many changed ids in scripts that were not planned for, how many decode differently. Where text
+is protected: its lines that changed (none may), and the words (pre-tokens) that changed in English
+and code that is not protected. A language that is in the results already is left as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fontTools.unicodedata import script, script_name
 from tokenizers import Tokenizer
 
@@ -27,6 +32,7 @@ from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -34,6 +40,9 @@ TWELVE = (
     "amh_Ethi", "ben_Beng", "heb_Hebr", "hin_Deva", "hye_Armn", "shn_Mymr",
     "tam_Taml", "tel_Telu", "urd_Arab", "vie_Latn", "ydd_Hebr", "zho_Hant",
 )  # fmt: skip
+SEVEN = ("yor_Latn", "ewe_Latn", "kab_Latn", "zul_Latn", "quy_Latn", "hau_Latn", "swh_Latn")
+BUDGET, SIZES = 2000, (500, 1000)
+PIVOT = "eng_Latn"
 
 
 def holds_script(line: str, scripts: frozenset[str]) -> bool:
@@ -63,108 +72,120 @@ def first_tokens(plan: Plan, size: int) -> Plan:
     return replace(plan, tokens=plan.tokens[:size], merges=tuple(merges))
 
 
-def measure(
-    name: str, code: str, corpus: ParallelCorpus, options: argparse.Namespace
-) -> dict[str, Any]:
-    """One language's plan and its check over the whole of devtest."""
-    started = time.perf_counter()
-    files = sorted(options.text.glob(f"{code}*.txt"))
-    planned = plan(
-        name,
-        [code],
-        {code: files},
-        budget=options.budget,
-        test=corpus,
-        search=options.tokenizers,
-        boundaries=options.boundaries,
+def premiums(tokenizer: Tokenizer, corpus: ParallelCorpus, code: str) -> dict[str, float]:
+    """By both definitions, the pivot as the same tokenizer spells it."""
+    tokens, unit = (
+        np.array(list(map(len, ids(tokenizer, corpus.lines(c)))), float) for c in (code, PIVOT)
     )
-    seconds = time.perf_counter() - started
+    return {"mean": float((tokens / unit).mean()), "sums": float(tokens.sum() / unit.sum())}
+
+
+def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Namespace) -> Any:
+    """One language's plan and what it does to all of devtest."""
+    started = time.process_time()
+    dev = load(options.flores, split="dev") if options.seven else None
+    text = dev.lines(code) if dev else sorted(options.text.glob(f"{code}*.txt"))
+    planned = plan(
+        name, [code], {code: text}, budget=BUDGET, test=devtest, search=options.tokenizers
+    ).plan
+    outcome = planned.languages[code]
     base_json = as_json(find(name, options.tokenizers))
     base = Tokenizer.from_str(json.dumps(base_json))
-    new = Tokenizer.from_str(json.dumps(insert(base_json, planned.plan)))
+    new = Tokenizer.from_str(json.dumps(insert(base_json, planned)))
+    row: dict[str, Any] = {
+        "tokenizer": name, "language": code, "tokens": len(planned.tokens),
+        "planning_cpu_seconds": round(time.process_time() - started, 1),
+        "relaxed": list(planned.cut.scripts),
+        "floor_before": outcome.floor_before, "floor_after": outcome.floor_after,
+        "before": premiums(base, devtest, code), "after": premiums(new, devtest, code),
+        "lines": 0, "longer": 0, "changed_in_other_scripts": 0, "decoded_differently": 0,
+    }  # fmt: skip
+    for size in SIZES:
+        part = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(planned, size))))
+        row[f"after_{size}"] = premiums(part, devtest, code)
     scripts = frozenset(SCRIPTS.get(script_of(code), ("Latin",)))
-    longer = changed = decoded = lines_seen = 0
-    for other in corpus.languages:
-        lines = corpus.lines(other)
-        old_ids, new_ids = ids(base, lines), ids(new, lines)
-        lines_seen += len(lines)
-        pairs = list(zip(old_ids, new_ids, strict=True))
-        longer += sum(len(b) > len(a) for a, b in pairs)
-        differ = [n for n, (a, b) in enumerate(pairs) if a != b]
-        changed += sum(not holds_script(lines[n], scripts) for n in differ)
+    for lines in map(devtest.lines, devtest.languages[:: options.every]):
+        pairs = list(zip(lines, ids(base, lines), ids(new, lines), strict=True))
+        differ = [(line, old, now) for line, old, now in pairs if old != now]
+        row["lines"] += len(lines)
+        row["longer"] += sum(len(now) > len(old) for _, old, now in differ)
+        row["changed_in_other_scripts"] += sum(not holds_script(o[0], scripts) for o in differ)
         texts = (
-            base.decode_batch([old_ids[n] for n in differ]),
-            new.decode_batch([new_ids[n] for n in differ]),
+            base.decode_batch([o for _, o, _ in differ]),
+            new.decode_batch([n for *_, n in differ]),
         )
-        decoded += sum(a != b for a, b in zip(*texts, strict=True))
-    outcome = planned.plan.languages[code]
-    return {
-        "tokenizer": name,
-        "language": code,
-        "tokens": len(planned.plan.tokens),
-        "relaxed": list(planned.plan.cut.scripts),
-        "premium_before": outcome.premium_before,
-        "premium_after": outcome.premium_after,
-        "floor_before": outcome.floor_before,
-        "floor_after": outcome.floor_after,
-        "lines": lines_seen,
-        "longer": longer,
-        "changed_in_other_scripts": changed,
-        "decoded_differently": decoded,
-        "planning_seconds": round(seconds, 1),
-    }
+        row["decoded_differently"] += sum(a != b for a, b in zip(*texts, strict=True))
+    if planned.protected:
+        kept = protected_text([], bundled=True)
+        assert kept is not None and kept.hash == planned.protected.sha256
+        both = zip(ids(base, list(kept.lines)), ids(new, list(kept.lines)), strict=True)
+        row["protected"] = {"lines": len(kept.lines), "changed": sum(a != b for a, b in both)}
+        more = [line for path in options.english for line in path.read_text().split("\n") if line]
+        other = {
+            "devtest": devtest.lines(PIVOT),
+            "English": [*devtest.lines(PIVOT), *more],
+            "code": unprotected_code(),
+        }
+        for found in measure_elsewhere(base_json, base, new, other.items()):
+            row[found.text] = {"words": found.words, "changed": found.changed}
+    return row
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    lines = [
-        "| language | before | after | floor before | floor after | tokens | lines longer | "
-        "ids changed in other scripts | decoded differently |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+def table(rows: list[dict[str, Any]], definition: str) -> str:
+    """The rows as Markdown; premiums by one definition."""
+    titles = ["language", "before", "500 tokens", "1,000", "2,000", "tokens", "lines longer",
+              "ids changed in other scripts", "decoded differently", "protected lines changed",
+              "words of other English changed", "of other code"]  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
     for row in rows:
-        floors = [row["floor_before"], row["floor_after"]]
-        shown = ["" if f is None else f"{f:.2f}" for f in floors]
-        lines.append(
-            f"| {row['language']} | {row['premium_before']:.2f} | **{row['premium_after']:.2f}** | "
-            f"{shown[0]} | {shown[1]} | {row['tokens']} | {row['longer']} of {row['lines']:,} | "
-            f"{row['changed_in_other_scripts']} | {row['decoded_differently']} |"
-        )
+        shown = [row[key][definition] for key in ("before", *(f"after_{n}" for n in SIZES))]
+        kept = row.get("protected")
+        cells = [
+            row["language"], *(f"{value:.3f}" for value in shown),
+            f"**{row['after'][definition]:.3f}**", f"{row['tokens']:,}",
+            f"{row['longer']} of {row['lines']:,}", f"{row['changed_in_other_scripts']}",
+            f"{row['decoded_differently']}",
+            f"{kept['changed']} of {kept['lines']:,}" if kept else "–",
+            *(_share(row.get(name)) for name in ("English", "code")),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
+def _share(found: dict[str, int] | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found['changed']} of {found['words']:,} ({found['changed'] / found['words']:.4%})"
+
+
 def main() -> None:
-    """Measure every tokenizer and language, in parallel processes."""
+    """Measure what is not measured yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
-    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--text", type=Path, help="A folder with a file a language.")
+    parser.add_argument("--seven", action="store_true", help="Latin script, chosen on FLORES dev.")
+    parser.add_argument("--english", type=Path, action="append", default=[])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("-t", "--tokenizer", action="append", default=[])
     parser.add_argument("--tokenizers", type=Path, action="append", default=[])
     parser.add_argument("--language", action="append", default=[])
-    parser.add_argument("--budget", type=int, default=2000)
-    parser.add_argument("--boundaries", default="auto")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--every", type=int, default=1, help="Check every n-th language's lines.")
     options = parser.parse_args()
-    corpus = load(options.flores, split="devtest")
-    jobs = [
-        (name, code, corpus, options)
-        for name in options.tokenizer or ["llama-3"]
-        for code in options.language or TWELVE
-    ]
+    if not (options.text or options.seven):
+        parser.error("say what to choose on: --text FOLDER, or --seven")
     options.out.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("fork").Pool(options.processes) as pool:
-        for row in pool.imap(_measure, jobs, chunksize=1):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            done = [r for r in rows if r["tokenizer"] == row["tokenizer"]]
-            (options.out / f"{row['tokenizer']}.json").write_text(json.dumps(done, indent=1) + "\n")
-            (options.out / f"{row['tokenizer']}.md").write_text(table(done))
-
-
-def _measure(job: tuple[str, str, ParallelCorpus, argparse.Namespace]) -> dict[str, Any]:
-    return measure(*job)
+    devtest = load(options.flores, split="devtest")
+    for name in options.tokenizer or ["llama-3"]:
+        path = options.out / f"{name}.json"
+        rows = json.loads(path.read_text()) if path.exists() else []
+        for code in options.language or (SEVEN if options.seven else TWELVE):
+            if code in {row["language"] for row in rows}:
+                continue
+            rows.append(measure(name, code, devtest, options))
+            print(json.dumps(rows[-1]), flush=True)
+            path.write_text(json.dumps(rows, indent=1) + "\n")
+            written = table(rows, "sums" if options.seven else "mean")
+            path.with_suffix(".md").write_text(written)
 
 
 if __name__ == "__main__":

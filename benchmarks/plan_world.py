@@ -1,31 +1,38 @@
 """One plan for every language of FLORES-200: what each objective buys, and what it costs to plan.
 
-    python benchmarks/plan_world.py --flores flores200_dataset --out results/world \
-        --budget 32000 --objective total --objective parity
+    python benchmarks/plan_world.py --flores flores200_dataset --seed nllb-seed --out world \
+        -t llama-3 --objective minimax:2.0 --objective parity --budget 64000 --processes 16
+    python benchmarks/plan_world.py --out world   # tables and figures of what is there
 
-Tokens are chosen on FLORES dev alone (the premiums that parity and minimax go by are those of dev
-too) and tested on devtest with the real tokenizer, at 8, 16, 32 and 64 thousand tokens as far as
-the budget goes: the first n tokens of a plan are the plan of n. A run that is in the results
-already is not made again.
+Tokens are chosen on FLORES dev (the premiums that parity and minimax go by are those of dev too)
+and, with `--seed`, on the bundled UDHR and NLLB-Seed besides: 997 lines a language run out. Tested
+on devtest with plain `tokenizers` at 8, 16, 32 and 64 thousand tokens: the first n tokens of a plan
+are the plan of n. A run that is in the results already is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import os
 import resource
 import time
+from dataclasses import asdict
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from plan_flores import first_tokens, ids
+from plan_flores import first_tokens
 from tokengraft.corpus import load
-from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.frontier import Spread, spread
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
@@ -34,35 +41,30 @@ SIZES = (8000, 16000, 32000, 64000)
 PIVOT = "eng_Latn"
 
 
-def sums(tokenizer: Tokenizer, corpus: ParallelCorpus) -> dict[str, list[int]]:
-    """Tokens of each line in each language."""
-    return {code: list(map(len, ids(tokenizer, corpus.lines(code)))) for code in corpus.languages}
+def lengths(tokenizer: Tokenizer, lines: list[str]) -> np.ndarray:
+    """Tokens of each line."""
+    encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+    return np.array([len(one.ids) for one in encoded])
 
 
-def premiums(lengths: dict[str, list[int]]) -> dict[str, float]:
-    """The mean of per-sentence ratios to the pivot."""
-    unit = np.array(lengths[PIVOT], float)
-    return {code: float((np.array(found) / unit).mean()) for code, found in lengths.items()}
+def read(flores: Path, split: str) -> dict[str, list[str]]:
+    """Every language's lines."""
+    files = sorted((flores / split).glob(f"*.{split}"))
+    return {file.stem: file.read_text("utf-8").splitlines() for file in files}
 
 
-def gini(values: list[float]) -> float:
-    """How unequal the premiums are: 0 where all are the same."""
-    ranked = np.sort(np.array(values))
-    count = len(ranked)
-    return float((2 * np.arange(1, count + 1) - count - 1) @ ranked / (count * ranked.sum()))
-
-
-def summary(found: dict[str, float]) -> dict[str, Any]:
-    """Highest, median and Gini over all languages but the pivot, and those above 2."""
-    rest = {code: value for code, value in found.items() if code != PIVOT}
-    worst = max(rest, key=lambda code: rest[code])
-    return {
-        "highest": round(rest[worst], 3),
-        "whose": worst,
-        "median": round(float(np.median(list(rest.values()))), 3),
-        "gini": round(gini(list(rest.values())), 4),
-        "above_2": sum(value > 2 for value in rest.values()),
-    }
+def texts_of(
+    dev: dict[str, list[str]], codes: list[str], seed: Path | None
+) -> dict[str, list[str]]:
+    """What tokens are chosen on."""
+    texts = {code: list(dev[code]) for code in codes}
+    if seed is not None:
+        udhr = load("udhr")
+        for code in codes:
+            texts[code] += udhr.lines(code) if code in udhr.texts else []
+            more = seed / f"{code}.txt"
+            texts[code] += more.read_text("utf-8").splitlines() if more.exists() else []
+    return texts
 
 
 def speakers(codes: list[str]) -> dict[str, float]:
@@ -72,73 +74,183 @@ def speakers(codes: list[str]) -> dict[str, float]:
     return {code: float(number or fewest) for code, number in known.items()}
 
 
-def world(
-    base_json: dict[str, Any], objective: str, dev: ParallelCorpus, codes: list[str], budget: int
-) -> tuple[Plan, float, float]:
-    """The plan, the processor seconds it took and the most memory held (GB)."""
-    base = Tokenizer.from_str(json.dumps(base_json))
-    before = premiums(sums(base, dev.select([PIVOT, *codes])))
-    started = time.process_time()
-    plan = plan_tokens(
-        base_json,
-        {code: dev.lines(code) for code in codes},
-        Planning(budget=budget, objective=objective, premiums=before, speakers=speakers(codes)),
-        protect=protected_text([], bundled=True),
-    )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return plan, time.process_time() - started, peak
+class Run:
+    """One plan, measured; `row` is written whenever something was added to it."""
+
+    def __init__(self, job: tuple[str, str], options: argparse.Namespace) -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        self.name, self.objective = job
+        self.options = options
+        self.dev, self.devtest = (read(options.flores, split) for split in ("dev", "devtest"))
+        every = [code for code in self.dev if code != PIVOT]
+        wanted = options.languages or len(every)
+        self.codes = every[:: max(1, len(every) // wanted)][:wanted]
+        text = "dev" if options.seed is None else "more"
+        objective = self.objective.replace(":", "-")
+        self.path = options.out / f"{self.name}-{objective}-{text}-{len(self.codes)}.json"
+        self.row: dict[str, Any] = {
+            "tokenizer": self.name, "objective": self.objective, "text": text,
+            "languages": len(self.codes), "budget": options.budget,
+        }  # fmt: skip
+
+    def plan(self, base_json: dict[str, Any]) -> Plan:
+        """The plan, with what it cost."""
+        base = Tokenizer.from_str(json.dumps(base_json))
+        unit = lengths(base, self.dev[PIVOT])
+        before = {c: float((lengths(base, self.dev[c]) / unit).mean()) for c in self.codes}
+        texts = texts_of(self.dev, self.codes, self.options.seed)
+        wall, cpu = time.perf_counter(), time.process_time()
+        options = Planning(
+            budget=self.options.budget, objective=self.objective, premiums=before,
+            speakers=speakers(self.codes),
+        )  # fmt: skip
+        plan = plan_tokens(base_json, texts, options, protect=protected_text([], bundled=True))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        outcomes = plan.languages.items()
+        self.row |= {
+            "tokens": len(plan.tokens),
+            "planning_seconds": round(time.perf_counter() - wall),
+            "planning_cpu_seconds": round(time.process_time() - cpu),
+            "peak_gb": round(peak, 2),
+            "first_token": {code: found.first_token for code, found in outcomes},
+            "planning": {c: [found.planning_before, found.planning_after] for c, found in outcomes},
+            "curve": {c: [[p.tokens, p.planning_tokens] for p in o.curve] for c, o in outcomes},
+        }
+        with gzip.open(self.path.with_suffix(".plan.json.gz"), "wt", encoding="utf-8") as file:
+            json.dump(plan.to_json(), file, ensure_ascii=False)
+        return plan
+
+    def measure(self) -> None:
+        """Plan, and encode all of devtest both ways at every size."""
+        base_json = as_json(find(self.name, self.options.tokenizers))
+        plan = self.plan(base_json)
+        base = Tokenizer.from_str(json.dumps(base_json))
+        old = {code: lengths(base, lines) for code, lines in self.devtest.items()}
+        self.row |= {"lines": sum(map(len, old.values())), "longer": {}}
+        self.row |= {"english_lines_changed": {}, "frontier": {}, "premiums": {}}
+        self._note(0, old, old)
+        sizes = [size for size in SIZES if size < len(plan.tokens)] + [len(plan.tokens)]
+        for size in sizes:
+            new = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(plan, size))))
+            english = self.devtest[PIVOT]
+            both = (t.encode_batch_fast(english, add_special_tokens=False) for t in (base, new))
+            changed = sum(a.ids != b.ids for a, b in zip(*both, strict=True))
+            self.row["english_lines_changed"][str(size)] = changed
+            self._note(size, old, {c: lengths(new, lines) for c, lines in self.devtest.items()})
+        other = {"English": english, "code": unprotected_code()}
+        measured = measure_elsewhere(base_json, base, new, other.items())
+        kept = protected_text([], bundled=True)
+        assert kept is not None
+        both = (
+            t.encode_batch_fast(list(kept.lines), add_special_tokens=False) for t in (base, new)
+        )
+        self.row |= {
+            "changed_elsewhere": {found.text: [found.changed, found.words] for found in measured},
+            "protected_lines": len(kept.lines),
+            "protected_lines_changed": sum(a.ids != b.ids for a, b in zip(*both, strict=True)),
+            "whole": True,
+        }
+        self._write()
+
+    def _note(self, size: int, old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> None:
+        premiums = {code: float((new[code] / new[PIVOT]).mean()) for code in self.codes}
+        self.row["longer"][str(size)] = int(sum((new[code] > old[code]).sum() for code in old))
+        self.row["premiums"][str(size)] = {code: round(p, 4) for code, p in premiums.items()}
+        self.row["frontier"][str(size)] = asdict(spread(premiums))
+        self._write()
+
+    def _write(self) -> None:
+        self.path.write_text(json.dumps(self.row) + "\n")
+
+
+def run(job: tuple[str, str], options: argparse.Namespace) -> str:
+    """Measure one plan unless it is there."""
+    made = Run(job, options)
+    if not made.path.exists():
+        made.measure()
+    return made.path.name
+
+
+def write_up(out: Path) -> None:
+    """`frontier.md`, `who-gains.md` and a figure a tokenizer and text, from the runs in `out`."""
+    from tokengraft.render.figures.frontier import draw_frontier
+    from tokengraft.render.figures.style import save_figure, styled
+
+    rows = [json.loads(path.read_text()) for path in sorted(out.glob("*-*-*-*.json"))]
+    rows = [row for row in rows if "frontier" in row]
+    lines = [
+        "| tokenizer | text | objective | tokens | highest | whose | median | Gini | above 2 "
+        "| lines longer | devtest English lines changed | planning, CPU s | GB |",
+        f"|---|---|---|---:|---:|---|{'---:|' * 7}",
+    ]
+    for row in rows:
+        for size, found in sorted(row["frontier"].items(), key=lambda one: int(one[0])):
+            cost = row["planning_cpu_seconds"], row["peak_gb"]
+            lines.append(
+                f"| {row['tokenizer']} | {row['text']} | {row['objective']} | {int(size):,} | "
+                f"{found['highest']:.2f} | {found['whose']} | {found['median']:.3f} | "
+                f"{found['gini']:.3f} | {found['above']} | {row['longer'][size]} | "
+                f"{row['english_lines_changed'].get(size, '–')} | "
+                + (f"{cost[0]} | {cost[1]} |" if int(size) == row["tokens"] else " | |")
+            )
+    (out / "frontier.md").write_text("\n".join(lines) + "\n")
+    for name, text in sorted({(row["tokenizer"], row["text"]) for row in rows}):
+        plans = {
+            row["objective"]: {
+                int(size): Spread(**found)
+                for size, found in sorted(row["frontier"].items(), key=lambda one: int(one[0]))
+            }
+            for row in rows
+            if (row["tokenizer"], row["text"]) == (name, text)
+        }
+        with styled():
+            count = max(row["languages"] for row in rows)
+            drawn = draw_frontier(plans, count, name, "FLORES-200 devtest")
+        save_figure(drawn, out / f"frontier-{name}-{text}")
+    for row in rows:
+        if row["objective"].startswith("minimax") and row["text"] == "more":
+            (out / f"who-gains-{row['tokenizer']}.md").write_text(who_gains(row))
+
+
+def who_gains(row: dict[str, Any]) -> str:
+    """A line a language: premium before and after, and the first token that helps it."""
+    last = max(row["premiums"], key=int)
+    lines = [
+        f"{row['tokenizer']}, {row['objective']}, {int(last):,} tokens; premiums on devtest.",
+        "",
+        "| language | before | after | helped from token | tokens of its planning text | after |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    before, after = row["premiums"]["0"], row["premiums"][last]
+    for code in sorted(before, key=lambda c: -before[c]):
+        first, (old, new) = row["first_token"][code], row["planning"][code]
+        lines.append(
+            f"| {code} {language(code).name} | {before[code]:.2f} | {after[code]:.2f} | "
+            f"{'never' if first is None else f'{first:,}'} | {old:,} | {new:,} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Make what is not made yet."""
+    """Make what is not made yet, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--flores", type=Path, required=True)
+    parser.add_argument("--flores", type=Path)
+    parser.add_argument("--seed", type=Path, help="NLLB-Seed's folder: choose on more than dev.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("-t", "--tokenizer", default="llama-3")
+    parser.add_argument("-t", "--tokenizer", action="append", default=[])
     parser.add_argument("--tokenizers", type=Path, action="append", default=[])
     parser.add_argument("--budget", type=int, default=32000)
     parser.add_argument("--objective", action="append", default=[])
-    parser.add_argument("--languages", type=int, help="Only the first so many, for timing.")
+    parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    dev, devtest = (load(options.flores, split=split) for split in ("dev", "devtest"))
-    codes = [code for code in dev.languages if code != PIVOT][: options.languages]
-    base_json = as_json(find(options.tokenizer, options.tokenizers))
-    base = Tokenizer.from_str(json.dumps(base_json))
-    old = sums(base, devtest)
-    for objective in options.objective or ["total"]:
-        name = f"{options.tokenizer}-{objective.replace(':', '-')}-{len(codes)}"
-        path = options.out / f"{name}.json"
-        if path.exists():
-            continue
-        plan, seconds, peak = world(base_json, objective, dev, codes, options.budget)
-        plan.write(options.out.parent / f"{name}.plan.json")
-        rows = [{"tokens": 0, **summary(premiums(old))}]
-        by_size = {0: premiums(old)}
-        sizes = [size for size in SIZES if size < len(plan.tokens)] + [len(plan.tokens)]
-        longer = 0
-        for size in sizes:
-            new = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(plan, size))))
-            lengths = sums(new, devtest)
-            longer += sum(b > a for c in old for a, b in zip(old[c], lengths[c], strict=True))
-            by_size[size] = premiums(lengths)
-            rows.append({"tokens": size, **summary(by_size[size])})
-        other = {"English": devtest.lines(PIVOT), "code": unprotected_code()}
-        measured = measure_elsewhere(base_json, base, new, other.items())
-        result = {
-            "tokenizer": options.tokenizer, "objective": objective, "languages": len(codes),
-            "budget": options.budget, "tokens": len(plan.tokens),
-            "planning_cpu_seconds": round(seconds), "peak_gb": round(peak, 1),
-            "lines": sum(map(len, old.values())), "longer_at_any_size": longer,
-            "changed_elsewhere": {m.text: [m.changed, m.words] for m in measured},
-            "frontier": rows,
-            "premiums": {
-                str(size): {code: round(value, 3) for code, value in found.items()}
-                for size, found in by_size.items()
-            },
-        }  # fmt: skip
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(json.dumps({k: v for k, v in result.items() if k != "premiums"}), flush=True)
+    if options.flores is not None:
+        jobs = list(product(options.tokenizer or ["llama-3"], options.objective or ["total"]))
+        with get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
+            for done in pool.imap_unordered(partial(run, options=options), jobs):
+                print(done, flush=True)
+    write_up(options.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load
 from tokengraft.planning import protect
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.permitted import shares_letters, territory
+from tokengraft.planning.permitted import borrowed_letters, shares_letters, territory
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import BUNDLED, Protected, forbidden, protected_text, sample
 from tokengraft.tokenizer.catalog import as_json, find
@@ -122,3 +122,45 @@ def test_pieces_of_words_in_latin_letters(piece: str, expected: bool) -> None:
     strict = territory(["hin_Deva"])
     assert strict is not None and strict(b" kwa") is False
     assert shares_letters(["hin_Deva", "swh_Latn"]) and not shares_letters(["hin_Deva"])
+
+
+def test_letters_of_other_scripts_inside_words_are_borrowed() -> None:
+    ewe = {" nyͻnu": 7, " kͻ": 5, " Ελλάδα": 40, " ט": 30, "wo": 9}
+    assert borrowed_letters({"ewe_Latn": ewe}) == {"ͻ"}
+    assert borrowed_letters({"ewe_Latn": {" kͻ": 9}}) == set()  # too seldom
+    assert borrowed_letters({"ell_Grek": ewe}) == set()
+    belongs = territory(["ewe_Latn"], {"ͻ"})
+    assert belongs is not None
+    for piece, expected in (
+        ("ͻ", True),
+        (" kͻ", True),
+        (" ͻ", False),
+        ("ͻͻ", False),
+        ("kε", False),
+    ):
+        assert belongs(piece.encode()) is expected, piece
+
+
+def test_first_bytes_that_scripts_share_may_follow_a_space() -> None:
+    belongs = territory(["sat_Olck"])
+    assert belongs is not None
+    assert belongs(b"\xe1\xb1") and belongs(b" \xe1\xb1")  # Lepcha letters begin so too
+    assert not belongs(b"a\xe1\xb1") and not belongs(b" \xe1")
+
+
+def test_words_become_tokens_where_they_are_looked_up(gpt2: dict) -> None:
+    """Their pairs stand in protected text, so no merge could make them."""
+    looking = {**gpt2, "model": {**gpt2["model"], "ignore_merges": True}}
+    swahili = load("udhr").lines("swh_Latn")
+    text = Protected(
+        ("every pair",), [" ".join(f"x{word}x" for word in line.split()) for line in swahili]
+    )
+    plan = plan_tokens(looking, {"swh_Latn": swahili}, Planning(budget=80), protect=text)
+    made = {left + right for left, right in plan.merges}
+    words = [token for token in plan.tokens if token.token not in made]
+    assert len(words) > 20
+    old, new = opened(looking), opened(insert(looking, plan))
+    assert all(ids(new, line) == ids(old, line) for line in text.lines)
+    for token in words:
+        assert ids(new, token.text) == [token.id] and ids(old, token.text) == list(token.parts)
+        assert ids(new, f"{token.text}zq")[0] != token.id  # no other word is touched

@@ -176,6 +176,9 @@ def _plan_merges(request: Request) -> Plan:
         raise UsageError(f"{stay[0]}: use boundaries auto, or protect other text")
     notes += stay
     job = Job(request, cut, pipeline)
+    if job.borrowed:
+        borrowed = " ".join(sorted(job.borrowed))
+        notes.append(f"letters of other scripts inside words count as Latin: {borrowed}")
     for _ in range(_ATTEMPTS):
         learner, curve = job.run()
         additions = _additions_of(learner, cut)
@@ -200,6 +203,7 @@ def _plan_merges(request: Request) -> Plan:
             planning_before=int(curve.totals[0][column]),
             planning_after=int(curve.totals[-1][column]),
             premium_before=job.premiums.get(code),
+            first_token=curve.first_token(column),
             curve=curve.points(code, column),
             floor_before=own.before if own else None,
             floor_after=(own.after if relaxes(cut, code) else own.before) if own else None,
@@ -253,6 +257,8 @@ def _tokens_of(learner: Learner, proof: Proof) -> tuple[NewToken, ...]:
     def of(step: Step) -> tuple[int, ...]:
         if step.right >= 0:
             return leaves(step.left) + leaves(step.right)
+        if step.word:
+            return tuple(part for symbol in step.word for part in leaves(symbol))
         return tuple(old[f"<0x{byte:02X}>"] for byte in symbols.names[step.result].encode())
 
     tokens = []

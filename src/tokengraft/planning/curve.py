@@ -42,6 +42,7 @@ class Curve:
         self.sizes: list[int] = [0]
         self.totals: list[Ints] = [old_totals]
         self._premiums = [self._measure(old)]
+        self._first = np.zeros(len(old_totals), np.int64)  # 0 where nothing has helped yet
 
     def follow(self, learner: Learner, choose: Choose, budget: int) -> None:
         """Take what `choose` names until `budget` tokens are spent, noting the states passed."""
@@ -51,6 +52,7 @@ class Curve:
             if key is None:
                 break
             learner.take(key)
+            self._first[(self._first == 0) & (learner.totals < self.totals[0])] = learner.spent
             if learner.spent in self._marks:
                 self._note(learner)
         self._note(learner)
@@ -73,6 +75,10 @@ class Curve:
             return {}
         pivot = self._matrices[self._pivot] @ lengths
         return {code: mean_ratio(m @ lengths, pivot) for code, m in self._matrices.items()}
+
+    def first_token(self, column: int) -> int | None:
+        """With how many tokens a language's planning text first got shorter; None if one only."""
+        return int(self._first[column]) or None if len(self._first) > 1 else None
 
     def points(self, language: str, column: int) -> tuple[Point, ...]:
         """The curve of one planned language."""

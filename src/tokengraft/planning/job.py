@@ -17,7 +17,7 @@ from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
-from tokengraft.planning.permitted import territory
+from tokengraft.planning.permitted import borrowed_letters, territory
 from tokengraft.planning.plan import Cut, Mode, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
@@ -89,6 +89,8 @@ class Job:
         self.old_totals: Ints = self.counts.T @ self.old
         self.premiums = self._premiums()
         self._known = self.premiums if options.premiums is None else options.premiums
+        chunks = {code: text.chunks for code, text in request.texts.items()}
+        self.borrowed = borrowed_letters(chunks)
         self.forbidden = forbidden(base, pipeline, request.protected)
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
@@ -131,7 +133,7 @@ class Job:
             words = join_bytes(words, symbols)
         # A merge that spells an added token would let text become it.
         banned |= added_ids(request.tokenizer).keys()
-        belongs = territory(request.languages)
+        belongs = territory(request.languages, self.borrowed)
         _restrict(symbols, options.mode, banned | self.banned, belongs, self.forbidden)
         factors = factors_for(
             options.objective, request.languages, self.old_totals, self._known, options.speakers
@@ -144,7 +146,11 @@ class Job:
         penalty = options.border_penalty
         whole = self.pool.index if request.tokenizer["model"].get("ignore_merges") else {}
         pairs = self.forbidden.pairs
-        return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
+        # Without protected text plans stay as they were before words were offered.
+        offer = request.protected is not None and options.mode == "merges"
+        return Learner(
+            words, self.counts, weights, symbols, penalty, self._least, whole, pairs, offer
+        )
 
     def run(self) -> tuple[Learner, Curve]:
         """Learn within the budget; what is unused in the end is banned, and learning repeated."""

@@ -59,6 +59,7 @@ def check_tokens(
         _check_encoded(tokenizer, tokens, literal)
         return
     pieces = {number: read(name) for name, number in vocabulary(tokenizer).items()}
+    looked_up = bool(tokenizer["model"].get("ignore_merges"))
     made = {left + right for left, right in merges}
     for token in tokens:
         if unknown := [part for part in token.parts if part not in pieces]:
@@ -66,8 +67,8 @@ def check_tokens(
         spelled = b"".join(pieces[part] for part in token.parts)
         if spelled.hex() != token.bytes:
             _refuse(token, f"its parts spell {_shown(spelled)}")
-        # Byte fallback looks whole characters up before it merges anything.
-        whole = kind == "byte-fallback-bpe" and len(token.token) == 1
+        # Byte fallback looks whole characters up before it merges anything; others whole words.
+        whole = looked_up or (kind == "byte-fallback-bpe" and len(token.token) == 1)
         if token.token not in made and not whole:
             _refuse(token, "no merge of the plan makes it")
 

@@ -67,6 +67,8 @@ class Effect:
     corpus, None where none was given. `floor` is the premium that no vocabulary can beat under
     the boundaries used. `unk_share` is the share of the test text's characters that are UNK, None
     for families that have no UNK: where it is high, the premium measures what was thrown away.
+    `first_token` says, in a plan for several languages, with how many new tokens its planning text
+    first gets shorter; None where it never does.
     """
 
     planning_before: int
@@ -79,6 +81,7 @@ class Effect:
     unknown_after: int = 0
     unk_share_before: float | None = None
     unk_share_after: float | None = None
+    first_token: int | None = None
     curve: tuple[Point, ...] = ()
 
 
@@ -185,7 +188,7 @@ class Plan:
         """Plain values, in a fixed order; what was not measured or named is left out."""
         data = asdict(self)
         for effect in data["languages"].values():
-            _drop_none(effect, "unk_share_before", "unk_share_after")
+            _drop_none(effect, "unk_share_before", "unk_share_after", "first_token")
             for point in effect["curve"]:
                 _drop_none(point, "unk_share")
         _drop_none(data, "label", "protected")

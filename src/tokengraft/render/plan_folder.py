@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import polars as pl
 from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import in_markdown
 from tokengraft.languages.codes import language
+from tokengraft.planning.frontier import frontier
 from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 
@@ -40,6 +43,7 @@ def outcomes(plan: Plan) -> pl.DataFrame:
             "unk_after": outcome.unknown_after,
             "unk_share_before": outcome.unk_share_before,
             "unk_share_after": outcome.unk_share_after,
+            "first_token": outcome.first_token,
         }
         for code, outcome in plan.languages.items()
     ]
@@ -69,6 +73,20 @@ def curves(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
+def spreads(plans: Mapping[str, TestedPlan]) -> pl.DataFrame:
+    """Highest and median premium, Gini and languages above 2, by objective and tokens added."""
+    rows = [
+        {"objective": name, "tokens": tokens, **asdict(found)}
+        for name, planned in plans.items()
+        for tokens, found in frontier(planned.plan).items()
+    ]
+    schema = {
+        "objective": pl.String, "tokens": pl.Int64, "highest": pl.Float64, "whose": pl.String,
+        "median": pl.Float64, "gini": pl.Float64, "above": pl.Int64,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema)
+
+
 def write_plan(
     planned: TestedPlan,
     folder: Path,
@@ -77,9 +95,11 @@ def write_plan(
 ) -> list[Path]:
     """Write the plan into `folder` and return every path written.
 
-    `others` are plans by objective to draw side by side (figures/objectives).
+    `others` are plans by objective to draw side by side (figures/objectives). A plan for several
+    languages has a frontier besides: how even they are with so many tokens.
     """
     plan = planned.plan
+    every = others or {plan.objective: planned}
     paths = [plan.write(folder / "plan.json")]
     paths.append(
         write_json(
@@ -88,6 +108,10 @@ def write_plan(
     )
     paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
     paths += write_data(curves(plan), folder / "tables" / "curve")
+    reached = {name: frontier(one.plan) for name, one in every.items()}
+    reached = {name: found for name, found in reached.items() if len(found) > 1}
+    if len(plan.languages) > 1 and reached:
+        paths += write_data(spreads(every), folder / "tables" / "frontier")
     paths.append(write_text(folder / "README.md", write_up(planned)))
     drawings: dict[str, Mapping[str, TestedPlan]] = {
         "curve": {plan.objective: planned},
@@ -98,12 +122,22 @@ def write_plan(
             from tokengraft.render.figures.style import save_figure
 
             paths += save_figure(drawn, folder / "figures" / name)
+    if figures and len(plan.languages) > 1 and reached:
+        from tokengraft.render.figures.frontier import draw_frontier
+        from tokengraft.render.figures.style import save_figure, styled
+
+        with styled():
+            drawn = draw_frontier(
+                reached, len(plan.languages), plan.label or "a tokenizer", planned.tested_on
+            )
+        paths += save_figure(drawn, folder / "figures" / "frontier")
     return paths
 
 
 def write_up(planned: TestedPlan) -> str:
     """The plan in words: what, for whom, on which text, with which guarantees."""
     plan = planned.plan
+    several = any(outcome.first_token for outcome in plan.languages.values())
     lines = [
         f"# {len(plan.tokens)} new tokens for {in_markdown(planned.plan.label or 'a tokenizer')}",
         "",
@@ -112,8 +146,8 @@ def write_up(planned: TestedPlan) -> str:
         f"{plan.pivot}) measured on {in_markdown(planned.tested_on)}.",
         "",
         "| language | premium before | after | floor before | after | tokens of its text | after | "
-        "lost to UNK before | after |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        f"lost to UNK before | after |{' helped from token |' if several else ''}",
+        f"|---|{'---:|' * (9 if several else 8)}",
     ]
     shares = []
     for code, outcome in plan.languages.items():
@@ -125,6 +159,7 @@ def write_up(planned: TestedPlan) -> str:
             f"{_number(outcome.floor_after)} | {outcome.planning_before:,} | "
             f"{outcome.planning_after:,} | {_share(outcome.unk_share_before)} | "
             f"{_share(outcome.unk_share_after)} |"
+            + (f" {_count(outcome.first_token)} |" if several else "")
         )
         shares += [outcome.unk_share_before, outcome.unk_share_after]
     if any(map(spoilt, shares)):
@@ -149,6 +184,10 @@ def write_up(planned: TestedPlan) -> str:
 
 def _number(value: float | None, lost: float | None = None) -> str:
     return "" if value is None else f"{value:.2f}{'†' if spoilt(lost) else ''}"
+
+
+def _count(value: int | None) -> str:
+    return "never" if value is None else f"{value:,}"
 
 
 def _share(value: float | None) -> str:
@@ -205,8 +244,11 @@ _COLOURS = (
 )  # fmt: skip
 
 
+_NAMED = 24  # languages with a name beside their line
+
+
 def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: float) -> None:
-    from tokengraft.render.figures.style import LINE, QUIET, bare, write
+    from tokengraft.render.figures.style import FAINT, LINE, QUIET, bare, write
 
     bare(axes)
     axes.set_yscale("log")
@@ -220,11 +262,23 @@ def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: fl
     axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.axhline(1, color=QUIET, linewidth=0.9)
     ends = []
-    for (code, points), colour in zip(panel.items(), _COLOURS * 20, strict=False):
-        if points:
-            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8)
-            ends.append((points[-1][1], points[-1][0], code, colour))
-    right = max(end[1] for end in ends)
+    drawn = {code: points for code, points in panel.items() if points}
+    named = set(drawn)
+    if len(drawn) > _NAMED:
+        # Those that pay most at either end; the others are the crowd behind them.
+        named = {
+            code
+            for place in (0, -1)
+            for code in sorted(drawn, key=lambda c: -drawn[c][place][1])[: _NAMED // 4]
+        }
+    colours = dict(zip(filter(named.__contains__, drawn), cycle(_COLOURS), strict=False))
+    for code in sorted(drawn, key=named.__contains__):
+        colour = colours.get(code, FAINT)
+        width = 1.8 if code in named else 0.5
+        axes.plot(*zip(*drawn[code], strict=True), color=colour, linewidth=width)
+        if code in named:
+            ends.append((drawn[code][-1][1], drawn[code][-1][0], code, colour))
+    right = max(points[-1][0] for points in drawn.values())
     axes.set_xlim(0, right)
     axes.set_xlabel("new tokens", fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

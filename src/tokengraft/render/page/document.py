@@ -34,6 +34,7 @@ _SCRIPTS = (
     "cost.js",
     "counted.js",
     "compare.js",
+    "frontier.js",
     "plan.js",
     "graft.js",
     "provenance.js",

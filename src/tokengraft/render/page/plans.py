@@ -69,7 +69,9 @@ def _readable(hexadecimal: str) -> str:
 
 def _outcome(code: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("premium_before", "premium_after", "floor_before", "floor_after")
-    counts = ("planning_before", "planning_after", "unknown_before", "unknown_after")
+    counts = (
+        "planning_before", "planning_after", "unknown_before", "unknown_after", "first_token",
+    )  # fmt: skip
     return (
         about(code)
         | {key: digits(outcome.get(key)) for key in keys}

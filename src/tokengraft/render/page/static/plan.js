@@ -53,13 +53,20 @@ function paintPlan(host, plan, budget, width) {
   parts.push(shape("text", { x: left - 34, y: 10, class: "tick" }, planMeasure(plan)));
   parts.push(shape("line", { x1: x(budget), x2: x(budget), y1: top, y2: height - bottom, class: "now" }));
   const ends = curves.map((l, i) => ({ l, i, at: y(planValue(l, end) ?? 0) })).sort((a, b) => a.at - b.at);
+  // Of many languages those that pay most at either end are named; the others are the crowd.
+  const named = new Set(curves.length <= MANY ? curves : [0, end].flatMap((n) => [...curves].sort((a, b) => (planValue(b, n) ?? 0) - (planValue(a, n) ?? 0)).slice(0, MANY / 4)));
   let last = -Infinity;
   for (const e of ends) {
+    if (!named.has(e.l)) continue;
     e.text = Math.max(e.at, last + 15);
     last = e.text;
   }
   for (const { l, i, text } of ends) {
     const line = l.curve.map((p) => `${x(p[0]).toFixed(1)},${y(planValue(l, p[0]) ?? 0).toFixed(1)}`).join(" ");
+    if (!named.has(l)) {
+      parts.unshift(shape("polyline", { points: line, class: "crowd" }));
+      continue;
+    }
     const now = planValue(l, budget);
     parts.push(
       shape("polyline", { points: line, class: `curve c${i % 6}` }),
@@ -67,7 +74,7 @@ function paintPlan(host, plan, budget, width) {
     );
     if (now !== null) parts.push(shape("circle", { cx: x(budget), cy: y(now), r: 5, class: `dot c${i % 6}` }));
   }
-  draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${planMeasure(plan)}, by number of new tokens: ${curves.map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
+  draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${planMeasure(plan)}, by number of new tokens: ${curves.filter((l) => named.has(l)).map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
 }
 
 function otherPivot(plan) {
@@ -75,8 +82,10 @@ function otherPivot(plan) {
   return own ? `; the premiums of the audit are over ${pivot().name}` : "";
 }
 
+// Of many languages those that pay most before; `whoGains` has all.
 function planTable(plan, budget) {
-  return plan.languages.map((l) => {
+  const shown = plan.languages.length <= MANY ? plan.languages : [...plan.languages].sort((a, b) => (b.premium_before ?? 0) - (a.premium_before ?? 0)).slice(0, MANY);
+  return shown.map((l) => {
     const [before, now] = [l.curve.length ? planValue(l, 0) : l.premium_before, l.curve.length ? planValue(l, budget) : l.premium_after];
     return el(
       "li",
@@ -116,7 +125,7 @@ function drawPlan(plan, number) {
     type: "range", id: `budget-${number}`, class: "budget", min: 0, max: end, step: Math.max(1, Math.round(end / 200)), value: end,
     on: { input: () => {
       budget = Number(slider.value);
-      slider.setAttribute("aria-valuetext", `${count(budget)} new tokens: ${plan.languages.map((l) => `${l.name} ${times(planValue(l, budget))}`).join(", ")}`);
+      slider.setAttribute("aria-valuetext", `${count(budget)} new tokens: ${plan.languages.slice(0, MANY).map((l) => `${l.name} ${times(planValue(l, budget))}`).join(", ")}`);
       update();
     } },
   });
@@ -127,7 +136,7 @@ function drawPlan(plan, number) {
   return el(
     "article",
     { class: "plan" },
-    el("h3", {}, `${plan.name}: ${counted(plan.count, "token")} for ${listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
+    el("h3", {}, `${plan.name}: ${counted(plan.count, "token")} for ${plan.languages.length > MANY ? counted(plan.languages.length, "language") : listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
     el("div", { class: "slider" }, el("label", { for: `budget-${number}` }, "How many tokens to add"), slider, shown),
     el("p", { class: "measure" }, `${planMeasure(plan)}, before → with that many tokens${otherPivot(plan)}`),
     list,
@@ -135,6 +144,7 @@ function drawPlan(plan, number) {
       ? el("p", { class: "status" }, `† More than ${percent(plan.unkLimit)} of the characters of the test text are UNK: they were lost, not encoded, so this is no honest premium.`)
       : null,
     plot,
+    plan.languages.some((l) => l.first_token) ? whoGains(plan) : null,
     el("h4", {}, "The first tokens it adds"),
     tokens,
     el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${plan.relaxed.length ? `; words of ${listed(plan.relaxed)} are no longer cut at vowel signs` : ""}. ${plan.notes.join(" ")}`),
@@ -152,6 +162,7 @@ sections.push({
     draw(
       host,
       heading("plan", "What new tokens would buy", (page.plans.every(onlyShortens) ? "Tokens added at the end of a vocabulary can only shorten text. " : "") + "Move the slider: from how many new tokens to what premium."),
+      drawFrontier(page.plans),
       page.plans.map(drawPlan),
     );
   },
