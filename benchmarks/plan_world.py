@@ -39,6 +39,7 @@ from tokengraft.tokenizer.catalog import as_json, find
 
 SIZES = (8000, 16000, 32000, 64000)
 PIVOT = "eng_Latn"
+SEED = 2000  # lines of NLLB-Seed a language
 
 
 def lengths(tokenizer: Tokenizer, lines: list[str]) -> np.ndarray:
@@ -63,7 +64,7 @@ def texts_of(
         for code in codes:
             texts[code] += udhr.lines(code) if code in udhr.texts else []
             more = seed / f"{code}.txt"
-            texts[code] += more.read_text("utf-8").splitlines() if more.exists() else []
+            texts[code] += more.read_text("utf-8").splitlines()[:SEED] if more.exists() else []
     return texts
 
 
