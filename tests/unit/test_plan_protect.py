@@ -129,6 +129,8 @@ def test_letters_of_other_scripts_inside_words_are_borrowed() -> None:
     assert borrowed_letters({"ewe_Latn": ewe}) == {"ͻ"}
     assert borrowed_letters({"ewe_Latn": {" kͻ": 9}}) == set()  # too seldom
     assert borrowed_letters({"ell_Grek": ewe}) == set()
+    hebrew = territory(["ewe_Latn"], {"ט"})
+    assert hebrew is not None and hebrew("kט".encode()) and not hebrew("ט".encode())
     belongs = territory(["ewe_Latn"], {"ͻ"})
     assert belongs is not None
     for piece, expected in (
