@@ -30,13 +30,13 @@ def draw_frontier(
     """A figure of the spreads by objective and number of tokens added; each has at least two."""
     best = min(plans, key=lambda name: list(plans[name].values())[-1].highest)
     start, end = (list(plans[best].values())[place] for place in (0, -1))
+    by = f"by {best} " if len(plans) > 1 else ""
     title = (
-        f"{max(plans[best]):,} tokens for {languages} languages: the highest premium falls from "
-        f"{start.highest:.1f} to {end.highest:.1f}"
+        f"{max(plans[best]):,} tokens for {languages} languages: {by}the highest premium falls "
+        f"from {start.highest:.1f} to {end.highest:.1f}"
     )
-    by = f", spent by {best}" if len(plans) > 1 else ""
     subtitle = (
-        f"What languages pay on {tokenizer} against the number of new tokens{by}. A premium is the "
+        f"What languages pay on {tokenizer} against the number of new tokens. A premium is the "
         "mean over sentences of a language’s tokens to the pivot’s; a Gini coefficient of 0 means "
         "that all pay the same."
     )
@@ -64,7 +64,9 @@ def _panel(axes: Axes, figure: str, lines: Mapping[str, Mapping[int, float]]) ->
         axes.set_yscale("log")
         low, high = min(values) * 0.95, max(values) * 1.05
         axes.set_ylim(low, high)
-        steps = (1, 1.2, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)
+        steps: tuple[float, ...] = (1, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)
+        if high < 2 * low:
+            steps = tuple(tenths / 10 for tenths in range(5, 60))
         ticks = [step for step in steps if low <= step <= high]
         axes.set_yticks(ticks, [f"{tick:g}×" for tick in ticks])
         axes.minorticks_off()
