@@ -54,6 +54,8 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 LATIN = st.text(alphabet="aeioukwmnzg ɓɗẹ̀'-", min_size=1, max_size=30)
 ANY = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
+# Letters and marks at which relaxed boundaries join what the old pattern cut.
+DEVANAGARI = st.text(alphabet="कखगनय ािीुं़्’ a,", min_size=1, max_size=30)
 texts = st.lists(st.one_of(LATIN, ANY), min_size=1, max_size=6)
 
 
@@ -78,5 +80,32 @@ def test_protected_lines_keep_their_ids(
     for line in protected:
         assert ids(new, line) == ids(old, line)
     for line in (*planned, *protected, other, *(f"{line}{other}" for line in planned)):
+        assert len(ids(new, line)) <= len(ids(old, line))
+        assert new.decode(ids(new, line)) == old.decode(ids(old, line))
+
+
+@pytest.mark.parametrize("name", ["byte-level", "looks-words-up"])
+@given(
+    latin=st.lists(LATIN, min_size=1, max_size=4),
+    hindi=st.lists(DEVANAGARI, min_size=1, max_size=6),
+    protected=st.lists(st.one_of(LATIN, ANY), min_size=1, max_size=4),
+    other=st.one_of(DEVANAGARI, LATIN, ANY),
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_two_scripts_one_of_them_relaxed(
+    name: str, latin: list[str], hindi: list[str], protected: list[str], other: str
+) -> None:
+    """One plan, ASCII merges and joined pieces at once; any text beside and behind any other."""
+    text = Protected(("given",), protected)
+    planned = {"swh_Latn": [*latin, *latin, protected[0]], "hin_Deva": [*hindi, *hindi]}
+    try:
+        plan = plan_tokens(base(name), planned, Planning(budget=30), protect=text)
+    except TokengraftError as error:
+        assert "no token to plan" in str(error)
+        assume(False)
+    old, new = opened(base(name)), opened(insert(base(name), plan))
+    for line in protected:
+        assert ids(new, line) == ids(old, line)
+    for line in (*latin, *hindi, other, *(f"{line}{other}" for line in (*latin, *hindi))):
         assert len(ids(new, line)) <= len(ids(old, line))
         assert new.decode(ids(new, line)) == old.decode(ids(old, line))
