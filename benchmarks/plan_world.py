@@ -169,7 +169,7 @@ def run(job: tuple[str, str], options: argparse.Namespace) -> str:
     made = Run(job, options)
     if not made.path.exists():
         made.measure()
-    return made.path.name
+    return str(made.path.name)
 
 
 def write_up(out: Path) -> None:
