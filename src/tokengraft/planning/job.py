@@ -145,12 +145,9 @@ class Job:
         weights = weights_for(options.objective, self.counts, factors)
         penalty = options.border_penalty
         whole = self.pool.index if request.tokenizer["model"].get("ignore_merges") else {}
-        pairs = self.forbidden.pairs
         # Without protected text plans stay as they were before words were offered.
-        offer = request.protected is not None and options.mode == "merges"
-        return Learner(
-            words, self.counts, weights, symbols, penalty, self._least, whole, pairs, offer
-        )
+        pairs = self.forbidden.pairs if request.protected else None
+        return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
         """Learn within the budget; what is unused in the end is banned, and learning repeated."""

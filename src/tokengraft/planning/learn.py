@@ -14,7 +14,7 @@ What differs from a trainer that starts from scratch:
 - a result whose string the vocabulary already holds is reached without spending a token, and
   the merges that then apply to it are replayed in rank order, as the encoder will do;
 - a whole word that is spelled like a new token becomes it where the encoder looks words up before
-  it merges (`whole_words`); there a word may also become a token at once (`offer_words`), which
+  it merges (`whole_words`); there a word may also become a token at once (`_offer_words`), which
   saves all but one of its tokens, changes no other word and needs no merge, so that protected text
   forbids only the word itself. What it saves counts for less, and for least where its pairs are
   common in other words (seven languages, chosen and tested on parts of FLORES dev, 2,000 tokens of
@@ -74,13 +74,12 @@ class Learner:
         least: int = 1,
         whole_words: Mapping[Word, int] = MappingProxyType({}),
         forbidden: Ints | None = None,
-        offer_words: bool = False,
     ) -> None:
         """Pairs that count less than `least` are never named by `best`.
 
-        `whole_words` are the places of words that the encoder looks up before it merges, and
-        `offer_words` says whether they may become tokens; `forbidden` are sorted keys of pairs that
-        are never merged.
+        `whole_words` are the places of words that the encoder looks up before it merges.
+        `forbidden` are sorted keys of pairs that are never merged; where some are given (none is an
+        empty array), words may become tokens at once.
         """
         self.symbols = symbols
         self._whole_words = whole_words
@@ -113,7 +112,7 @@ class Learner:
         self._waiting: list[set[int]] = [set() for _ in range(groups)]
         self._change(np.flatnonzero(self._chain.right >= 0), 1)
         self._offer_characters()
-        if offer_words:
+        if forbidden is not None:
             self._offer_words()
 
     def best(self, group: int = 0, least: int = 2) -> int | None:
