@@ -4,9 +4,10 @@ r"""Grafts that write, trained and judged on one GPU, several languages at once.
 
 MODEL is a folder with safetensors and tokenizer.json, PLANS holds a plan a language
 (`xxx_Ssss.json`), TEXT `xxx_Ssss.txt` and `eng_Latn.txt` (protected), FLORES the folder
-with `devtest/`. Each language is trained twice, for `write` and for `input-only`; both are judged
-on FLORES devtest by the functions that `tokengraft evaluate` calls. OUT gets a JSON file a run,
-with its curve, and the rows as bfloat16.
+with `dev/` and `devtest/`. Each language is trained twice, for `write` and for `input-only`; both
+are judged on FLORES by the functions that `tokengraft evaluate` calls. OUT gets a JSON file a run,
+with its curve, and the rows as bfloat16. `--settings FILE` compares recipes instead, each a row
+`{"name": …, "way": "write", "recipe": {…}}` of a JSON list.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    for way in options.ways:
+    settings = [{"name": way, "way": way, "recipe": {}} for way in options.ways]
+    if options.settings is not None:
+        settings = json.loads(options.settings.read_text("utf-8"))
+    for setting in settings:
         for code in options.language:
-            queue.put((way, code))
+            queue.put((setting, code))
     running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
     for process in running:
         process.start()
@@ -47,20 +51,20 @@ def work(options: argparse.Namespace, queue: Any) -> None:
     import torch
 
     _without_polars()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = True
     while True:
         try:
-            way, code = queue.get(timeout=2)
+            setting, code = queue.get(timeout=2)
         except Exception:  # empty
             return
         try:
-            run(options, way, code)
+            run(options, setting, code)
         except Exception:  # one run must not take the others with it
-            print(way, code, traceback.format_exc(), flush=True)
+            print(setting, code, traceback.format_exc(), flush=True)
 
 
-def run(options: argparse.Namespace, way: str, code: str) -> None:
+def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
     """Train one graft, judge it, write what came of it."""
     import torch
     from safetensors.torch import save_file
@@ -74,12 +78,13 @@ def run(options: argparse.Namespace, way: str, code: str) -> None:
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     begun = time.monotonic()
+    way, name = setting["way"], f"{setting['name']}-{code}"
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype=options.dtype))
     english = _lines(options.text / "eng_Latn.txt")[: options.protect]
-    given: dict[str, Any] = {"steps": options.steps, "check_every": max(1, options.steps // 15)}
-    given |= json.loads(options.recipe)
+    given = {"steps": options.steps} | json.loads(options.recipe) | setting["recipe"]
+    given = {"check_every": max(1, given["steps"] // 15)} | given
     if way == "write":
         given["writing"] = Writing(tuple(english))
     made = derive_rows(
@@ -92,26 +97,34 @@ def run(options: argparse.Namespace, way: str, code: str) -> None:
     tables = {"rows": torch.from_numpy(made.rows).bfloat16()}
     if made.head is not None:
         tables["head"] = torch.from_numpy(made.head).bfloat16()
-    save_file(tables, options.out / f"{way}-{code}.safetensors")
+    save_file(tables, options.out / f"{name}.safetensors")
     torch.backends.cuda.matmul.allow_tf32 = False
     new = HuggingFace.from_parsed("new", spec)
     graft = FrozenModel(
         _grown(base.model, tables, len(base.tokenizer.vocabulary)),
-        name=f"{way}-{code}", folder=base.folder, tokenizer=new,
+        name=name, folder=base.folder, tokenizer=new,
     )  # fmt: skip
+    if way == "write":
+        _greedy_by_text(graft.name, new, plan)
     scores = judge(base, graft, code, options, way)
-    torch.backends.cuda.matmul.allow_tf32 = True
     facts = {
-        "policy": way, "language": code, "train_seconds": trained,
+        "policy": way, "setting": setting["name"], "language": code, "train_seconds": trained,
         "seconds": time.monotonic() - begun, "params": made.params, "notes": made.notes,
         "held_out": asdict(made.held_out), "start": asdict(made.start),
         "curve": [{"step": c.step, "seconds": c.seconds, **asdict(c.score)} for c in made.curve],
         **scores,
     }  # fmt: skip
+    _save(facts, options.out / f"{name}.json")
+    shown = {key: round(one["value"], 4) for key, one in facts["scores"].items()}
+    print(name, round(trained), round(facts["seconds"]), json.dumps(shown), flush=True)
+    if way == "write" and options.prompts:
+        _save(facts | written(base, graft, code, options), options.out / f"{name}.json")
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _save(facts: dict[str, Any], file: Path) -> None:
     text = json.dumps(facts, default=lambda one: one.item(), ensure_ascii=False)
-    (options.out / f"{way}-{code}.json").write_text(text, encoding="utf-8")
-    shown = {name: round(one["value"], 4) for name, one in facts["scores"].items()}
-    print(way, code, round(trained), round(facts["seconds"]), json.dumps(shown), flush=True)
+    file.write_text(text, encoding="utf-8")
 
 
 def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str, Any]:
@@ -119,7 +132,6 @@ def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str,
     from tokengraft.evaluating.both_spellings import shared_scores
     from tokengraft.evaluating.continuation import Continuation
     from tokengraft.evaluating.fidelity import BaseReading, scores
-    from tokengraft.evaluating.generation import measure_generation, write_samples
     from tokengraft.evaluating.lines import prepare
     from tokengraft.evaluating.writing import english_scores, written_scores
 
@@ -138,11 +150,27 @@ def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str,
     if way == "write":
         found |= shared_scores(base, graft, case, most_lines=options.lines, resamples=200)
         found |= written_scores(base, graft, case, resamples=200)
-        english = _lines(options.flores / "devtest" / "eng_Latn.devtest")
+        english = _lines(options.flores / split / f"eng_Latn.{split}")[: options.lines]
         found |= english_scores(base, graft, english, most=1012, resamples=200)
-        more["generation"] = measure_generation(base, graft, code, lines[:8])
-        more["samples"] = write_samples(base, graft, code, [x[: len(x) // 2] for x in lines[:3]])
     return {"scores": {name: asdict(one) for name, one in found.items()}, **more}
+
+
+def written(base: Any, graft: Any, code: str, options: Any) -> dict[str, Any]:
+    """What both write after lines, timed in turn; and samples after half lines."""
+    from tokengraft.evaluating.generation import measure_generation, write_samples
+    from tokengraft.model.frozen import FrozenModel
+
+    if options.decode_on_cpu:
+        base, graft = (
+            FrozenModel(one.model.cpu(), name=one.name, folder=one.folder, tokenizer=one.tokenizer)
+            for one in (base, graft)
+        )
+    lines = _lines(options.flores / options.split / f"{code}.{options.split}")
+    prompts, halves = lines[: options.prompts], [x[: len(x) // 2] for x in lines[:4]]
+    return {
+        "generation": measure_generation(base, graft, code, prompts, steps=48),
+        "samples": write_samples(base, graft, code, halves),
+    }
 
 
 def _grown(model: Any, tables: Any, first: int) -> Any:
@@ -165,6 +193,25 @@ def _grown(model: Any, tables: Any, first: int) -> Any:
         news = list(range(first, first + len(rows[0])))
         grown.generation_config.suppress_tokens = news
     return grown
+
+
+def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
+    """The graft is no folder here: what its manifest would ask for is given by hand."""
+    from transformers import LogitsProcessorList
+
+    from tokengraft.evaluating import generation, writing
+    from tokengraft.grafting.greedy_text import GreedyText
+
+    pieces = tokenizer.vocabulary.pieces
+    new = range(len(pieces) - len(plan.tokens), len(pieces))
+    first = [token.parts[0] for token in plan.tokens]
+    made = LogitsProcessorList([GreedyText(new, first, [pieces[n] for n in new])])
+
+    def processors(model: Any, *, greedy: bool) -> Any:
+        return made if greedy and model.name == graft else None
+
+    for module in (generation, writing):
+        vars(module).update(processors=processors)
 
 
 def _without_polars() -> None:
@@ -194,7 +241,11 @@ def parse() -> argparse.Namespace:
         parser.add_argument(name, type=Path)
     parser.add_argument("--language", "-l", nargs="+", required=True)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--settings", type=Path, help="recipes to compare")
+    parser.add_argument("--decode-on-cpu", action="store_true")
+    parser.add_argument("--prompts", type=int, default=0, help="prompts to write after, timed")
     parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--recipe", default="{}", help='changes to it as JSON: {"stray": 100}')
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.languages.codes import language
 
 
@@ -14,7 +15,8 @@ def main(demo: Path) -> None:
     """Print ten lines from the demo's own files."""
     premiums = json.loads((demo / "audit/tables/premiums.json").read_text(encoding="utf-8"))
     plan = json.loads((demo / "plan/plan.json").read_text(encoding="utf-8"))
-    scores = json.loads((demo / "evaluation/evaluation.json").read_text(encoding="utf-8"))["scores"]
+    evaluation = json.loads((demo / "evaluation/evaluation.json").read_text(encoding="utf-8"))
+    scores, steps = evaluation["scores"], fewer_steps(evaluation.get("generation") or ())
     worst = max((r for r in premiums if not r["meaningless"]), key=lambda r: float(r["premium"]))
     languages = {row["language"] for row in premiums}
     print("\n" + "─" * 78)
@@ -28,6 +30,8 @@ def main(demo: Path) -> None:
             f"{language(code).name:8} on rootstock: {outcome['premium_before']:5.2f} → "
             f"{outcome['premium_after']:.2f} times English{_kept(found)}"
         )
+        if "written_worth" in found and code in steps:
+            print(f"{'':8} it also writes: in {steps[code]:.1f} times fewer steps{_likely(found)}")
     tokens = len(plan["tokens"])
     print(f"{tokens} new tokens, chosen and trained on half of one short document, tested on the")
     print("other half; for figures on real text see docs/plan.md and docs/fidelity.md.")
@@ -43,6 +47,11 @@ def _kept(found: dict[str, Any]) -> str:
         return ""
     top, kl = found["top1"], found["kl"]
     return f"; next token kept {top['value']:.0%} of the time (KL {kl['value']:.2f} nats)"
+
+
+def _likely(found: dict[str, Any]) -> str:
+    ratio = found.get("writing_ratio")
+    return "" if ratio is None else f", at {ratio['value']:.2f} times the base's bits"
 
 
 if __name__ == "__main__":

@@ -390,7 +390,7 @@ def test_a_premium_over_lost_text_is_marked(open_page: Open, tmp_path: Path) -> 
 def test_generation_costs(open_page: Open, address: str) -> None:
     page = open_page(address)
     cells = page.locator("#graft .costs tbody td").all_inner_texts()
-    assert cells == ["120 → 30", "0.5 → 0.5", "– → –", "1,230 → 1,230"]
+    assert cells == ["120 → 30", "0.5 → 0.5", "– → –", "– → –", "1,230 → 1,230"]
     assert page.locator("#graft .costs tbody th").inner_text() == "Shan"
 
 

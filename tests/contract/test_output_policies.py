@@ -64,7 +64,8 @@ def test_a_graft_does_what_its_row_says(policy: OutputPolicy, base: Path, tmp_pa
     barred = set(done.written.barred)
     assert barred >= NEW if not policy.writes else not NEW & barred
     assert policy.removes or barred <= NEW
-    assert len(logits_processor(folder)) == policy.pools
+    assert len(logits_processor(folder)) == policy.pools + policy.trains
+    assert len(logits_processor(folder, greedy=False)) == policy.pools
     ids = torch.tensor([[5, 77, 130, 41]])
     out = load(folder).generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False,

@@ -27,6 +27,7 @@ from tokengraft.core.options import options_from  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil import training_state  # noqa: E402
+from tokengraft.deriving.distil.branches import Branches  # noqa: E402
 from tokengraft.deriving.distil.bridge import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
@@ -56,7 +57,7 @@ from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
-from tokengraft.tokenizer.align import Aligner  # noqa: E402
+from tokengraft.tokenizer.align import Aligner, Alignment  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RECIPE = Recipe(steps=24, passages=8, check_every=8, warmup=2, patience=0)
@@ -492,7 +493,7 @@ def test_choose_prefers_tokens_not_seen_yet(setting):
 
 def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
     free = derive_rows(folder, parts)
-    assert free.rows.shape == (5, 16)
+    assert free.rows.shape == (len(parts), 16)
     assert free.held_out is None
     assert any(free.method in note for note in free.notes)
     new = tokenizer(len(MERGES))
@@ -613,7 +614,7 @@ def test_mixtures_are_two_spellings_of_one_text(setting):
     pieces = tokenizer_pieces()
     mixtures = mix(lots.train, 256, 1.0, 0, writes=True, most=20, places=5)
     assert len(mixtures) > 0.9 * len(lots.train)
-    assert {one.anew for one in mixtures} == {True, False}
+    kinds = set()
     for one in mixtures:
         old, new = (b"".join(pieces[i] for i in ids) for ids in (one.old, one.new))
         assert old == new
@@ -622,14 +623,20 @@ def test_mixtures_are_two_spellings_of_one_text(setting):
         assert np.array_equal(ends[0][one.old_at], ends[1][one.new_at])
         after = following(one)
         assert len(after) == len(one)
-        if not one.anew:
-            assert (after == -1).all()
+        anew = bool((one.new[: one.new_at[0] + 1] < 256).all())
+        kinds.add(anew)
+        if not anew:  # after old tokens the new spelling may begin again where a token of it does
             assert len(one) <= 5
             assert (one.new[one.new_at[0] + 1 :] < 256).all()
+            for place, following_id in zip(ends[0][one.old_at], after, strict=True):
+                rest = old[place:]
+                piece = pieces[following_id] if following_id >= 0 else b""
+                assert rest.startswith(piece) or piece.startswith(rest)
         else:
             assert (one.new[: one.new_at[0] + 1] < 256).all()
             assert after[0] == one.new[one.new_at[0] + 1]
             assert after[-1] == -1
+    assert kinds == {True, False}
 
 
 def tokenizer_pieces():
@@ -640,11 +647,11 @@ def tokenizer_pieces():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_writing_is_learned_and_english_kept(setting, shared):
-    reader, lots, start, parts = setting
+def test_writing_is_learned_and_english_kept(forked, shared):
+    reader, lots, start, parts = forked
     lots = Lots((*lots.train, *mix(lots.train, 256, 0.5, 0, writes=True)), lots.held_out,
                 tuple(mix(lots.held_out, 256, 1.0, 0)))  # fmt: skip
-    recipe = replace(RECIPE, steps=80, strays=200)
+    recipe = replace(RECIPE, steps=80, strays=200, by_base=0.5)
     out = Distiller(
         reader, lots, start, recipe, parts, writer=writer_of(reader, parts, shared)
     ).run()
@@ -656,9 +663,56 @@ def test_writing_is_learned_and_english_kept(setting, shared):
     assert (out.head is out.rows or np.array_equal(out.head, out.rows)) == shared
 
 
-def test_a_resumed_writer_gives_the_same_rows(setting, tmp_path):
+@pytest.fixture
+def forked(setting):
+    """With a token more, which begins as another does and is in no text."""
     reader, lots, start, parts = setting
-    recipe = replace(RECIPE, head_share=0.3, strays=64)
+    ids = tokenizer(0)["model"]["vocab"]
+    return reader, lots, np.vstack([start, start[:1]]), [*parts, [ids[char] for char in "cad"]]
+
+
+def test_forks_are_where_new_tokens_part_and_the_base_is_asked_there(forked):
+    reader, lots, _, parts = forked
+    tree = Branches(parts, 256)
+    one = max(lots.train, key=lambda p: len(tree.forks(p).step))
+    forks, after = tree.forks(one), following(one)
+    assert len(forks.step)
+    alone = Alignment(one.old, one.new, forks.old_at, forks.old_at)
+    states = reader.old([alone])
+    said = tree.likelihoods(reader, states, [forks])
+    pulls = tree.pulls([forks], np.array([len(one)]), said, torch.device("cpu"))
+    found = {}
+    for position, low, high, weight in zip(
+        pulls.position.tolist(), pulls.low, pulls.high, pulls.weight.tolist(), strict=True
+    ):
+        tokens = frozenset(pulls.order[low:high].tolist())
+        found[position, tokens] = weight
+    p = torch.softmax(reader.head.logits(states), -1)
+    expected = {}
+    for position, following_id in enumerate(after.tolist()):
+        way = tuple(parts[following_id - 256]) if following_id >= 256 else ()
+        at = int(one.old_at[position])
+        if tuple(one.old[at + 1 : at + 1 + len(way)]) != way:
+            continue
+        for depth in range(1, len(way)):
+            beyond = {}
+            for token, other in enumerate(parts):
+                if len(other) > depth and tuple(other[:depth]) == way[:depth]:
+                    beyond.setdefault(other[depth], set()).add(token)
+            if len(beyond) < 2:
+                continue
+            row = forks.old_at.tolist().index(at + depth)
+            total = sum(float(p[row, part]) for part in beyond)
+            for part, tokens in beyond.items():
+                share = float(p[row, part]) / total - (part == way[depth])
+                expected[position, frozenset(tokens)] = share
+    assert found.keys() == expected.keys()
+    assert [found[one] for one in expected] == pytest.approx(list(expected.values()), abs=2e-3)
+
+
+def test_a_resumed_writer_gives_the_same_rows(forked, tmp_path):
+    reader, lots, start, parts = forked
+    recipe = replace(RECIPE, head_share=0.3, strays=64, by_base=0.5)
     whole = Distiller(reader, lots, start, recipe, parts, writer=writer_of(reader, parts)).run()
 
     def stop(check):

@@ -279,6 +279,25 @@ def test_an_evaluation_is_called_by_its_graft_and_names_languages(tmp_path: Path
     assert (evaluation_data(path)["graft"], evaluation_data(path)["notes"]) == (None, [])
 
 
+def test_a_graft_that_writes_says_in_how_many_fewer_steps(tmp_path: Path) -> None:
+    path = tmp_path / "evaluation.json"
+    worth = [
+        {"language": code, "metric": "written_worth", "value": value}
+        for code, value in (("shn_Mymr", 9.0), ("tam_Taml", 7.5), ("hin_Deva", 1.01))
+    ]
+    costs = [
+        {"language": "shn_Mymr", "model": model, "characters_per_token_out": written}
+        for model, written in (("base", 0.5), ("graft", 4.0))
+    ]
+    path.write_text(json.dumps({"scores": worth, "generation": costs}))
+    assert evaluation_data(path)["writing"] == [
+        "Writes Shan in 8.0 times fewer steps (greedily)",
+        "Writes Tamil in 7.5 times fewer steps (sampled)",
+    ]
+    path.write_text(json.dumps({"scores": [], "generation": costs}))  # one that only reads
+    assert evaluation_data(path)["writing"] == []
+
+
 def test_segments() -> None:
     gpt2, bert = load("gpt2"), load("bert-multilingual")
     assert segment(gpt2, ["Hi ၵ"]) == [["Hi", ["20e1"], ["81"], ["b5"]]]

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tokengraft.model import divergence  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
-from tokengraft.model.pooling import Added, Weights, stray, terms, writing_loss  # noqa: E402
+from tokengraft.model.pooling import Added, Twigs, Weights, stray, terms, writing_loss  # noqa: E402
 
 OLD, NEW, WIDE, COUNT = 23, 6, 5, 9
 WEIGHTS = Weights(2.0, 0.7, 1.3)
@@ -136,3 +136,40 @@ def test_no_new_token_is_exactly_the_base():
     assert found.same.all()
     losses, _ = stray(states, head.logits(states).logsumexp(-1), head, none)
     assert (losses == 0).all()
+
+
+def twigs():
+    """Two groups of tokens of first part 3 against each other, at two positions."""
+    order = torch.tensor([3, 0, 4, 1, 2, 5])
+    table = [(1, 1, 2, 0.3), (1, 2, 4, -0.3), (4, 1, 3, -0.8), (4, 3, 4, 0.5), (4, 5, 6, 0.3)]
+    position, low, high, weight = (torch.tensor(one) for one in zip(*table, strict=True))
+    return Twigs(order, position, low, high, weight)
+
+
+@pytest.mark.parametrize("kind", ["plain", "all"])
+@pytest.mark.parametrize("block", [1 << 24, 100])
+def test_twigs_and_their_gradient_are_those_of_a_slow_twin(kind, block, monkeypatch):
+    monkeypatch.setitem(divergence.TRAINING, "cpu", block)
+    monkeypatch.setattr(divergence, "_LEAST", 1)
+    head, added, following, new, old = case(kind)
+    new.requires_grad_()
+    added = replace(added, rows=added.rows.requires_grad_())
+    given = [new, added.rows]
+    with_twigs = writing_loss(new, old, head, added, following, WEIGHTS, twigs())
+    without = writing_loss(new, old, head, added, following, WEIGHTS)
+    grads = torch.autograd.grad(with_twigs - without, given)
+    whole = added.grown(head)
+    scores = new @ whole.weight.T + (0 if whole.bias is None else whole.bias)
+    scores = scores * whole.factor
+    scores = scores if whole.cap is None else whole.cap * torch.tanh(scores / whole.cap)
+    q = scores.softmax(-1)
+    expected, leaf = 0.0, twigs()
+    for position, low, high, weight in zip(
+        leaf.position, leaf.low, leaf.high, leaf.weight, strict=True
+    ):
+        mass = sum(q[position, OLD + token] for token in leaf.order[low:high])
+        expected = expected - WEIGHTS.split * weight * mass.log()
+    found = (with_twigs - without).detach()
+    assert float(found) == pytest.approx(float(expected.detach()), rel=1e-4)
+    for grad, slow_grad in zip(grads, torch.autograd.grad(expected, given), strict=True):
+        assert torch.allclose(grad, slow_grad, atol=1e-4)

@@ -159,8 +159,8 @@ def _generate(
     with torch.inference_mode():
         out = model.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
-            min_new_tokens=tokens, pad_token_id=model.pad, logits_processor=processors(model),
-            **options,
+            min_new_tokens=tokens, pad_token_id=model.pad, **options,
+            logits_processor=processors(model, greedy=not options["do_sample"]),
         )  # fmt: skip
     return out[:, ids.shape[1] :].cpu().numpy()
 

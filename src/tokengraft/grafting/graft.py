@@ -47,10 +47,6 @@ from tokengraft.tokenizer.sentence_piece_file import checked_file
 if TYPE_CHECKING:
     from tokengraft.model.frozen import FrozenModel
 
-#: Output rows fit the text they are trained on all too well: shorter and slower than reading.
-#: On FLORES dev, shn, amh and hin: 800 steps 1.09, 1.20, 1.12 times the base's bits, 2,000 steps at
-#: the rate for reading 1.18, 1.24, 1.11, 400 steps 1.11, 1.25, 1.15.
-_LEARNS_TO_WRITE = {"steps": 800, "learning_rate": 0.03}
 _MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
 
 
@@ -166,7 +162,6 @@ def graft(
     if isinstance(rows, Derivation):
         settings = {name: value for name, value in rows.options.items() if value is not None}
         if chosen.trains:
-            settings = {**_LEARNS_TO_WRITE, **settings}
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
             settings["adapting"] = adapting
@@ -180,7 +175,8 @@ def graft(
     lines = [*_sample(training or ()), *others]
     removed: tuple[int, ...] = ()
     if chosen.removes:
-        removed = _removable(old, new, parts, lines)
+        removed, note = _removable(old, new, parts, lines)
+        made = replace(made, notes=(*made.notes, note))
     pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
     if said:
         made = replace(made, notes=(*made.notes, said))
@@ -257,15 +253,18 @@ def _adapting(
     return replace(given, train=train, protect=quiet or given.protect)
 
 
-def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
+def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: bool = True) -> Any:
     """What `generate` needs for the folder's output policy, as its `logits_processor`.
 
-    For winner-takes-all the pooling processor, with the folder's bias or another; for the other
-    policies an empty list, since the folder's generation config already does it all.
+    For winner-takes-all the pooling processor, with the folder's bias or another; for write the
+    choice of the likeliest text instead of the likeliest token, where decoding is `greedy`
+    (sampling needs nothing); for the other policies an empty list, since the folder's generation
+    config already does it all.
     """
     try:
         from transformers import LogitsProcessorList
 
+        from tokengraft.grafting.greedy_text import GreedyText
         from tokengraft.grafting.winner_takes_all import WinnerTakesAll
     except ImportError:
         raise MissingExtra("A logits processor", "model") from None
@@ -273,10 +272,15 @@ def logits_processor(folder: str | Path, bias: float | None = None) -> Any:
     if manifest is None:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is not a grafted model")
     output = manifest["output"]
+    new, first, policy = range(*output["new"]), output["first_parts"], POLICIES[output["policy"]]
     processors = LogitsProcessorList()
-    if POLICIES[output["policy"]].pools:
-        chosen = output["bias"] if bias is None else bias
-        processors.append(WinnerTakesAll(range(*output["new"]), output["first_parts"], chosen))
+    if policy.pools:
+        processors.append(WinnerTakesAll(new, first, output["bias"] if bias is None else bias))
+    if policy.trains and greedy:
+        parsed = read_json(Path(folder) / "tokenizer.json")
+        names = {number: token for token, number in vocabulary(parsed).items()}
+        read = piece_reader(family(parsed))
+        processors.append(GreedyText(new, first, [read(names[number]) for number in new]))
     return processors
 
 
@@ -340,8 +344,8 @@ def _plain(value: Any) -> Any:
 
 def _removable(
     old: dict[str, Any], new: dict[str, Any], parts: Sequence[Sequence[int]], lines: Sequence[str]
-) -> tuple[int, ...]:
-    """Old parts to bar, held against the given lines and every bundled language."""
+) -> tuple[tuple[int, ...], str]:
+    """Old parts to bar, held against the given lines and every bundled language; and a note."""
     corpus = udhr.load()
     world = [line for code in corpus.languages for line in corpus.lines(code)]
     read = piece_reader(family(old))
@@ -349,7 +353,8 @@ def _removable(
     for token, number in vocabulary(old).items():
         pieces[number] = read(token)
     known = [[part for part in group if part < len(pieces)] for group in parts]
-    return policies.removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
+    removed = policies.removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
+    return removed, policies.removal(known, pieces, len(removed))
 
 
 def _check_target(out: Path, base: Path, force: bool) -> None:

@@ -46,7 +46,9 @@ POLICIES: dict[str, OutputPolicy] = {
             "write",
             "answers are in new tokens too: needs text to train on; a tied model a second table",
             "`write`: `generate` reads and writes the new tokens. Their output rows were trained "
-            "so that, each counted with its first old part, the model says what its base said.",
+            "so that, each counted with its first old part, the model says what its base said. "
+            "Sample as usual; for greedy decoding switch on the choice by text with "
+            "`model.generate(..., logits_processor=tokengraft.logits_processor(folder))`.",
             trains=True,
         ),
         OutputPolicy(

@@ -98,6 +98,21 @@ def removable(
     return tuple(sorted(p for p in seen if len(pieces[p]) > 1 and not _whole(pieces[p])))
 
 
+def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: int) -> str:
+    """What `removable` did, in a sentence, with the reason where it barred nothing."""
+    every = {part for group in parts for part in group}
+    if removed:
+        return f"remove bars {removed} of the {len(every)} old pieces that new tokens are made of"
+    single = sum(len(pieces[part]) <= 1 for part in every)
+    whole = sum(len(pieces[part]) > 1 and _whole(pieces[part]) for part in every)
+    needed = len(every) - single - whole
+    return (
+        f"remove bars nothing, so this is as shared: of the {len(every)} old pieces that new "
+        f"tokens are made of {single} are single bytes, which stay so that every text can be "
+        f"written, {whole} are whole characters, and {needed} are still needed by some text"
+    )
+
+
 def _whole(piece: bytes) -> bool:
     try:
         piece.decode("utf-8")

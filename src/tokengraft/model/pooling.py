@@ -67,6 +67,47 @@ class Terms:
     same: torch.Tensor  # whether base and graft find the same old token likeliest
 
 
+@dataclass(frozen=True)
+class Twigs:
+    """Groups of new tokens, each to be likelier (weight above 0) or less likely at a position.
+
+    A group is `order[low:high]`; it adds −weight · log Σ q of its tokens to the split. At each
+    position weights sum to 0. Positions ascend.
+    """
+
+    order: torch.Tensor  # (new tokens,)
+    position: torch.Tensor  # (groups,), as all that follow
+    low: torch.Tensor
+    high: torch.Tensor
+    weight: torch.Tensor
+
+    def within(self, here: slice, count: int) -> Twigs:
+        """The groups at the positions `here` of `count`."""
+        if here.start <= 0 and here.stop >= count:
+            return self
+        edges = torch.tensor([here.start, here.stop], device=self.position.device)
+        first, last = torch.searchsorted(self.position, edges).tolist()
+        cut = (one[first:last] for one in (self.position, self.low, self.high, self.weight))
+        kept = Twigs(self.order, *cut)
+        return replace(kept, position=kept.position - here.start)
+
+    def slope(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What they add at each position, and its gradient at the new logits, from q of these."""
+        ordered = q[:, self.order].double()  # sums of a range are differences of running sums
+        sums = torch.nn.functional.pad(ordered.cumsum(1), (1, 0))
+        wide = sums.shape[1]
+        mass = sums[self.position, self.high] - sums[self.position, self.low]
+        mass = mass.clamp_(min=1e-12)
+        weight = self.weight.double()
+        added = sums.new_zeros(len(q)).index_add_(0, self.position, -weight * mass.log())
+        steps, share = sums.new_zeros(len(q) * wide), weight / mass
+        steps.index_add_(0, self.position * wide + self.low, -share)
+        steps.index_add_(0, self.position * wide + self.high, share)
+        slope = torch.empty_like(q)
+        slope[:, self.order] = (steps.view(len(q), wide).cumsum(1)[:, :-1] * ordered).to(q.dtype)
+        return added.to(q.dtype), slope
+
+
 def pool(q: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     """G(q) (positions, old vocabulary) of probabilities over old and new tokens."""
     old = q.shape[1] - len(first)
@@ -87,11 +128,14 @@ def terms(
 
 def writing_loss(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor,
-    weights: Weights,
+    weights: Weights, twigs: Twigs | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """The weighted terms summed over positions, differentiable in `new` and `added.rows`."""
+    """The weighted terms summed over positions, differentiable in `new` and `added.rows`.
+
+    `twigs` add to the split.
+    """
     with torch.no_grad():
-        told, slope, pull = _walk(new, old, head, added, following, weights)
+        told, slope, pull = _walk(new, old, head, added, following, weights, twigs)
         total = weights.reading * told.reading.sum() + weights.pooled * told.pooled.sum()
         total = total + weights.split * told.split.sum()
     # The other terms are 0, their gradients are the slopes.
@@ -152,7 +196,7 @@ def kept(
 
 def _walk(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor,
-    weights: Weights | None,
+    weights: Weights | None, twigs: Twigs | None = None,
 ) -> tuple[Terms, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The terms; with `weights` the gradient of their weighted sum at states and new rows too."""
     grown, count = added.grown(head), len(head.weight)
@@ -194,6 +238,10 @@ def _walk(
         z[:, count:] += q[:, count:] * (added.first == first[:, None]) * share[:, None]
         z[each, first] += q[each, first] * share
         z[each, after] -= weights.split * known
+        if twigs is not None:
+            more, bent = twigs.within(here, len(new)).slope(q[:, count:])
+            told[2][-1] += more
+            z[:, count:] += bent.mul_(weights.split)
         z = (z * bend).to(grown.weight.dtype)
         slope.append((z @ grown.weight).float())
         pull += (z[:, count:].T @ new[here].to(z.dtype)).float()

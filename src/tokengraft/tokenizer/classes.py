@@ -99,8 +99,10 @@ def tokenizer_config(
     name = _class(old) or _class(config) or _BY_MODEL.get(model_type, "")
     if name not in _DEFAULTS or taken_as_it_is(old, tokenizer):
         return new
-    known = _ids(tokenizer)
-    for key, value in _DEFAULTS[name].items():
+    known, defaults = _ids(tokenizer), _DEFAULTS[name]
+    if relaxed and model_type in _REBUILT:  # the base gets that class, whatever it names
+        defaults = {**_DEFAULTS[_BY_MODEL[model_type]], **defaults}
+    for key, value in defaults.items():
         # A class whose tokens are not in the vocabulary would add them; nothing may be added here.
         if key not in new and (not key.endswith("_token") or value in known):
             new[key] = value

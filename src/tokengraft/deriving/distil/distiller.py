@@ -17,7 +17,7 @@ rows, so one recipe serves models of any scale; some passages change their spell
 With a `Writer` the new tokens are written too: output rows are trained beside the input rows by
 the terms of `model.pooling`,
 
-    reading · (the loss above)  +  KL(p ‖ G(q))  −  log q(next) / G(q)(first part of next)
+    reading_weight · (the loss above)  +  KL(p ‖ G(q))  −  log q(next) / G(q)(first part of next)
     +  stray · KL(p ‖ q) in text that holds no new token
 
 with q over old and new tokens and G(q) each new token counted with its first part. Near to it:
@@ -39,6 +39,7 @@ import torch
 
 from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import training_state
+from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.matching import gradient
@@ -98,7 +99,10 @@ class Distiller:
             self.key = training_state.key(reader, lots, start, recipe, parts, writer, replay)
             self.folder = Path(work) / self.key[:16]
             self._lock = hold(self.folder)
-        self.teacher = Teacher(reader, lots.train, self.folder)
+        branches = None
+        if writer is not None and parts is not None and recipe.by_base:
+            branches = Branches(parts, reader.first_new)
+        self.teacher = Teacher(reader, lots.train, self.folder, branches=branches)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.model.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
@@ -238,7 +242,8 @@ class Distiller:
         if self.replay is not None:
             self.replay.control()
         body = 0.0 if self.replay is None else self.replay.adapting.rate * shape
-        ends.step(grads, seen, rate * self.unit, rate * self._head_unit, body)
+        head = rate * recipe.head_rate * self._head_unit
+        ends.step(grads, seen, rate * self.unit, head, body)
         out.steps, out.seconds = step + 1, time.monotonic() - begun
         self._whole = True
 

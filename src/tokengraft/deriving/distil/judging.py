@@ -38,10 +38,10 @@ def judge(
     loss, other, stray = kl, None, None
     if writer is not None and head is not None:
         stray = writer.strays(head) if replay is None else 0.0
-        loss = recipe.reading * kl + writes + recipe.stray * stray
+        loss = recipe.reading_weight * kl + writes + recipe.stray * stray
     if mixed is not None and len(mixed.passages):
         other = _means(reader, mixed, rows, None, None)[0]
-        loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading)
+        loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading_weight)
     writing = None if writer is None else writes
     kept = () if replay is None else replay.judge(reader, head)
     if replay is not None and kept and (strain := replay.strained(*kept)) > 1:

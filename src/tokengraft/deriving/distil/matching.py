@@ -33,7 +33,7 @@ def gradient(
     whole = teacher.states(numbers)
     # A share's loss is its part of the whole batch's means, so gradients of shares add up.
     positions, power = len(whole), float(whole.square().sum())
-    times = 1.0 if writer is None else recipe.reading
+    times = 1.0 if writer is None else recipe.reading_weight
     weights = Weights(times * recipe.kl, recipe.pooled, recipe.split)
 
     def slope(member: Reader, share: Ints) -> tuple[torch.Tensor, ...]:
@@ -54,7 +54,8 @@ def gradient(
                 added = writer.added(head.detach().to(device).requires_grad_(), device)
                 mine.append(added.rows)
                 after = writer.next_ids(passages, device)
-                far = writing_loss(new, old, member.head, added, after, weights)
+                twigs = teacher.twigs(share, recipe.by_base, device)
+                far = writing_loss(new, old, member.head, added, after, weights, twigs)
                 loss = loss + far / positions
             elif recipe.kl:
                 far = divergence(new, old, member.head).sum()

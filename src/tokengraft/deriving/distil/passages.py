@@ -37,9 +37,13 @@ class Lots:
 
 @dataclass(frozen=True)
 class Mixture(Alignment):
-    """A passage whose `new` ids change their spelling; `anew` where its rest is in new tokens."""
+    """A passage whose `new` ids change their spelling.
 
-    anew: bool
+    `after` are the ids that the new spelling goes on with after each common position, -1 for none:
+    a rest in old tokens, too, could go on in new ones wherever those begin.
+    """
+
+    after: Ints
 
 
 def is_held_out(line: str, share: float) -> bool:
@@ -149,15 +153,10 @@ def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int
 
 
 def following(one: Alignment) -> Ints:
-    """The id that the new spelling goes on with after each common position, -1 for none.
-
-    A rest in old tokens says nothing about which spelling is to be written: -1 throughout.
-    """
-    after = one.new_at + 1
-    ids = np.append(one.new, -1)[np.minimum(after, len(one.new))]
-    if isinstance(one, Mixture) and not one.anew:
-        ids = np.full_like(ids, -1)
-    return ids
+    """The id that the new spelling goes on with after each common position, -1 for none."""
+    if isinstance(one, Mixture):
+        return one.after
+    return np.append(one.new, -1)[np.minimum(one.new_at + 1, len(one.new))]
 
 
 def mix(
@@ -202,7 +201,9 @@ def _back(
     if len(rest) > places:
         rest = np.sort(generator.choice(rest, places, replace=False))
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
-    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, anew=False)
+    after = np.full(len(one.old), -1)
+    after[one.old_at] = following(one)
+    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, after[rest])
 
 
 def _anew(
@@ -217,4 +218,5 @@ def _anew(
     cut = int(generator.choice(cuts))
     old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
     ids = np.concatenate([one.old[: old_at + 1], one.new[new_at + 1 :]])
-    return Mixture(one.old, ids, one.old_at[cut:], one.new_at[cut:] - new_at + old_at, anew=True)
+    ends = one.new_at[cut:] - new_at + old_at
+    return Mixture(one.old, ids, one.old_at[cut:], ends, following(one)[cut:])

@@ -30,9 +30,10 @@ class Recipe:
     held-out checks without a better score end the run (0: never).
 
     For every passage there are `mixed` more that change their spelling midway. Where the new
-    tokens are written too (`Writing`), the reading loss counts `reading` times, beside the pooled
-    divergence, the split of each pool, and what new tokens take in text that is not theirs, at
-    `strays` positions a step.
+    tokens are written too (`Writing`), the reading loss counts `reading_weight` times, beside the
+    pooled divergence, the split of each pool, and what new tokens take in text that is not theirs,
+    at `strays` positions a step. `by_base` is how much of the split is the base's word instead of
+    the text's (`branches`); output rows move at `head_rate` times the learning rate.
     """
 
     steps: int = 1500
@@ -47,9 +48,11 @@ class Recipe:
     cosine: float = 1.0
     kl: float = 1.0
     mixed: float = 0.5
-    reading: float = 2.0
+    reading_weight: float = 2.0
     pooled: float = 1.0
     split: float = 1.5
+    by_base: float = 0.7
+    head_rate: float = 0.7
     stray: float = 30.0
     strays: int = 2048
     check_every: int = 100

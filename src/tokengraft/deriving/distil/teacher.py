@@ -5,18 +5,22 @@ next-token distribution is a product with the head away, while top-k log-probabi
 larger for any k above dimensions / 3 and not exact. Rounding to float16 makes a KL of 1e-7 nats on
 rootstock (at most 1e-6 at one position). In a work folder the store is a memory map that a resumed
 run goes on with; without one it lies in memory. Values beyond float16 are kept as its largest.
+Where new tokens are written, what the base says at the forks of `branches` is kept beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.states import reopen, reserve
 from tokengraft.model.devices import spread
+from tokengraft.model.pooling import Twigs
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -28,16 +32,21 @@ class Teacher:
 
     def __init__(
         self, reader: Reader, passages: Sequence[Alignment], folder: Path | None = None,
-        name: str = "teacher", batch_tokens: int = 8192,
+        name: str = "teacher", batch_tokens: int = 8192, branches: Branches | None = None,
     ) -> None:  # fmt: skip
-        self.reader, self.passages = reader, passages
+        self.reader, self.passages, self.branches = reader, passages, branches
         self.batch_tokens = batch_tokens
         counts = np.fromiter(map(len, passages), np.int64, len(passages))
         self.ends: Ints = np.cumsum(counts)
         self.starts: Ints = self.ends - counts
         self.sizes: Ints = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
+        self._forks = [] if branches is None else [branches.forks(one) for one in passages]
+        said = [0] if branches is None else [branches.sizes(one).sum() for one in self._forks]
+        self._said_at: Ints = np.concatenate([[0], np.cumsum(said)]).astype(np.int64)
         shape = (int(counts.sum()), reader.model.dimensions)
-        self._states, self._known = _arrays(folder, name, shape, (len(passages),))
+        self._states, self._said, self._known = _arrays(
+            folder, name, shape, (int(self._said_at[-1]),), (len(passages),)
+        )
 
     def fill(
         self, wanted: Ints | None = None, progress: Callable[[int, int], None] | None = None
@@ -49,7 +58,7 @@ class Teacher:
         team = self.reader.team
 
         def read(reader: Reader, share: Ints) -> np.ndarray:
-            states = reader.old([self.passages[n] for n in share])
+            states = self._asked(reader, share) if self._forks else self._plain(reader, share)
             halves: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
             return halves
 
@@ -67,6 +76,40 @@ class Teacher:
             if progress is not None:
                 progress(done, len(numbers))
 
+    def _plain(self, reader: Reader, share: Ints) -> torch.Tensor:
+        return reader.old([self.passages[n] for n in share])
+
+    def _asked(self, reader: Reader, share: Ints) -> torch.Tensor:
+        """States at common positions; what is said at forks is kept by the way."""
+        assert self.branches is not None
+        both = []
+        for n in share:
+            one = self.passages[n]
+            at = np.concatenate([one.old_at, self._forks[n].old_at])
+            both.append(Alignment(one.old, one.new, at, at))
+        states, forks = reader.old(both), [self._forks[n] for n in share]
+        pairs = [(len(self.passages[n]), len(self._forks[n].step)) for n in share]
+        is_fork = np.repeat(np.tile([False, True], len(share)), np.ravel(pairs))
+        asked = torch.from_numpy(is_fork).to(states.device)
+        if is_fork.any():
+            said, start = self.branches.likelihoods(reader, states[asked], forks), 0
+            for n in share:
+                here = slice(self._said_at[n], self._said_at[n + 1])
+                end = start + int(here.stop - here.start)
+                self._said[here] = said[start:end]
+                start = end
+        return states[~asked]
+
+    def twigs(self, numbers: Ints, share: float, device: torch.device) -> Twigs | None:
+        """`share` of what the base says at the forks of passages; None where it was not asked."""
+        if self.branches is None:
+            return None
+        self.fill(numbers)
+        said = [self._said[self._said_at[n] : self._said_at[n + 1]] for n in numbers]
+        forks, counts = [self._forks[n] for n in numbers], self.ends[numbers] - self.starts[numbers]
+        twigs = self.branches.pulls(forks, counts, np.concatenate(said), device)
+        return replace(twigs, weight=share * twigs.weight)
+
     def states(self, numbers: Ints, device: torch.device | None = None) -> torch.Tensor:
         """Float32 states of passages, one after the other, where the model is or on `device`."""
         self.fill(numbers)
@@ -75,17 +118,27 @@ class Teacher:
 
 
 def _arrays(
-    folder: Path | None, name: str, shape: tuple[int, ...], count: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """States, and which passages' are known; from the folder only where both are there whole."""
+    folder: Path | None, name: str, *shapes: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States, what is said at forks, which passages are known; from the folder only if whole."""
+    kinds: tuple[type, ...] = (np.float16, np.float16, np.bool_)
     if folder is None:
-        return np.zeros(shape, np.float16), np.zeros(count, np.bool_)
-    states, known = (folder / f"{name}-{what}.npy" for what in ("states", "known"))
-    had = reopen(states, shape, np.float16, "r+"), reopen(known, count, np.bool_, "r+")
-    if had[0] is not None and had[1] is not None:
-        return had[0], had[1]
+        return _three([np.zeros(*one) for one in zip(shapes, kinds, strict=True)])
+    files = [folder / f"{name}-{what}.npy" for what in ("states", "said", "known")]
+    every = list(zip(files, shapes, kinds, strict=True))
+    had: list[np.ndarray | None] = [
+        reopen(*one, "r+") if any(one[1]) else np.zeros(one[1], one[2]) for one in every
+    ]
+    whole = [one for one in had if one is not None]
+    if len(whole) == len(had):
+        return _three(whole)
     folder.mkdir(parents=True, exist_ok=True)
     # First nothing is known, then the states are empty: never the other way round.
-    for file in (known, states):
+    for file in reversed(files):
         file.unlink(missing_ok=True)
-    return reserve(states, shape, np.float16), reserve(known, count, np.bool_)
+    return _three([reserve(*one) if any(one[1]) else np.zeros(one[1], one[2]) for one in every])
+
+
+def _three(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    states, said, known = arrays
+    return states, said, known

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.files import read_json
+from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
 from tokengraft.languages.codes import language_name, well_formed
 from tokengraft.render.page.shown import digits, without_paths
@@ -23,6 +24,7 @@ _COSTS = (
     "tokens_per_prompt",
     "prefill_ms_per_character",
     "decode_ms_per_character",
+    "characters_per_token_out",
     "cache_bytes_per_character",
 )
 _WRAPPERS = {"languages", "scores", "methods", "measures", "metrics", "results", "fidelity"}
@@ -46,6 +48,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         if isinstance(notes, list)
         else [],
         "costs": list(_costs(value.get("generation"))),
+        "writing": list(_writing(value.get("generation"), scores)),
         "samples": list(_samples(value))[:12],  # to be compared letter by letter: nothing is cut
         "facts": without_paths(
             {key: inner for key, inner in value.items() if isinstance(inner, str | int | float)}
@@ -144,6 +147,21 @@ def _costs(rows: Any) -> Iterator[dict[str, Any]]:
                 key: [_number(sides[side].get(key)) for side in ("base", "graft")] for key in _COSTS
             }
             yield {"name": language_name(code), **pairs}
+
+
+def _writing(rows: Any, scores: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each language that the graft writes in fewer steps than its base.
+
+    Greedy steps where they were counted, else what a sampled token is worth; a graft that may not
+    write has neither.
+    """
+    worth = {s["language"]: s["value"] for s in scores if s["measure"] == "written_worth"}
+    told = isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows)
+    counted = fewer_steps(rows) if told and not isinstance(rows, str) else {}
+    for code, sampled in worth.items():
+        times, how = (counted[code], "greedily") if code in counted else (sampled, "sampled")
+        if times >= 1.05:
+            yield f"Writes {language_name(code)} in {times:.1f} times fewer steps ({how})"
 
 
 def _number(value: Any) -> float | None:

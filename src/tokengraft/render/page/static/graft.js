@@ -112,6 +112,7 @@ function drawEvaluation(evaluation) {
     legend,
     plot,
     exactly,
+    evaluation.writing.map((said) => el("p", { class: "writing" }, `${said}.`)),
     evaluation.notes.map((note) => el("p", { class: "status" }, `Note: ${note}.`)),
     evaluation.costs.length ? costTable(evaluation.costs) : null,
     evaluation.samples.length ? [el("h4", {}, "Samples"), el("div", { class: "samples" }, evaluation.samples.map((s) =>
@@ -124,6 +125,7 @@ const COSTS = [
   ["tokens_per_prompt", "Tokens a prompt"],
   ["prefill_ms_per_character", "Reading, ms a character"],
   ["decode_ms_per_character", "Writing, ms a character"],
+  ["characters_per_token_out", "Characters a written token"],
   ["cache_bytes_per_character", "Cache, bytes a character"],
 ];
 
@@ -158,6 +160,7 @@ function evaluationsShown() {
     measures: Object.assign({}, ...all.map((e) => e.measures)),
     notes: [...new Set(all.flatMap((e) => e.notes.map((note) => `${e.name}: ${note}`)))],
     scores: all.flatMap((e) => e.scores.map((s) => ({ ...s, method: s.method ? `${e.name} ${s.method}` : e.name }))),
+    writing: all.flatMap((e) => e.writing.map((said) => `${e.name}: ${said}`)),
     costs: all.flatMap((e) => e.costs.map((row) => ({ ...row, name: `${row.name}, ${e.name}` }))),
     samples: all.flatMap((e) => e.samples),
   }];

