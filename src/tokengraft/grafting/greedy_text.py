@@ -9,8 +9,8 @@ each branch as heavy as all its tokens together (q the model's probabilities):
     then        the token ends here, if it is likelier than all that go on;
                 else go on with the byte beyond which the tokens are likeliest together
 
-Tamil on rootstock: greedy text in 12 times fewer steps than the base's, where the likeliest token
-makes it 2 times fewer; and the base finds it likelier (.5 bits per byte against 1.7).
+Tamil on rootstock: 4.1 characters a step, where the likeliest token gives .65 and the base .36; and
+the base finds that text likelier than its own greedy text (.5 bits per byte against .7).
 For greedy decoding only: sampling draws from q itself and needs none of this.
 """
 
