@@ -14,21 +14,20 @@ import argparse
 import copy
 import json
 import multiprocessing
+import os
 import time
 import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import write_gpu
 from write_gpu import _grown, _lines, _without_polars
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "apart": {},
-    "plain": {"apart": False},
-    "lower": {"layers": "lower"},
+    "lower": {},
+    "apart": {"depth": 1.0},
+    "plain": {"depth": 1.0, "apart": False},
     "rank8": {"rank": 8},
-    "b-only": {"learning": "lora_B"},
 }
 
 
@@ -60,7 +59,9 @@ def main() -> None:
         print("chosen on dev:", best, found, flush=True)
     for code in options.language:
         jobs.put(("devtest", best, code))
-    left = len(options.language)
+    for one in options.also:
+        jobs.put(("devtest", *one.split(":")))
+    left = len(options.language) + len(options.also)
     while left:
         split, *told = answers.get()
         left -= split == "devtest"
@@ -76,7 +77,7 @@ def work(options: argparse.Namespace, jobs: Any, answers: Any) -> None:
     import torch
 
     _without_polars()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     while (job := jobs.get()) is not None:
         value = float("inf")
         try:
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace, split: str, setting: str, code: str) -> flo
 
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
-    from tokengraft.deriving.distil import distiller, student
+    from tokengraft.deriving.distil import student
     from tokengraft.deriving.distil.recipe import Adapting, Writing
     from tokengraft.deriving.task import Deriving
     from tokengraft.model.frozen import FrozenModel, Reading
@@ -105,9 +106,7 @@ def run(options: argparse.Namespace, split: str, setting: str, code: str) -> flo
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype=options.dtype))
     english = tuple(_lines(options.text / "eng_Latn.txt")[: options.protect])
-    changed = dict(SETTINGS[setting])
-    _try(changed.pop("layers", ""), str(changed.pop("learning", "")), student, distiller)
-    adapting = replace(Adapting(protect=english, protected=8000), **changed)
+    adapting = replace(Adapting(protect=english, protected=8000), **SETTINGS[setting])
     adapting = replace(adapting, **json.loads(options.adapting))
     stage = split == "devtest"
     given: dict[str, Any] = {
@@ -137,6 +136,11 @@ def run(options: argparse.Namespace, split: str, setting: str, code: str) -> flo
     )  # fmt: skip
     graft.__dict__["manifest"] = {"output": {"policy": "write"}}
     scores = judge(base, graft, code, options, split)
+    if split == "devtest" and options.labelled is not None:
+        try:
+            _states(base, graft, code, options)
+        except Exception:
+            print(code, traceback.format_exc(), flush=True)
     facts: dict[str, Any] = {
         "setting": setting, "language": code, "split": split, "train_seconds": trained,
         "seconds": time.monotonic() - begun, "notes": made.notes,
@@ -177,24 +181,20 @@ def judge(base: Any, graft: Any, code: str, options: Any, split: str) -> dict[st
     return found
 
 
-def _try(layers: Any, learning: str, student: Any, distiller: Any) -> None:
-    """What is tried here only: adapters in the lower blocks alone, or A as it was begun."""
-    every, whole = write_gpu.__dict__.setdefault("kept", (student.linear_layers, student.twin))
+def _states(base: Any, graft: Any, code: str, options: Any) -> None:
+    """Pooled states of the labelled lines by both models, for a probe elsewhere."""
+    import numpy as np
 
-    def lower(base: Any) -> Any:
-        half = {id(m) for block in base.blocks[: len(base.blocks) // 2] for m in block.modules()}
-        named = dict(base.model.named_modules())
-        return [name for name in every(base) if id(named[name]) in half]
+    from tokengraft.evaluating.probe import pooled_states
 
-    def parts(base: Any, adapting: Any, seed: int = 0) -> Any:
-        model = whole(base, adapting, seed)
-        if learning:
-            names = [name for name in model.learning if learning in name]
-            return base.student(model.model, names)
-        return model
-
-    student.linear_layers = lower if layers == "lower" else every
-    distiller.twin = parts
+    lines = []
+    for part, numbers in json.loads(options.labelled.read_text()).items():
+        every = (options.flores / part / f"{code}.{part}").read_text("utf-8").split("\n")
+        lines += [every[n - 1] for n in numbers]
+    states, kept = pooled_states(base, graft, lines)
+    before, after = (states[name].astype(np.float16) for name in ("base", "graft"))
+    file = options.out / f"states-{graft.name}.npz"
+    np.savez_compressed(file, kept=kept, base=before, graft=after)
 
 
 def parse() -> argparse.Namespace:
@@ -206,6 +206,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--chosen-on", nargs="+", default=["shn_Mymr", "hin_Deva", "tam_Taml"])
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
     parser.add_argument("--best", help="a setting, with which no others are tried")
+    parser.add_argument("--also", nargs="*", default=[], help="SETTING:LANGUAGE …")
     parser.add_argument("--jobs", type=int, default=15)
     parser.add_argument("--steps", type=int, nargs=2, default=[200, 700])
     parser.add_argument("--minutes", type=float, nargs=2, default=[1.2, 3.2])
@@ -213,6 +214,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--adapting", default="{}", help='changes as JSON: {"keep_kl": 0.01}')
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")
     parser.add_argument("--lines", type=int, default=1012)
+    parser.add_argument("--labelled", type=Path, help="line numbers by split (JSON): keep states")
     parser.add_argument("--against", action="store_true", help="measure ceilings, too")
     parser.add_argument("--dtype", default="float32")
     return parser.parse_args()

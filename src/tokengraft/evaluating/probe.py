@@ -86,9 +86,9 @@ def probe_scores(
             f"{code}: {len(known)} lines have a label that {_LEAST} others share; units are named "
             f"{next(iter(texts), '')!r} here, the labels' {next(iter(labels), '')!r}"
         )
-    states, kept = _pooled(base, graft, [line for line, _ in known])
+    states, kept = pooled_states(base, graft, [line for line, _ in known])
     names = np.array([label for _, label in known])[kept]
-    found = _accuracies(states, names, seed)
+    found = accuracies(states, names, seed)
     majority = Counter(names.tolist()).most_common(1)[0][1] / len(names)
     one = np.ones(len(names))
     options: dict[str, Any] = {"unrelated": majority, "resamples": resamples, "seed": seed}
@@ -100,7 +100,7 @@ def probe_scores(
     }
 
 
-def _pooled(
+def pooled_states(
     base: FrozenModel, graft: FrozenModel, lines: Sequence[str]
 ) -> tuple[dict[str, Floats], Any]:
     """States of both readings, pooled line by line; and which lines have a common position."""
@@ -114,7 +114,7 @@ def _pooled(
     return {"base": before.means(), "graft": after.means()}, kept
 
 
-def _accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str, Floats]:
+def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str, Floats]:
     """For every line 1 where its label was found, 0 otherwise, by what was probed how."""
     try:
         from sklearn.linear_model import LogisticRegression

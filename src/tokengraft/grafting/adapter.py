@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.core.errors import GraftError, UsageError
-from tokengraft.deriving.distil.student import linear_layers, lora, require_peft
+from tokengraft.deriving.distil.student import adapted, lora, require_peft
 from tokengraft.grafting.verify.loading import load_model
 from tokengraft.grafting.write_folder import Written
 from tokengraft.model.folder import CONFIG
@@ -59,7 +59,7 @@ def write_adapter(
         model,
         lora(
             rank,
-            linear_layers(student),
+            [name for name, _ in adapted(student)],
             trainable_token_indices={names[one].rpartition(".")[2]: ids for one in tables},
         ),
     )

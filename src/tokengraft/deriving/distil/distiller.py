@@ -240,7 +240,7 @@ class Distiller:
         seen = self._seen([self.lots.train[n] for n in numbers])
         self._whole = False
         if self.replay is not None:
-            self.replay.control()
+            self.replay.control(shape)
         body = 0.0 if self.replay is None else self.replay.adapting.rate * shape
         head = rate * recipe.head_rate * self._head_unit
         ends.step(grads, seen, rate * self.unit, head, body)

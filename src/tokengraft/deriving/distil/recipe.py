@@ -84,6 +84,8 @@ class Writing:
 class Adapting:
     """That the body learns too: by adapters of `rank` (`lora`), or every weight of it (`all`).
 
+    Adapters are in the lowest `depth` of the blocks, where new tokens are first made sense of.
+
     `protect` is text whose reading must stay the base's, besides English and code that are always
     there: on held-out passages of it KL at most `keep_kl` nats and the same likeliest token at
     least at `keep_top1` of the positions. Of at most `protected` passages `replayed` are read in
@@ -94,12 +96,13 @@ class Adapting:
 
     train: str = "lora"
     rank: int = 32
+    depth: float = 0.5
     rate: float = 1e-3
     protect: tuple[str, ...] = ()
     keep_kl: float = 0.003
     keep_top1: float = 0.97
     replayed: int = 32
-    replay: float = 30.0
+    replay: float = 60.0
     protected: int = 4800
     apart: bool = True
 

@@ -2,12 +2,15 @@
 
     loss = (terms of the new tokens)  +  λ KL(p ‖ q) in protected text
     strain = max(KL / promised KL, (1 − top-1) / (1 − promised top-1)),  averaged over steps
-    log λ ← log λ + rate · (strain / aim − 1),  at most ± rate
+    log λ ← log λ + rate · (strain / allowed − 1),  at most ± rate
+    allowed = aim · (1 + slack · s²),  s the share of the learning rate that is left
 
 p is the base's and q the student's, over all that can be written, at every position of whole
 passages. No weight is right for two models or two languages; the promise is, so the weight is
-moved until it holds: a dual variable, ascended. Aimed at is less than promised, since what is
-judged is text that was not trained on.
+moved until it holds: a dual variable, ascended. Steps of size s shake protected text by s², which
+passes as they get smaller: held down to the promise at once, λ runs away and nothing is learned
+(rootstock: to 1e5, and reading no better than rows alone). Aimed at is less than promised, since
+what is judged is text that was not trained on.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ from tokengraft.tokenizer.align import Alignment, Ints
 _HELD_OUT = 10  # one protected passage in so many judges,
 _JUDGES = 240  # and no more than these: some ten thousand positions
 _AIM = 0.8  # of the promise
-_RATE = 0.03
+_RATE = 0.02
+_SLACK = 4.0
 _MEMORY = 0.9  # of the strain so far
-_BOUNDS = (1.0, 1e5)  # of the weight
+_BOUNDS = (10.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
 
 
 class Replay:
@@ -75,10 +79,11 @@ class Replay:
         adapting = self.adapting
         return max(kl / adapting.keep_kl, (1 - top1) / (1 - adapting.keep_top1))
 
-    def control(self) -> None:
-        """Raise or lower the weight by what the last gradient saw."""
+    def control(self, pace: float = 0.0) -> None:
+        """Raise or lower the weight by what the last gradient saw, steps being of size `pace`."""
         self.strain = _MEMORY * self.strain + (1 - _MEMORY) * self._seen
-        push = min(1.0, max(-1.0, self.strain / _AIM - 1))
+        allowed = _AIM * (1 + _SLACK * pace**2)
+        push = min(1.0, max(-1.0, self.strain / allowed - 1))
         low, high = _BOUNDS
         self.weight = min(high, max(low, self.weight * float(np.exp(_RATE * push))))
 

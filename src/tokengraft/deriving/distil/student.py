@@ -1,6 +1,6 @@
 """The model that learns: a twin of the base whose body moves; the tables stay.
 
-    lora   W x + B A x  at every linear layer of the blocks, B = 0 at first; W itself stays
+    lora   W x + B A x  at every linear layer of the lower blocks, B = 0 at first; W itself stays
     all    every weight but the tables, in float32
 
 Reference: Hu et al. 2022, LoRA (https://arxiv.org/abs/2106.09685), as `peft` has it; the twin
@@ -61,7 +61,7 @@ def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
     model = copy.deepcopy(base.model, {id(held): held for held in shared})
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        settings = lora(adapting.rank, linear_layers(base))
+        settings = lora(adapting.rank, linear_layers(base, adapting.depth))
         model = require_peft().inject_adapter_in_model(settings, model)
     known = {id(held) for held in shared}
     own = {name: held for name, held in model.named_parameters() if id(held) not in known}
@@ -70,9 +70,10 @@ def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
     return base.student(model, own)
 
 
-def linear_layers(base: FrozenModel) -> list[str]:
-    """Names of the linear layers of the blocks."""
-    inside = {id(module) for block in base.blocks for module in block.modules()}
+def linear_layers(base: FrozenModel, depth: float = 1.0) -> list[str]:
+    """Names of the linear layers of the blocks, of the lowest `depth` of them."""
+    blocks = base.blocks[: max(1, round(depth * len(base.blocks)))]
+    inside = {id(module) for block in blocks for module in block.modules()}
     return [
         name
         for name, module in base.model.named_modules()
@@ -115,7 +116,7 @@ def save_memory(student: FrozenModel) -> None:
 def changes(student: FrozenModel) -> Changes:
     """What the student learned, tensor by tensor, computed when asked for."""
     found: dict[str, Any] = {}
-    layers = dict(_adapted(student))
+    layers = dict(adapted(student))
     for name, layer in layers.items():
         found[f"{name}.weight"] = lambda old, layer=layer: (
             old + layer.get_delta_weight(_NAME).detach().float().cpu().numpy()
@@ -223,7 +224,8 @@ def directions(planned: torch.Tensor, protected: torch.Tensor, rank: int) -> tor
     return rows
 
 
-def _adapted(model: FrozenModel) -> Iterator[tuple[str, Any]]:
+def adapted(model: FrozenModel) -> Iterator[tuple[str, Any]]:
+    """The layers that have an adapter, by name."""
     for name, module in model.model.named_modules():
         if hasattr(module, "get_delta_weight"):
             yield name, module
@@ -233,7 +235,7 @@ def _groups(model: FrozenModel) -> Iterator[dict[str, Any]]:
     """The adapters in groups whose inputs can be held."""
     group: dict[str, Any] = {}
     size = 0
-    for name, layer in _adapted(model):
+    for name, layer in adapted(model):
         group[name] = layer
         size += 8 * _LOOKED * layer.in_features
         if size > _HELD:
