@@ -1,20 +1,24 @@
 """Damaged and hostile files against every reader: no traceback, no memory, no wrong success.
 
-    python tools/fuzz.py --minutes 60 --seeds fuzz-seeds/
+    python tools/fuzz.py --minutes 60 --seeds fuzz-seeds/ --out fuzz.json
 
 Sound files are changed by hypothesis (values of their JSON, bytes, lengths, members) and read. A
 case passes where it ends in a `TokengraftError`, or in a result that a reader which shares nothing
-with ours agrees to: safetensors' own for headers, `json` for JSONL, GPT-2's byte table for plans.
-Failing cases are kept in `--seeds` and tried first the next time.
+with ours agrees to: safetensors' own for headers, `json` for JSONL, `tarfile` and `zipfile` for
+archives, GPT-2's byte table and plain `tokenizers` for what a plan makes. Memory is measured after
+every case. Failing cases are kept in `--seeds` and tried first the next time; `--out` gets the
+counts of each target, the peak memory, every seed and every finding.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import contextlib
 import gzip
 import io
 import json
+import lzma
 import random
 import resource
 import struct
@@ -32,6 +36,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
+from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import load as load_corpus
@@ -40,6 +45,7 @@ from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.plan_files import read_plan
+from tokengraft.planning.protect import Protected
 from tokengraft.tokenizer.catalog import as_json, find, load
 
 MOST = 2 << 30  # bytes of memory
@@ -58,7 +64,7 @@ places = st.lists(st.integers(0, 2**32), min_size=1, max_size=6)
 edits = st.lists(
     st.tuples(places, st.sampled_from(["set", "drop", "twice", "number"]), values), max_size=4
 )
-cuts = st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), max_size=8)
+cuts = st.just([]) | st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), max_size=8)
 
 
 def edited(value: Any, changes: list[tuple[list[int], str, Any]]) -> Any:
@@ -114,6 +120,8 @@ PLAN = plan_tokens(
     {"hin_Deva": ["क का कि की"] * 9},
     Planning(budget=6, boundaries="keep"),
     test={"hin_Deva": ["का"], "eng_Latn": ["ab"]},
+    protect=Protected(("a.txt",), ["ab ba"]),
+    elsewhere={"b": ["abc"]},
 )
 _TABLE = {i: t for t, i in BASE["model"]["vocab"].items()}
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -126,7 +134,8 @@ def tokenizer_file(folder: Path, draw: Callable[[Any], Any]) -> None:
     """`tokenizer.json`: opened, encoded and decoded with, parsed for insertion."""
     text = json.dumps(edited(BASE, draw(edits)))
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    with contextlib.suppress(TokengraftError):
+    refused: TokengraftError | None = None
+    try:
         opened = load(folder)
         ids = opened.encode(LINES)
         size = len(opened.vocabulary)
@@ -134,8 +143,28 @@ def tokenizer_file(folder: Path, draw: Callable[[Any], Any]) -> None:
         opened.decode(ids)
         opened.pretokens(LINES)
         opened.dropped(LINES)
+    except TokengraftError as error:
+        refused = error
     with contextlib.suppress(TokengraftError):
-        insert(as_json(find(str(folder))), PLAN)
+        parsed = as_json(find(str(folder)))
+        none_longer(parsed, insert(parsed, PLAN))
+    if refused:
+        raise refused
+
+
+def none_longer(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Plain `tokenizers`: no line longer, text without Devanagari as it was, the same text back."""
+    before, after = (Tokenizer.from_str(json.dumps(one)) for one in (old, new))
+    for line in [*LINES, "कि कीका x का\u200d", "ab<s>ab\r\n 12३"]:
+        ids = [t.encode(line, add_special_tokens=False).ids for t in (before, after)]
+        assert len(ids[1]) <= len(ids[0]), f"{line!r} became longer"
+        if not any("\u0900" <= c <= "\u097f" for c in line):
+            assert ids[0] == ids[1], f"{line!r} has other ids"
+        texts = [
+            t.decode(i, skip_special_tokens=False)
+            for t, i in zip((before, after), ids, strict=True)
+        ]
+        assert texts[0] == texts[1], f"{line!r} comes back as {texts[1]!r}"
 
 
 def plan_file(folder: Path, draw: Callable[[Any], Any]) -> None:
@@ -150,7 +179,9 @@ def plan_file(folder: Path, draw: Callable[[Any], Any]) -> None:
         assert bytes(_BYTES[c] for c in token.token) == spelled, f"{token} is another string"
     old = BASE["model"]["vocab"]
     assert {t: made["model"]["vocab"][t] for t in old} == old, "an old id moved"
+    assert made["model"]["merges"][: len(BASE["model"]["merges"])] == BASE["model"]["merges"]
     assert all(code == "hin_Deva" or code[3] == "_" for code in plan.languages)
+    none_longer(BASE, made)
 
 
 def weights(folder: Path, draw: Callable[[Any], Any]) -> None:
@@ -179,12 +210,31 @@ def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
     texts = {"eng_Latn": "one\ntwo\n", "hin_Deva": "एक\nदो\n"}
     names = st.sampled_from(["dev/{}.dev", "../{}.dev", "/{}.dev", "{}.txt", "._{}.dev", "{}.csv"])
     form = draw(names)
-    buffer = io.BytesIO()
-    big = draw(st.sampled_from([0, 0, 0, 0, 80 << 20]))
-    kind = draw(st.sampled_from([".zip", ".tar", ".tar.gz"]))
+    big = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 80 << 20]))
+    kind = draw(st.sampled_from([".zip", ".tar", ".tar.gz", ".tar.bz2", ".tar.xz"]))
     members = {form.format(code): text.encode() + bytes(big) for code, text in texts.items()}
+    link = draw(st.sampled_from([None, None, "/etc/passwd", "../../x"]))
+    data = _packed(members, kind, link)
+    packs = draw(st.sampled_from([1, 1, 1, 60])) if big and kind == ".tar.gz" else 1
+    data = data * packs  # a gzip file may hold many streams: 5 GB here
+    path = folder / f"corpus{kind}"
+    path.write_bytes(damaged(data, draw(cuts), draw(st.integers(1, 10**6))))
+    found = load_corpus(str(path))
+    assert not big, "an archive that unpacks to far more than its size was read"
+    assert len({len(column) for column in found.texts.values()}) == 1
+    told = _unpacked(path)
+    for code, column in found.texts.items():
+        assert any(
+            [line for line in column if line is not None] == text.split("\n")[: len(column)]
+            for name, text in told.items()
+            if code in name
+        ), f"{code} is {column}, the archive has {told}"
+
+
+def _packed(members: dict[str, bytes], kind: str, link: str | None) -> bytes:
+    buffer = io.BytesIO()
     if kind == ".zip":
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
             for name, data in members.items():
                 zipped.writestr(name, data)
     else:
@@ -193,13 +243,27 @@ def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
                 info = tarfile.TarInfo(name)
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-    data = buffer.getvalue()
-    data = gzip.compress(data, 1) if kind == ".tar.gz" else data
-    path = folder / f"corpus{kind}"
-    path.write_bytes(damaged(data, draw(cuts), draw(st.integers(1, 10**6))))
-    found = load_corpus(str(path))
-    assert not big, "an archive that unpacks to far more than its size was read"
-    assert len({len(column) for column in found.texts.values()}) == 1
+            if link:
+                info = tarfile.TarInfo("dev/fra_Latn.dev")
+                info.type, info.linkname = tarfile.SYMTYPE, link
+                tar.addfile(info)
+    raw = buffer.getvalue()
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        ".tar.gz": lambda b: gzip.compress(b, 1),
+        ".tar.bz2": lambda b: bz2.compress(b, 1),
+        ".tar.xz": lambda b: lzma.compress(b, preset=0),
+    }
+    return packers[kind](raw) if kind in packers else raw
+
+
+def _unpacked(path: Path) -> dict[str, str]:
+    """Members as text by the standard library, whose own checks they passed."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as zipped:
+            return {n: zipped.read(n).decode("utf-8") for n in zipped.namelist()}
+    with tarfile.open(path) as tar:
+        files = [(m.name, tar.extractfile(m)) for m in tar if m.isfile()]
+        return {name: file.read().decode("utf-8", "replace") for name, file in files if file}
 
 
 def jsonl(folder: Path, draw: Callable[[Any], Any]) -> None:
@@ -224,14 +288,15 @@ TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, arc
 
 def attempt(target: Callable[..., None], data: Any) -> str:
     """One case: `refused` or `read`; whatever else it raises is a finding."""
+    end = "read"
     with tempfile.TemporaryDirectory() as place:
         try:
             target(Path(place), data.draw)
         except TokengraftError:
-            return "refused"
+            end = "refused"
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert used < MOST, f"{used >> 20} MiB of memory"
-    return "read"
+    return end
 
 
 def fuzz(name: str, count: int, start: int, database: Path) -> tuple[Counter[str], str | None]:
@@ -266,27 +331,36 @@ def main() -> int:
     parser.add_argument("--seeds", type=Path, default=Path("fuzz-seeds"), help="failing cases")
     parser.add_argument("--start", type=int, default=None, help="first seed (default: at random)")
     parser.add_argument("--only", choices=TARGETS, help="one target")
+    parser.add_argument("--out", type=Path, help="counts, seeds and findings as JSON")
     given_ = parser.parse_args()
     number = random.randrange(10**9) if given_.start is None else given_.start
-    totals: dict[str, Counter[str]] = {name: Counter() for name in TARGETS}
-    failed: dict[str, str] = {}
+    told: dict[str, Any] = {"start": number, "targets": {}, "findings": []}
+    names = [given_.only] if given_.only else list(TARGETS)
+    totals: dict[str, Counter[str]] = {name: Counter() for name in names}
+    failed: set[str] = set()
     until = time.monotonic() + 60 * given_.minutes
-    while time.monotonic() < until:
-        for name in [given_.only] if given_.only else TARGETS:
+    while time.monotonic() < until and len(failed) < len(names):
+        for name in names:
             if name in failed or time.monotonic() >= until:
                 continue
             ends, found = fuzz(name, 40 if name == "archive" else 300, number, given_.seeds)
             totals[name] += ends
             if found is not None:
-                failed[name] = found
+                failed.add(name)
+                told["findings"].append({"target": name, "seed": number, "traceback": found})
                 print(f"{name}, seed {number}:\n{found}", flush=True)
         number += 1
-        if len(failed) == (1 if given_.only else len(TARGETS)):
-            break
+        told |= {
+            "targets": {name: dict(ends) for name, ends in totals.items()},
+            "seeds": number - told["start"],
+            "cpu_seconds": round(time.process_time(), 1),
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        }
+        if given_.out:
+            given_.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     for name, ends in totals.items():
         print(f"{name}: {dict(ends)}{' FAILED' if name in failed else ''}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"peak memory {peak} MiB")
+    print(f"peak memory {told['peak_mib']} MiB")
     return 1 if failed else 0
 
 
