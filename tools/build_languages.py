@@ -59,8 +59,6 @@ COLUMNS = (
     "script_name",
     "direction",
     "family",
-    "speakers_first",
-    "speakers_first_source",
     "speakers_total",
     "speakers_total_source",
     "flores",
@@ -136,12 +134,12 @@ def autonym_of(language: str, script: str, cldr: Cldr) -> str:
 
 def figures(
     language: str, script: str, scripts: Sequence[str], cldr: Cldr, ohchr: dict[str, int]
-) -> tuple[str, str, str, str]:
-    """Return first-language and total speakers, each followed by its source.
+) -> tuple[str, str]:
+    """Return the number of speakers and its source.
 
-    CLDR counts people who use a language, as a first one or a later: no source of first-language
-    figures that may be bundled is known, so that column stays empty. Of several `scripts` only the
-    usual one has the language's speakers; another has what CLDR counts for it, or none.
+    CLDR counts people who use a language, as a first one or a later; no source of first-language
+    figures that may be bundled is known. Of several `scripts` only the usual one has the
+    language's speakers; another has what CLDR counts for it, or none.
     """
     usual = langcodes.get(language).maximize().script
     main = usual if usual in scripts else scripts[0]
@@ -149,13 +147,13 @@ def figures(
     if script != main:
         people = cldr.in_script(language, script)
         if people is None:
-            return "", "", "", ""
-        return "", "", str(people), f"{CLDR} (key {key}_{script})"
+            return "", ""
+        return str(people), f"{CLDR} (key {key}_{script})"
     if (people := cldr.total(language)) is not None:
-        return "", "", str(people), f"{CLDR} (key {key})"
+        return str(people), f"{CLDR} (key {key})"
     if language in ohchr:
-        return "", "", str(ohchr[language]), OHCHR
-    return "", "", "", ""
+        return str(ohchr[language]), OHCHR
+    return "", ""
 
 
 def family_of(language: str, cldr: Cldr) -> str:

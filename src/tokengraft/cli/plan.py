@@ -94,7 +94,7 @@ def plan(
         str,
         typer.Option(
             help="total: most tokens saved; parity: always help the costliest language; equal: as "
-            "many tokens for each; speakers: weigh by first-language speakers; minimax:2.0: the "
+            "many tokens for each; speakers: weigh by number of speakers; minimax:2.0: the "
             "fewest tokens that bring every language to that premium, within the budget.",
         ),
     ] = "total",

@@ -35,8 +35,6 @@ class Language:
     script_name: str | None
     direction: str | None
     family: str | None
-    speakers_first: int | None
-    speakers_first_source: str | None
     speakers_total: int | None
     speakers_total_source: str | None
 
@@ -75,13 +73,11 @@ def language(code: str) -> Language:
     row, variety = table.get(base(code)), code.partition("-")[2]
     if row is None:
         script = code[4:8]
-        return Language(code, code, None, None, script, None, None, None, None, None, None, None)
+        return Language(code, code, None, None, script, None, None, None, None, None)
     return replace(
         row,
         code=code,
         name=f"{row.name} ({variety})",
-        speakers_first=None,
-        speakers_first_source=None,
         speakers_total=None,
         speakers_total_source=None,
     )
@@ -280,8 +276,6 @@ def _from_row(row: Mapping[str, str]) -> Language:
         script_name=text("script_name"),
         direction=text("direction"),
         family=text("family"),
-        speakers_first=count("speakers_first"),
-        speakers_first_source=text("speakers_first_source"),
         speakers_total=count("speakers_total"),
         speakers_total_source=text("speakers_total_source"),
     )

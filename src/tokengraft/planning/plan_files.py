@@ -259,25 +259,16 @@ def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
 
 
 def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
-    """First-language speakers where they are known, and notes on what stands in where not."""
-    first, total, none = {}, [], []
-    for code in codes:
-        row = language(code)
-        number = row.speakers_first or row.speakers_total
-        if number is None:
-            none.append(code)
-        elif not row.speakers_first:
-            total.append(code)
-        first[code] = float(number or 0)
-    known = [number for number in first.values() if number]
+    """All speakers, first-language or not, of each language, and a note that says so."""
+    found = {code: float(language(code).speakers_total or 0) for code in codes}
+    none = [code for code, number in found.items() if not number]
+    known = [number for number in found.values() if number]
     if not known:
         raise UsageError(
             f"no number of speakers is known for {', '.join(none)}: use another objective "
             "(--objective)"
         )
-    notes = []
-    if total:
-        notes.append(f"speakers: all speakers, not first-language ones, of {', '.join(total)}")
+    notes = ["speakers: everyone who uses the language, as a first one or a later (CLDR)"]
     if none:
         notes.append(f"speakers: none known of {', '.join(none)}; they count as the fewest known")
-    return {code: number or min(known) for code, number in first.items()}, notes
+    return {code: number or min(known) for code, number in found.items()}, notes
