@@ -133,7 +133,7 @@ class Bench:
         from tokengraft.reproduce.grid import paper_layers
 
         model = self.grid.model
-        layers = list(paper_layers(model.layers))
+        layers = list(paper_layers(model.layers, self.grid.normed))
         count = len(model.tokenizer.vocabulary)
         vocabulary_states(model, layers, count, cache=self.grid.work, key=self.grid.hash)
         self.say(f"states of {count} tokens at layers {layers}")

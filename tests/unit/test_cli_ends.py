@@ -179,8 +179,13 @@ def test_a_layer_is_a_number_or_norm() -> None:
 
 
 def test_a_grid_says_its_split_its_last_layer_and_what_was_never_run() -> None:
-    from tokengraft.reproduce.paper_fidelity import read_with
+    from tokengraft.reproduce.paper_fidelity import paper_row, read_with
 
-    said = read_with("devtest")
-    for words in ("FLORES devtest", "before the final norm", "never run Llama 3.2 1B"):
-        assert words in said
+    said = {last: read_with("devtest", last) for last in ("norm", "block")}
+    assert read_with("devtest") == said["norm"]
+    for last, where in (("norm", "Layer n is after the final norm"), ("block", "before the final")):
+        for words in ("FLORES devtest", where, "never run Llama 3.2 1B"):
+            assert words in said[last]
+    assert paper_row("knn k=2 layer norm", [0, 1, 7, 8]) == "knn k=2 layer 16"
+    assert paper_row("knn k=2 layer 8", [0, 1, 7, 8]) == "knn k=2 layer 16"
+    assert paper_row("linear layer 7", [0, 1, 7, 8]) == "linear layer 15"

@@ -223,14 +223,20 @@ def test_grid_has_the_papers_forty(llama):
     parts = [[5, 9, 2], [7, 3], [1, 4]]
     cells = dict(paper_rows(llama, parts))
     assert len(cells) == 40
-    assert paper_layers(16) == (0, 1, 15, 16)
+    assert paper_layers(16) == (0, 1, 15, "norm") and paper_layers(16, False) == (0, 1, 15, 16)
     named = {str(cell): rows for cell, rows in cells.items()}
     mean = part_states(llama, parts, [0])[0]
     assert np.allclose(named["linear layer 0"], mean, atol=1e-5)
-    states = vocabulary_states(llama, [0, 3])
-    hidden = part_states(llama, parts, [3])[3]
-    alone = KNN(5).fit(states[3], states[0]).derive(hidden)
-    assert np.allclose(named["knn k=5 layer 3"], alone, atol=1e-6)
+    # The paper's last layer is what the output table multiplies; before the norm it is another.
+    for layer in ("norm", 3):
+        states = vocabulary_states(llama, [0, layer])
+        hidden = part_states(llama, parts, [layer])[layer]
+        alone = KNN(5).fit(states[layer], states[0]).derive(hidden)
+        own = {
+            str(cell): r for cell, r in paper_rows(llama, parts, paper_layers(3, layer == "norm"))
+        }
+        assert np.allclose(own[f"knn k=5 layer {layer}"], alone, atol=1e-6)
+    assert "knn k=5 layer 3" not in named
 
 
 def test_a_team_of_devices_gives_the_same_states(llama, tmp_path):

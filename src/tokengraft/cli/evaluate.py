@@ -157,6 +157,13 @@ def fidelity(
     positions: Annotated[
         int, typer.Option(min=0, help="Positions for distributions; 0: all.")
     ] = MOST_POSITIONS,
+    last_layer: Annotated[
+        str,
+        typer.Option(
+            help="What layer n is: norm, after the model's final norm, which is what the paper's "
+            "layer 16 is; or block, the last block's output before it.",
+        ),
+    ] = "norm",
     minutes: Annotated[
         float | None, typer.Option(help="Start no cell after this many minutes.")
     ] = None,
@@ -193,15 +200,16 @@ def fidelity(
             running=reproducing.Running(
                 work=out / ".work", device=device,
                 seconds=None if minutes is None else 60 * minutes,
-                on_cell=by_stages(progress, "cells"),
+                on_cell=by_stages(progress, "cells"), last_layer=last_layer,
             ),
         )  # fmt: skip
-    written = save_fidelity(measured, out)
+    said = reproducing.read_with(split, last_layer)
+    written = save_fidelity(measured, out, said)
     if json:
         print_json(measured.grid.to_dicts())
     else:
         show_fidelity(stdout, measured)
-        stdout.print(reproducing.read_with(split), markup=False)
+        stdout.print(said, markup=False)
         stdout.print(f"{len(written)} files written to {out}")
         if measured.missing:
             stdout.print(f"{measured.missing} cells are missing: run again to go on.")

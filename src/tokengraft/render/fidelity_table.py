@@ -23,8 +23,11 @@ _OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
 _THEIRS = r" {\tiny %s}"
 
 
-def save_fidelity(fidelity: Fidelity, out: Path) -> list[Path]:
-    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`."""
+def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Path]:
+    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`.
+
+    `read_with` says what has to be known to read them beside the paper's.
+    """
     written = [
         write_text(out / "grid.csv", as_csv(fidelity.grid)),
         write_text(out / "sizes.csv", as_csv(fidelity.sizes)),
@@ -40,7 +43,7 @@ def save_fidelity(fidelity: Fidelity, out: Path) -> list[Path]:
         if PAPER in modes:
             written.append(write_text(out / f"{metric}.tex", latex(fidelity, metric)))
     facts = {
-        "model": fidelity.model, "cells_missing": fidelity.missing,
+        "model": fidelity.model, "cells_missing": fidelity.missing, "read_with": read_with,
         "best_by_kl": fidelity.best().to_dicts() if PAPER in modes else [],
         "best_by_pooled_cosine": (
             fidelity.best("pooled_cosine", False).to_dicts() if PAPER in modes else []

@@ -57,9 +57,12 @@ class Strategy:
         return f"{self.method}{'' if self.k is None else f' k={self.k}'} layer {self.layer}"
 
 
-def paper_layers(layers: int) -> tuple[int, ...]:
-    """{0, 1, n−1, n}, each once."""
-    return tuple(dict.fromkeys((0, 1, layers - 1, layers)))
+def paper_layers(layers: int, normed: bool = True) -> tuple[Layer, ...]:
+    """{0, 1, n−1, n}, each once; the last one after the final norm, or (not `normed`) before it.
+
+    The paper's layer n is what the output table multiplies, that is after the norm.
+    """
+    return tuple(dict.fromkeys((0, 1, layers - 1, "norm" if normed else layers)))
 
 
 def paper_rows(
@@ -177,6 +180,7 @@ class Grid:
     work: Path | None = None
     deadline: float | None = None  # of time.monotonic
     on_cell: OnCell | None = None
+    normed: bool = True  # the paper's last layer is taken after the final norm
     rows: list[dict[str, Any]] = field(default_factory=list)
     sizes: list[dict[str, Any]] = field(default_factory=list)
     missing: int = 0
@@ -276,7 +280,7 @@ class Grid:
 
     def strategy_names(self) -> list[str]:
         """The paper's 40 by name, layer by layer."""
-        layers = paper_layers(self.model.layers)
+        layers = paper_layers(self.model.layers, self.normed)
         ways: list[tuple[str, Sequence[int | None]]] = [
             ("knn", KNN_K), ("linear", (None,)), ("local-linear", LOCAL_K),
         ]  # fmt: skip
@@ -288,10 +292,12 @@ class Grid:
         count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
         device = str(self.model.device)
         rows_by_name = {}
+        layers = paper_layers(self.model.layers, self.normed)
         for cell, rows in paper_rows(
-            self.model, parts, anchors=count, cache=self.work, key=self.hash, device=device
+            self.model, parts, layers, anchors=count, cache=self.work, key=self.hash, device=device
         ):
-            labels = {"layer": int(cell.layer), "strategy": cell.method, "k": cell.k}
+            place = self.model.layers if cell.layer == "norm" else cell.layer
+            labels = {"layer": place, "strategy": cell.method, "k": cell.k}
             rows_by_name[str(cell)] = labels, rows
         return rows_by_name
 

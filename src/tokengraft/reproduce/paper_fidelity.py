@@ -2,7 +2,7 @@
 
 Its model, Llama 3.2 1B, makes it a claim that holds or does not; any other model makes it a
 comparison, the paper's figures beside one's own. Layers are matched by place: the paper's 0, 1, 15
-and 16 of 16 blocks are 0, 1, n − 1 and n.
+and 16 of 16 blocks are 0, 1, n − 1 and n, the last one after the final norm unless asked otherwise.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
 from tokengraft.reproduce.methods import DefaultMode, run_default
 
 CLAIM = "fidelity"
+LAST_LAYERS = ("norm", "block")
 _PAPER_LAYERS = (0, 1, 15, 16)
 
 
@@ -91,13 +92,16 @@ class Fidelity:
         )
 
 
-def read_with(split: str) -> str:
+def read_with(split: str, last_layer: str = "norm") -> str:
     """What has to be known to read a grid beside the paper's."""
+    last = {
+        "norm": "after the final norm, as the paper's layer 16 is: what the head multiplies",
+        "block": "the last block's own output, before the final norm; the paper's layer 16 is what "
+        "the output table multiplies, after it (--last-layer norm)",
+    }[last_layer]
     return (
-        f"Judged on FLORES {split}. Layer n is the last block's own output, before the final norm; "
-        "the paper's layer 16 is what the output table multiplies, after it (`graft --layer norm` "
-        "reads that). The authors of tokengraft have never run Llama 3.2 1B itself: its figures "
-        "are the paper's."
+        f"Judged on FLORES {split}. Layer n is {last}. The authors of tokengraft have never run "
+        "Llama 3.2 1B itself: its figures are the paper's."
     )
 
 
@@ -124,7 +128,8 @@ class Running:
     """How the grid is run: where, which part of it, for how long.
 
     `work` keeps finished cells: the same call goes on where it stopped. After `seconds` no further
-    cell is begun.
+    cell is begun. `last_layer` is "norm", after the model's final norm, what the paper's layer n is,
+    or "block", the last block before it.
     """
 
     stages: Sequence[str] = ("paper", "default")
@@ -132,6 +137,7 @@ class Running:
     device: str = "auto"
     seconds: float | None = None
     on_cell: OnCell | None = None
+    last_layer: str = "norm"
 
 
 def run(
@@ -154,6 +160,8 @@ def run(
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.reproduce.grid import Cells
 
+    if running.last_layer not in LAST_LAYERS:
+        raise UsageError(f"the last layer is {' or '.join(LAST_LAYERS)}: {running.last_layer!r}")
     deadline = None if running.seconds is None else time.monotonic() + running.seconds
     work = running.work
     paper = read_paper()
@@ -166,6 +174,7 @@ def run(
         loaded, (judged or corpus).select(codes), settings,
         Cells(None if work is None else work / "cells"),
         None if work is None else work / "states", deadline, running.on_cell,
+        running.last_layer == "norm",
     )  # fmt: skip
     if "paper" in running.stages:
         grid.paper(codes, corpus)
@@ -184,7 +193,8 @@ def run(
 def paper_row(method: str, layers: Sequence[int]) -> str:
     """The paper's row for a strategy at one of the model's `layers`, matched by place."""
     name, _, layer = method.rpartition(" layer ")
-    return f"{name} layer {_PAPER_LAYERS[sorted(layers).index(int(layer))]}"
+    place = len(layers) - 1 if layer == "norm" else sorted(layers).index(int(layer))
+    return f"{name} layer {_PAPER_LAYERS[place]}"
 
 
 def model_layers(fidelity: Fidelity) -> list[int]:
