@@ -7,6 +7,8 @@ import json
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -22,7 +24,7 @@ transformers = pytest.importorskip("transformers")
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 import tokengraft.model.divergence  # noqa: E402
-from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.core.errors import CorpusError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.core.options import options_from  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
@@ -375,6 +377,33 @@ def test_a_team_of_devices_gives_the_same_rows(folder, setting):
     assert np.abs(one.rows - three.rows).max() < 1e-5
     assert three.score.positions == one.score.positions
     assert three.score.kl == pytest.approx(one.score.kl, abs=1e-5)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from tokengraft.core.lock import hold
+kept = hold(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_cannot_train_in_one_work_folder(setting, tmp_path):
+    reader, lots, start, parts = setting
+    place = Distiller(reader, lots, start, RECIPE, parts, tmp_path).folder
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
+    ) as other:  # fmt: skip
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(TokengraftError, match=f"process {other.pid}.*wait until it has ended"):
+            Distiller(reader, lots, start, RECIPE, parts, tmp_path)
+        assert not list(place.glob("*.npz"))
+        Distiller(reader, lots, start, replace(RECIPE, seed=7), parts, tmp_path)  # another training
+        other.stdin.close()
+        other.wait()
+    assert Distiller(reader, lots, start, RECIPE, parts, tmp_path).run().steps == 24
 
 
 def test_seed_decides(setting):

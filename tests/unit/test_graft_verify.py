@@ -22,6 +22,7 @@ from tokengraft.grafting.verify.tokens import around, wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
+from tokengraft.tokenizer.boundaries import GPT2
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.sources import bundled
@@ -156,6 +157,28 @@ def unsigned(damage: Callable[[Path], Any]) -> Callable[[Path], None]:
     return both
 
 
+def empty_template(value: dict[str, Any]) -> None:
+    """Names a token that it does not define: the library panics."""
+    first = [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    value["post_processor"] = {"type": "TemplateProcessing", "single": first, "pair": first,
+                               "special_tokens": {}}  # fmt: skip
+
+
+def swap_merges(value: dict[str, Any]) -> None:
+    """Two old merges in the other order: no line of the check text shows it."""
+    merges = value["model"]["merges"]
+    merges[3], merges[4] = merges[4], merges[3]
+
+
+def cut_otherwise(value: dict[str, Any]) -> None:
+    """A pattern that takes a run of `q` apart, of which no line has one."""
+    pattern = GPT2.replace(r"| ?\p{L}+", r"|q(?=q)| ?\p{L}+", 1)
+    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    bare = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    steps = [cut, {**bare, "use_regex": False}]
+    value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+
+
 def bar(ids: list[int]) -> Callable[[Path], None]:
     return in_file("generation_config.json", suppress_tokens=ids)
 
@@ -206,6 +229,9 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "settings: special flags": ("preserved", unsigned(in_tokenizer(flip_special))),
     "settings: a special token": ("preserved", unsigned(in_tokenizer(add_special))),
     "settings: truncation": ("preserved", unsigned(in_tokenizer(limit_length))),
+    "settings: a template of nothing": ("preserved", unsigned(in_tokenizer(empty_template))),
+    "cuts: a pattern of its own": ("preserved", unsigned(in_tokenizer(cut_otherwise))),
+    "merges: another order": ("preserved", unsigned(in_tokenizer(swap_merges))),
     "settings: sides": (
         "preserved",
         unsigned(in_file("tokenizer_config.json", padding_side="left")),

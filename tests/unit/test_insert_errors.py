@@ -8,6 +8,7 @@ import pytest
 
 from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import Plan, Planning, Point, insert
 from tokengraft.tokenizer.insert import Additions, family, first_free_id
 from tokengraft.tokenizer.insert import insert as put
@@ -164,6 +165,19 @@ def test_a_token_that_no_merge_makes_is_refused() -> None:
         insert(tokenizer, replace(plan, merges=plan.merges[:-1]))
 
 
+def test_tokens_of_no_planned_script_are_refused() -> None:
+    """Parts, bytes and merge are right, but English would change."""
+    tokenizer, plan = small_plan()
+    first = plan.tokens[-1].id + 1
+    vocab = tokenizer["model"]["vocab"]
+    forged = NewToken(first, "thq", b"thq".hex(), "thq", (vocab["t"], vocab["h"], vocab["q"]), 1)
+    between = NewToken(first + 1, "th", b"th".hex(), "th", (vocab["t"], vocab["h"]), 1)
+    merges = (*plan.merges, ("t", "h"), ("th", "q"))
+    edited = replace(plan, tokens=(*plan.tokens, forged, between), merges=merges)
+    with pytest.raises(TokenizerError, match="'thq' holds nothing of the scripts of hin_Deva"):
+        insert(tokenizer, edited)
+
+
 FALSE_VALUES = {
     "markup for a language": lambda d: d["languages"].update({"<b>x": d["languages"]["hin_Deva"]}),
     "markup for the pivot": lambda d: d.update(pivot="![](http://x)"),
@@ -177,6 +191,8 @@ FALSE_VALUES = {
     "parts that are no ids": lambda d: d["tokens"][0].update(parts=["a", True]),
     "no parts": lambda d: d["tokens"][0].update(parts=[]),
     "no token": lambda d: d.update(tokens=[]),
+    "no language": lambda d: d.update(languages={}),
+    "no protected text": lambda d: d.update(protected={"sources": [1], "sha256": "", "lines": 1}),
     "languages that are a list": lambda d: d.update(languages=["hin_Deva"]),
     "an unknown key": lambda d: d["cut"].update(other=1),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, pre_tokenizers
 from typer.testing import CliRunner
 
 from tokengraft.cli.app import app
@@ -22,6 +23,8 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.folder import resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.catalog import as_json, find, load
@@ -85,6 +88,47 @@ def test_files_that_are_no_tokenizer(changes: dict[str, Any], tmp_path: Path) ->
         as_json(find(str(tmp_path)))
     with pytest.raises(TokenizerError):
         base_tokenizer(tmp_path)
+
+
+CONTRADICTIONS = {
+    "a prefix that no merge has": {"model": {"continuing_subword_prefix": "abc"}},
+    "a table of characters that is none": {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    },
+    "nothing put in front": {"normalizer": {"type": "Prepend", "prepend": ""}},
+    "nothing replaced": {
+        "normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "x"}
+    },
+    "words of no length": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_a_panic_of_the_library_is_an_error_like_any_other(what: str, tmp_path: Path) -> None:
+    """Files on which Rust code panics, which Python sees as no `Exception` at all."""
+    parsed = byte_level_json()
+    for key, value in CONTRADICTIONS[what].items():
+        parsed[key] = {**parsed[key], **value} if key == "model" else value
+    with pytest.raises(BaseException) as raw:
+        pipeline = Tokenizer.from_str(json.dumps(parsed))
+        pipeline.encode_batch_fast(["ab c", "a" * 9], add_special_tokens=False)
+    assert type(raw.value).__name__ == "PanicException"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parsed))
+    with pytest.raises(TokenizerError):
+        load(tmp_path).encode(["ab c", "a" * 9])
+    with pytest.raises(TokengraftError):
+        plan_tokens(parsed, {"hin_Deva": ["क का कि की"] * 9}, Planning(budget=3))
+    ran = CliRunner().invoke(app, ["audit", "udhr", "-t", str(tmp_path), "-l", "fra"])
+    assert isinstance(ran.exception, TokengraftError | SystemExit)
+    assert ran.exit_code == 1
+
+
+def byte_level_json() -> dict[str, Any]:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    vocab = {letter: n for n, letter in enumerate(alphabet)} | {"ab": 256}
+    model = {"type": "BPE", "vocab": vocab, "merges": [["a", "b"]]}
+    return tokenizer_json(pre_tokenizer=step, decoder=step, model=model, normalizer=None)
 
 
 def bomb(path: Path, name: str, size: int) -> Path:

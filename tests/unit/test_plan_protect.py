@@ -1,15 +1,17 @@
 """Protected text: what it forbids, where it comes from, and that plans leave it alone."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from tokenizers import Tokenizer
 
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.corpus import load
 from tokengraft.planning import protect
 from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import borrowed_letters, shares_letters, territory
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import BUNDLED, Protected, forbidden, protected_text, sample
@@ -65,6 +67,39 @@ def test_swahili_gets_tokens_and_english_keeps_its_ids(gpt2: dict) -> None:
     again = Plan.from_json(json.loads(json.dumps(plans["protected"].to_json())))
     assert again == plans["protected"]
     assert "No id changed in any of" in again.checked
+
+
+def test_a_plan_that_was_edited_to_change_protected_text_is_refused(gpt2: dict) -> None:
+    """Everything else about the forged token is right: its bytes, its parts, its merge."""
+    kept = protected_text(["eng"], bundled=False)
+    plan = plan_tokens(
+        gpt2, {"swh_Latn": load("udhr").lines("swh_Latn")}, Planning(budget=20), protect=kept
+    )
+    insert(gpt2, plan)
+    names = {number: name for name, number in gpt2["model"]["vocab"].items()}
+    known = {*names.values(), *(token.token for token in plan.tokens)}
+    tokenizer = opened(gpt2)
+    left, right = next(
+        (a, b)
+        for line in kept.lines
+        for a, b in pairwise(ids(tokenizer, line))
+        if names[a].lstrip("Ġ").isalpha()
+        and names[b].isalpha()
+        and "Ġ" not in names[b]
+        and f"{names[a]}{names[b]}" not in known
+    )
+    token = names[left] + names[right]
+    text = token.replace("Ġ", " ")
+    number = plan.tokens[-1].id + 1
+    forged = NewToken(number, token, text.encode().hex(), text, (left, right), 1)
+    edited = replace(
+        plan, tokens=(*plan.tokens, forged), merges=(*plan.merges, (names[left], names[right]))
+    )
+    with pytest.raises(TokenizerError, match="changes the ids of text that it says is protected"):
+        insert(gpt2, edited)
+    told = replace(plan.protected, sha256="0" * 64)
+    with pytest.raises(TokenizerError, match="hash is another one"):
+        insert(gpt2, replace(plan, protected=told))
 
 
 def test_the_bundled_sample_has_every_form() -> None:

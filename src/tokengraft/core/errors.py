@@ -5,8 +5,9 @@ The command line prints its message (never a traceback) and exits with `exit_cod
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class TokengraftError(Exception):
@@ -64,6 +65,21 @@ def gave_up(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException" or (
         isinstance(error, Exception) and not isinstance(error, MemoryError)
     )
+
+
+@contextlib.contextmanager
+def panics_told(what: str) -> Iterator[None]:
+    """A panic of Rust code inside as a TokenizerError that names `what` it was doing."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        said = str(error).partition("\n")[0]
+        raise TokenizerError(
+            f"the library `tokenizers` gave up on this tokenizer.json while {what} ({said}): its "
+            "settings contradict each other. Fetch the tokenizer again."
+        ) from error
 
 
 def did_you_mean(got: str, known: Iterable[str], limit: int = 3) -> str:

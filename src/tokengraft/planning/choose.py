@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.core.errors import TokengraftError, UsageError, panics_told
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
 from tokengraft.planning.job import LEAST, Job, Request
@@ -75,14 +75,16 @@ def plan_tokens(
         if isinstance(text, str):
             raise UsageError("a text must be lines, not one string: split it first")
     if mode == "paper":
-        return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
+        with panics_told("planning"):
+            return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
     counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
     request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
-    if family(tokenizer) in ("unigram", "wordpiece"):
-        plan = plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot, protect)
-    else:
-        plan = _plan_merges(request)
-    return _used(_measured(tokenizer, plan, protect, elsewhere or {}))
+    with panics_told("planning"):
+        if family(tokenizer) in ("unigram", "wordpiece"):
+            plan = plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot, protect)
+        else:
+            plan = _plan_merges(request)
+        return _used(_measured(tokenizer, plan, protect, elsewhere or {}))
 
 
 def _measured(

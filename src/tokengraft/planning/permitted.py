@@ -25,13 +25,17 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.corpus import load
 from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.symbols import completions
+from tokengraft.planning.symbols import completions, piece_reader
 from tokengraft.tokenizer.boundaries import SCRIPTS
+
+if TYPE_CHECKING:
+    from tokengraft.planning.plan import Plan
 
 _ENDS_INSIDE = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
 _INSIDE_WORDS = "'-’‘ʻʼ\u02b9"  # written between letters: Uzbek oʻ, Kabyle d-yusan
@@ -92,7 +96,8 @@ def territory(
     """A test whether a token's bytes belong to the scripts of the languages `codes`.
 
     `borrowed` letters of other scripts do in words in Latin letters, and alone if no language of
-    their own script has them. None, for no limit, where the script of a language is not known.
+    their own script has them. None, for no limit, where the script of a language is not known, or
+    no language.
     """
     alone = frozenset(borrowed) - _written_elsewhere() if borrowed else frozenset()
     names: set[str] = set()
@@ -103,6 +108,8 @@ def territory(
         if script not in SCRIPTS and script != "Latn":
             return None
         names.update(SCRIPTS.get(script, ("Latin",)))
+    if not names:
+        return None
     classes = "".join(rf"\p{{{name}}}" for name in sorted(names))
     taker = pre_tokenizers.Split(Regex(rf"[[{classes}]&&[^\x{{00}}-\x{{7F}}]]"), "removed")
 
@@ -125,6 +132,20 @@ def territory(
         return foreign < len(span) and (not foreign or inside[0] == piece.removeprefix(b" "))
 
     return belongs
+
+
+def foreign_piece(plan: Plan) -> str | None:
+    """A string that the plan makes, as token or by a merge, outside its languages' territory.
+
+    None for plans with a language in Latin script: what those borrow only their text says, and
+    protected text is what keeps English as it is.
+    """
+    belongs = None if shares_letters(plan.languages) else territory(plan.languages)
+    if belongs is None:
+        return None
+    read = piece_reader(plan.family)
+    made = (*(token.token for token in plan.tokens), *(a + b for a, b in plan.merges))
+    return next((one for one in made if not belongs(read(one))), None)
 
 
 def _of_a_word(text: str, borrowed: Collection[str]) -> bool:

@@ -27,18 +27,19 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.errors import CorpusError, TokenizerError, UsageError
 from tokengraft.core.files import sha256
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of_files
-from tokengraft.languages.codes import resolve
+from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
-from tokengraft.planning.plan import Cut, Elsewhere
-from tokengraft.planning.words import Cutter, Encoded, Encoder, encode
+from tokengraft.planning.plan import Cut, Elsewhere, Protection
+from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 
 NOTHING = "nothing"  # asks that the bundled sample be not protected
 BUNDLED = "English words and source code (bundled)"
+_UDHR = " (UDHR)"
 _WORDS_A_LINE = 64
 _WORD = re.compile(r" ?[^\W\d_]+")
 
@@ -91,7 +92,7 @@ def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | No
             code = resolve(one, corpus.texts, "udhr")
         except CorpusError as error:
             raise UsageError(f"protect {one}: there is no such file, and: {error}") from None
-        sources.append(f"{code} (UDHR)")
+        sources.append(f"{code}{_UDHR}")
         lines += corpus.lines(code)
     return Protected(tuple(sources), lines) if lines else None
 
@@ -146,6 +147,29 @@ def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) 
             pairs = zip(before, after, strict=True)
             emitted.update(i for was, now in pairs if was != now for i in now)
     return emitted
+
+
+def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protection) -> None:
+    """Encode again what can be had of the text that a plan says is protected.
+
+    TokenizerError where a line of it has other ids in `extended`, or where all of it can be had and
+    its hash is another one. The bundled sample and UDHR can be had; files of the planner's cannot.
+    """
+    codes = [one.removesuffix(_UDHR) for one in said.sources if one.endswith(_UDHR)]
+    text = protected_text(filter(well_formed, codes), BUNDLED in said.sources)
+    if text is None:
+        return
+    if text.sources == said.sources and (text.hash, len(text.lines)) != (said.sha256, said.lines):
+        raise TokenizerError(
+            "this plan was edited, or its protected text is not today's: its hash is another one. "
+            "Plan again."
+        )
+    old = list(encode(load(tokenizer), text.lines))
+    if newly_emitted(load(extended), text, old):
+        raise TokenizerError(
+            f"this plan was edited: it changes the ids of text that it says is protected "
+            f"({', '.join(text.sources)}). Plan again."
+        )
 
 
 def unrelaxed(tokenizer: dict[str, Any], cut: Cut, text: Protected | None) -> tuple[Cut, list[str]]:

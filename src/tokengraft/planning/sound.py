@@ -30,8 +30,9 @@ def check_values(data: Mapping[str, Any], choices: Mapping[str, Iterable[str]]) 
         _text("a note", note)
     for name in data["cut"]["scripts"]:
         _one_of("a script", name, {script for names in SCRIPTS.values() for script in names})
-    if not data["tokens"]:
-        _refuse("tokens", data["tokens"], "at least one token")
+    for key, what in (("tokens", "at least one token"), ("languages", "at least one language")):
+        if not data[key]:
+            _refuse(key, data[key], what)
     for token in data["tokens"]:
         _check_token(token)
     for pair in data["merges"]:
@@ -39,6 +40,8 @@ def check_values(data: Mapping[str, Any], choices: Mapping[str, Iterable[str]]) 
             _text("a merge", part)
     for name, value in data["check"].items():
         _count(f"check.{name}", value)
+    if (protected := data.get("protected")) is not None:
+        _check_protected(protected)
     pivot = data["pivot"]
     for code in (*data["languages"], *([] if pivot is None else [pivot])):
         _check("a language", code, lambda c: isinstance(c, str) and well_formed(c), "like shn_Mymr")
@@ -59,6 +62,17 @@ def _check_token(token: Mapping[str, Any]) -> None:
         _refuse(f"parts {what}", token["parts"], "old ids")
     for part in token["parts"]:
         _count(f"a part {what}", part)
+
+
+def _check_protected(said: Mapping[str, Any]) -> None:
+    for source in said["sources"]:
+        _text("a source of protected text", source)
+    _text("the hash of protected text", said["sha256"])
+    _count("the lines of protected text", said["lines"])
+    for one in said["elsewhere"]:
+        _text("text that was not protected", one["text"])
+        _count("words of it", one["words"])
+        _count("words that changed", one["changed"])
 
 
 def _check_effect(code: str, effect: Mapping[str, Any]) -> None:

@@ -128,8 +128,8 @@ class Running:
     """How the grid is run: where, which part of it, for how long.
 
     `work` keeps finished cells: the same call goes on where it stopped. After `seconds` no further
-    cell is begun. `last_layer` is "norm", after the model's final norm, what the paper's layer n is,
-    or "block", the last block before it.
+    cell is begun. `last_layer` is "norm", after the model's final norm, which is the paper's layer
+    n, or "block", the last block before it.
     """
 
     stages: Sequence[str] = ("paper", "default")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
-from tokengraft.core.errors import TokenizerError, gave_up
+from tokengraft.core.errors import TokenizerError, gave_up, panics_told
 from tokengraft.core.files import sha256
 from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
@@ -97,15 +97,17 @@ class HuggingFace(Tokenizer):
             raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        decoded: list[str] = self.pipeline.decode_batch(
-            [list(row) for row in ids], skip_special_tokens=False
-        )
+        with panics_told("decoding"):
+            decoded: list[str] = self.pipeline.decode_batch(
+                [list(row) for row in ids], skip_special_tokens=False
+            )
         return decoded
 
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         if self.pipeline.pre_tokenizer is None:
             return None
-        return count_batch(self._counter, texts)
+        with panics_told("cutting text into words"):
+            return count_batch(self._counter, texts)
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """A model without UNK and without all bytes leaves out what it does not know, unsaid."""

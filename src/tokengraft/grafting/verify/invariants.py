@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError
+from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_told
 from tokengraft.core.limits import refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
@@ -220,6 +220,8 @@ class _Verification:
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
             or verify_files.tokenizer_difference(*tokenizers, self.new)
+            or verify_files.insertion_difference(*tokenizers, self.new)
+            or self._foreign_token()
             or verify_files.frame_difference(self.base, *tokenizers)
             or verify_files.settings_difference(self.base, self.folder, *tokenizers)
             or self._trait_difference()
@@ -247,6 +249,12 @@ class _Verification:
             if row is not None:
                 return f"padding row {row} of {table.name} differs"
         return None
+
+    def _foreign_token(self) -> str | None:
+        manifest = read_manifest(self.folder)
+        if manifest is None or self.pair.literal:
+            return None
+        return verify_files.foreign_token(self.pair.new, self.new, manifest["languages"])
 
     def _trait_difference(self) -> str | None:
         try:
@@ -375,7 +383,8 @@ class _Verification:
 def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
     """The step's outcome; whatever keeps it from one is the finding."""
     try:
-        return Check(name, *step())
+        with panics_told("checking"):
+            return Check(name, *step())
     except MissingExtra:
         raise
     except TokengraftError as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from tokengraft.core.files import sha256_file
 from tokengraft.grafting import policy, side_files
@@ -13,7 +16,18 @@ from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
+from tokengraft.planning.permitted import shares_letters, territory
+from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer import classes, sentence_piece_file
+from tokengraft.tokenizer.boundaries import (
+    SCRIPTS,
+    pattern_of,
+    relaxed_pattern,
+    split_pattern,
+    steps_of,
+    with_pattern,
+)
+from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, vocabulary
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
@@ -95,6 +109,71 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
     ]
     difference = first_difference(*kept) or first_difference(*inner)
     return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
+
+
+def insertion_difference(old: dict[str, Any], new: dict[str, Any], ids: range) -> str | None:
+    """What no insertion does to a vocabulary, its merges or the split pattern, or None.
+
+    No text shows all of it: a merge or a pattern may do harm on some line that nobody tried.
+    """
+    found = _vocabulary_difference(old, new, ids) or _pattern_difference(old, new)
+    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+
+
+def _vocabulary_difference(old: dict[str, Any], new: dict[str, Any], ids: range) -> str | None:
+    known = vocabulary(old) | added_ids(old)
+    more = {token: number for token, number in vocabulary(new).items() if token not in known}
+    if strange := [token for token, number in more.items() if number not in ids]:
+        return f"{strange[0]!r} has id {more[strange[0]]}, which is not a new one"
+    if isinstance(scores := old["model"]["vocab"], list):
+        for place, (was, now) in enumerate(zip(scores, new["model"]["vocab"], strict=False)):
+            if list(was) != list(now):
+                return f"piece {place} was {was}, is {now}"
+    if "merges" not in old["model"]:
+        return None
+    before, after = merge_pairs(old), merge_pairs(new)
+    if after[: len(before)] != before:
+        place = next(n for n, pair in enumerate(before) if after[n : n + 1] != [pair])
+        return f"merge {place} was {before[place]}: new ones may only follow the old"
+    return None
+
+
+def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """Whether the cuts are the base's, or those that are proved to make no text longer."""
+    has = _as_loaded(new)
+    if has == _as_loaded(settle(old)):
+        return None
+    named = {name for names in SCRIPTS.values() for name in names}
+    patterns = "".join(filter(None, map(pattern_of, steps_of(new.get("pre_tokenizer")))))
+    scripts = [name for name in sorted(named) if rf"\p{{{name}}}" in patterns]
+    if scripts and split_pattern(old) is not None:
+        relaxed = with_pattern(old, relaxed_pattern(old, scripts))
+        if has == _as_loaded(settle(relaxed)):
+            return None
+    return "text is cut neither as the base cuts it nor by a pattern that makes no text longer"
+
+
+def _as_loaded(tokenizer: dict[str, Any]) -> Any:
+    """The pre-tokenizer as the library writes it, whatever was left out in the file."""
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    steps = {"pre_tokenizer": tokenizer.get("pre_tokenizer"), "model": empty}
+    written = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **steps}))
+    return steps_of(json.loads(written.to_str())["pre_tokenizer"])
+
+
+def foreign_token(new: dict[str, Any], ids: range, languages: Collection[str]) -> str | None:
+    """A new token that holds nothing of the planned languages' scripts, in words, or None.
+
+    Not asked of languages in Latin script, which may borrow letters of others.
+    """
+    belongs = None if shares_letters(languages) else territory(languages)
+    if belongs is None:
+        return None
+    read = piece_reader(family(new))
+    for token, number in vocabulary(new).items():
+        if number in ids and not belongs(read(token)):
+            return f"the new token {token!r} holds nothing of the scripts that were planned for"
+    return None
 
 
 def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
