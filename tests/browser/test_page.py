@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit, survey
@@ -26,7 +27,8 @@ def names(page: Page) -> list[str]:
 
 
 def column(page: Page, number: int) -> list[float]:
-    cells = page.locator(f"{ROWS} td.c-cell:nth-of-type({number})").all_text_contents()
+    located = page.locator(f"{ROWS} td.c-cell:nth-of-type({number})")
+    cells = located.evaluate_all("all => all.map((cell) => cell.firstChild.textContent)")
     return [float(text) for text in cells if text not in ("UNK", "–")]
 
 
@@ -64,6 +66,59 @@ def test_two_tokenizers_stand_side_by_side(open_page: Open, address: str) -> Non
     assert changes.last.inner_text() == first
     page.select_option("#compare-order", "spoken")
     expect(section.locator("tbody th").first).to_have_text("English")
+
+
+def bytes_only(folder: Path) -> Path:
+    """A tokenizer whose tokens are single bytes: cheap premiums, and the most tokens of all."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pipeline = Tokenizer(models.BPE({letter: n for n, letter in enumerate(letters)}, []))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = decoders.ByteLevel()
+    folder.mkdir()
+    pipeline.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree(
+    open_page: Open, tmp_path: Path
+) -> None:
+    """GPT-2 needs fewer tokens than bytes in every language, and its premiums are higher."""
+    plain = str(bytes_only(tmp_path / "bytes"))
+    found = audit("udhr", [plain, "gpt2"], ["shn", "fra"], resamples=9, store=Store(tmp_path / "c"))
+    found.save(tmp_path / "run", figures=False)
+    cells = {(row["tokenizer"], row["language"]): row for row in found.premiums.to_dicts()}
+    page = open_page(
+        f"{build_page([tmp_path / 'run'], tmp_path / 'site').as_uri()}#lang=fra_Latn",
+        viewport={"width": 1280, "height": 900},
+    )
+    expect(page.locator("#premiums .notice")).to_contain_text("needs fewer tokens than")
+    own = cells["gpt2", "fra_Latn"]
+    change = 100 * own["tokens_change"]
+    assert change < -50
+    cell = page.locator(f"{ROWS}:has(a[href='#lang=fra_Latn']) td[data-t]").last
+    small = f"{own['tokens_per_unit']:.0f} −{abs(change):.0f}%"
+    expect(cell.locator("small")).to_have_text(small)
+    beside = [
+        f"{own['tokens_per_unit']:.0f} tokens a sentence",
+        f"{own['bytes_per_token']:.1f} bytes a token",
+        f"{abs(change):.0f} % fewer tokens than",
+    ]
+    cell.hover()
+    for words in beside:
+        expect(page.locator("#tip")).to_contain_text(words)
+        expect(page.locator("#language .bar").last).to_contain_text(words)
+    expect(page.locator("#language .facts")).to_contain_text("though its premium is higher")
+    # Compared with GPT-2 instead, bytes are what needs more.
+    page.select_option("#reference", label="GPT-2/3")
+    more = 100 * (cells[plain_name(cells), "fra_Latn"]["tokens"] / own["tokens"] - 1)
+    expect(page.locator("#language .bar").first).to_contain_text(f"{more:.0f} % more tokens than")
+    for measure, text in (("perUnit", f"{own['tokens_per_unit']:.0f}"), ("change", "+0%")):
+        page.select_option("#measure", measure)
+        expect(cell).to_have_text(text)
+
+
+def plain_name(cells: dict[tuple[str, str], object]) -> str:
+    return next(name for name, _ in cells if name != "gpt2")
 
 
 def test_a_language_without_a_line_in_common_is_named_as_such(

@@ -477,10 +477,18 @@ def test_the_printed_table_shows_the_absolute_cost_beside_the_premium():
 
     from tokengraft.render.terminal import show_audit
 
-    result = tg.audit("udhr", ["gpt2"], ["shn"])
+    result = tg.audit("udhr", ["gpt2", "o200k_base"], ["shn"])
     console = Console(width=100, file=io.StringIO())
     show_audit(console, result)
-    cost = result.premiums.filter(pl.col("language") == "shn_Mymr")["tokens_per_unit"][0]
+    first, second = result.premiums.filter(pl.col("language") == "shn_Mymr").to_dicts()
+    change = second["tokens"] / first["tokens"] - 1
+    assert second["tokens_change"] == pytest.approx(change)
+    assert first["tokens_change"] is None
+    assert first["bytes_per_token"] == pytest.approx(1 / first["tokens_per_byte"])
     printed = console.file.getvalue()
-    assert f"{result.premium('gpt2', 'shn').value:.2f} {cost:.0f} " in printed
-    assert "tokens per sentence" in printed
+    below = [
+        f"{row['tokens_per_unit']:.0f} {row['bytes_per_token']:.1f}" for row in (first, second)
+    ]
+    assert f"│ {below[0]} │ {below[1]} −{abs(100 * change):.0f}% │" in printed
+    assert f"{first['premium']:.2f} │" in printed
+    assert "tokens per sentence, bytes per token, tokens against GPT-2/3" in printed

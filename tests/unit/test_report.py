@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -14,13 +15,12 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
+from rich.console import Console
 
 from tokengraft.api.report import page_of
 from tokengraft.api.results import Audit
@@ -30,12 +30,13 @@ from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
-from tokengraft.render.audit_folder import COLUMNS, _cheaper_at_a_higher_premium, findings
+from tokengraft.render.audit_folder import COLUMNS, findings
 from tokengraft.render.figures.registry import draw
 from tokengraft.render.latex import colours, escape, latex
 from tokengraft.render.page.build import Page, save_page
-from tokengraft.render.selection import PAPER_ORDER, column_order, one_a_script
+from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, one_a_script
 from tokengraft.render.tables import Cell, Printed, markdown, matrix, printed
+from tokengraft.render.terminal import show_audit
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "amh_Ethi", "arb_Arab", "zho_Hans", "vie_Latn", "khm_Khmr"]
 TABLES = ("premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost")
@@ -469,13 +470,16 @@ def test_a_better_tokenizer_with_a_higher_premium_is_told(tmp_path: Path) -> Non
     found = audit(corpus, ["gpt2", "o200k_base"], resamples=10, store=Store(tmp_path / "cache"))
     told = [line for line in findings(found) if line.startswith("Premiums mislead here")]
     assert told == []
+    first = pl.col("tokenizer") == "gpt2"
+    paid = pl.when(pl.col("language") == "eng_Latn").then(1.0)
     cells = found.premiums.with_columns(
-        tokens=pl.when(pl.col("tokenizer") == "gpt2").then(100).otherwise(90)
+        tokens=pl.when(first).then(100).otherwise(90),
+        premium=paid.otherwise(pl.when(first).then(1.5).otherwise(1.8)),
     )
-    summary = found.summary.with_columns(
-        median_premium=pl.when(pl.col("tokenizer") == "gpt2").then(1.5).otherwise(1.8)
-    )
-    changed: Any = SimpleNamespace(premiums=cells, summary=summary, pivot="eng_Latn")
-    (line,) = _cheaper_at_a_higher_premium(changed, {"gpt2": "GPT-2/3", "o200k_base": "GPT-4o"})
+    names = {"gpt2": "GPT-2/3", "o200k_base": "GPT-4o"}
+    (line,) = disagreements(cells, names, "eng_Latn")
+    console = Console(width=200, file=io.StringIO())
+    show_audit(console, replace(found, frames={**found.frames, "premiums": cells}))
+    assert line in console.file.getvalue()
     assert "GPT-4o needs fewer tokens than GPT-2/3 in every language (10% fewer in all)" in line
     assert "1.80 against 1.50" in line

@@ -77,6 +77,7 @@ def premiums(
             "tokens": int(cell.tokens.sum()),
             "tokens_per_unit": float(cell.tokens.mean()),
             "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
+            "bytes_per_token": texts[code].bytes.sum() / (cell.tokens.sum() or float("nan")),
             "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
             "unk_share": _lost(cell) / max(1, cell.tokens.sum() + cell.dropped.sum()),
             "lossless_share": cell.exact[cell.exact >= 0].mean(),
@@ -85,7 +86,23 @@ def premiums(
         row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
         row |= _apart(row["premium"], cell, spread, code, base[:, number])
         rows.append(row)
-    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
+    return against_first(_without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+
+
+def against_first(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with `tokens_change`: by how much a text takes more tokens than with the first.
+
+    The first tokenizer of the run is the reference. A premium says nothing about this: it divides
+    by the tokenizer's own count for the pivot. Null for the reference itself, and where one of the
+    two throws text away.
+    """
+    first = table["tokenizer"].first()
+    theirs = table.filter((pl.col("tokenizer") == first) & ~pl.col("meaningless"))
+    base = theirs.select("language", pl.col("tokens").alias("_first"))
+    compared = (pl.col("tokenizer") != first) & ~pl.col("meaningless") & (pl.col("_first") > 0)
+    change = pl.when(compared).then(pl.col("tokens") / pl.col("_first") - 1)
+    joined = table.join(base, on="language", how="left", maintain_order="left")
+    return joined.with_columns(change.alias("tokens_change")).drop("_first")
 
 
 def _apart(
@@ -264,7 +281,7 @@ def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
     A column in which nothing is known keeps the type it has elsewhere.
     """
     return frame.with_columns(
-        selectors.float().fill_nan(None), pl.col("^speakers_(first|total)$").cast(pl.Int64)
+        selectors.float().fill_nan(None), pl.col("^speakers_total$").cast(pl.Int64)
     )
 
 
@@ -275,6 +292,5 @@ def about(code: str) -> dict[str, Any]:
         "name": entry.name,
         "script": entry.script,
         "family": entry.family,
-        "speakers_first": entry.speakers_first,
         "speakers_total": entry.speakers_total,
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from tokengraft.auditing.frames import UNK_LIMIT, about
+from tokengraft.auditing.frames import UNK_LIMIT, about, against_first
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.engine.count_shards import Payload
 from tokengraft.languages.codes import language_name
@@ -46,12 +46,12 @@ _PREMIUM: dict[str, Any] = {
     "ratio_of_sums_low": pl.Float64,
     "ratio_of_sums_high": pl.Float64,
     "missing_characters": pl.Float64,
+    "tokens_per_unit": pl.Float64,
 }
 # What an audit in memory says besides: about the language, and what sums do not hold (null).
 _BESIDES: dict[str, Any] = {
     "script": pl.String,
     "family": pl.String,
-    "speakers_first": pl.Int64,
     "speakers_total": pl.Int64,
     "lossless_share": pl.Float64,
     "utf8": pl.Float64,
@@ -84,8 +84,9 @@ def premiums(payload: Payload, tokenizers: Sequence[Packed]) -> pl.DataFrame:
     for packed in tokenizers:
         pairs = payload.get("pairs", {}).get(packed.name, {})
         for code, cell in _cells(payload, packed).items():
-            rows.append(cell | _premium(pairs.get(code, {})) | about(code))
-    return pl.DataFrame(rows, schema=_SCHEMA | _PREMIUM | _BESIDES)
+            absolute = {"tokens_per_unit": _ratio(cell["tokens"], cell["rows"])}
+            rows.append(cell | absolute | _premium(pairs.get(code, {})) | about(code))
+    return against_first(pl.DataFrame(rows, schema=_SCHEMA | _PREMIUM | _BESIDES))
 
 
 def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:

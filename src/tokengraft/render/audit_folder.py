@@ -16,7 +16,13 @@ from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
-from tokengraft.render.selection import comparable_note, credit, labels, pivot_name
+from tokengraft.render.selection import (
+    comparable_note,
+    credit,
+    disagreements,
+    labels,
+    pivot_name,
+)
 from tokengraft.render.tables import markdown, matrix, printed, unk_note, write_data
 
 if TYPE_CHECKING:
@@ -48,9 +54,7 @@ COLUMNS = {
     "name": "the language’s English name",
     "script": "ISO 15924 code of the script",
     "family": "language family",
-    "speakers_first": "people who speak it as a first language; empty where no source is known "
-    "that may be bundled",
-    "speakers_total": "people who speak it at all; empty where not known",
+    "speakers_total": "people who use it, as a first language or later; empty where not known",
     "n": "units of text (sentences, articles) that both languages have",
     "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
     "no unit is in both",
@@ -62,6 +66,8 @@ COLUMNS = {
     "tokens": "tokens of the whole text in this language, without special tokens",
     "tokens_per_unit": "tokens per sentence: the absolute cost, comparable between tokenizers",
     "tokens_per_byte": "tokens per byte of UTF-8",
+    "tokens_change": "tokens ÷ those of the run’s first tokenizer, less 1 (−.1: a tenth fewer); "
+    "empty for that one, and where one of the two loses text",
     "tokens_per_character": "tokens per Unicode character",
     "unk_share": "share of the tokens that are UNK: text the tokenizer threw away; a character "
     "that it drops without a token counts as one",
@@ -223,34 +229,7 @@ def findings(audit: AuditTables) -> list[str]:
         sentences.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
         sentences.append(missing)
-    return [*sentences, *_cheaper_at_a_higher_premium(audit, names)]
-
-
-def _cheaper_at_a_higher_premium(audit: AuditTables, names: dict[str, str]) -> list[str]:
-    """Where premium and cost disagree: fewer tokens in every language, yet the higher premium.
-
-    A premium divides by the pivot; a tokenizer that saves most there looks worse everywhere else.
-    """
-    cells = audit.premiums.filter(~pl.col("meaningless"))
-    tokens: dict[str, dict[str, int]] = {}
-    for row in cells.select("tokenizer", "language", "tokens").iter_rows():
-        tokens.setdefault(row[0], {})[row[1]] = row[2]
-    medians = dict(audit.summary.select("tokenizer", "median_premium").iter_rows())
-    said = []
-    for better, theirs in tokens.items():
-        for other, others in tokens.items():
-            if better == other or theirs.keys() != others.keys() or len(theirs) < 2:
-                continue
-            high, low = medians.get(better), medians.get(other)
-            if high and low and high > low and all(n < others[c] for c, n in theirs.items()):
-                saved = 1 - sum(theirs.values()) / sum(others.values())
-                said.append(
-                    f"Premiums mislead here: {names[better]} needs fewer tokens than "
-                    f"{names[other]} in every language ({saved:.0%} fewer in all), and its median "
-                    f"premium is higher ({high:.2f} against {low:.2f}) because "
-                    f"{pivot_name(audit)} gained most. Compare `tokens`."
-                )
-    return said
+    return [*sentences, *disagreements(audit.premiums, names, audit.pivot)]
 
 
 def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -66,6 +66,35 @@ def by_cost(audit: AuditTables, tokenizer: str | None = None) -> pl.DataFrame:
         .agg(pl.col("premium").median().alias("typical"), *(pl.col(c).first() for c in about))
         .sort(["typical", "language"], descending=[True, False])
     )
+
+
+def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) -> list[str]:
+    """Where premium and cost disagree: fewer tokens in every language, yet the higher premium.
+
+    A premium divides by the pivot; a tokenizer that saves most there looks worse everywhere else.
+    `names` are the tokenizers' labels, `pivot` is the code of the language that costs 1.
+    """
+    cells = premiums.filter(~pl.col("meaningless"))
+    tokens: dict[str, dict[str, int]] = {}
+    for row in cells.select("tokenizer", "language", "tokens").iter_rows():
+        tokens.setdefault(row[0], {})[row[1]] = row[2]
+    paid = cells.filter(pl.col("premium").is_not_null() & (pl.col("language") != pivot))
+    medians = dict(paid.group_by("tokenizer").agg(pl.col("premium").median()).iter_rows())
+    said = []
+    for better, theirs in tokens.items():
+        for other, others in tokens.items():
+            if better == other or theirs.keys() != others.keys() or len(theirs) < 2:
+                continue
+            high, low = medians.get(better), medians.get(other)
+            if high and low and high > low and all(n < others[c] for c, n in theirs.items()):
+                saved = 1 - sum(theirs.values()) / sum(others.values())
+                said.append(
+                    f"Premiums mislead here: {names[better]} needs fewer tokens than "
+                    f"{names[other]} in every language ({saved:.0%} fewer in all), and its median "
+                    f"premium is higher ({high:.2f} against {low:.2f}) because "
+                    f"{language_name(pivot)} gained most. Compare tokens per sentence."
+                )
+    return said
 
 
 def readers(code: str) -> int:

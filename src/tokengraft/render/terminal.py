@@ -51,7 +51,8 @@ class Column:
 
     @cached_property
     def _widths(self) -> list[int]:
-        return [Text.from_markup(cell).cell_len for cell in self.cells]
+        lines = (Text.from_markup(cell).split("\n") for cell in self.cells)
+        return [max((line.cell_len for line in cell), default=0) for cell in lines]
 
 
 def code_column(title: str, cells: Sequence[str]) -> Column:
@@ -153,7 +154,11 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         for known in audit.tokenizers
     ]
     spoilt = any("†" in cell for column in columns for cell in column.cells)
-    captions = ["second number: tokens per sentence"] if "tokens_per_unit" in table.columns else []
+    captions = []
+    if "tokens_per_unit" in table.columns:
+        captions.append("below each premium: tokens per sentence, bytes per token")
+        if len(audit.tokenizers) > 1:
+            captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
         captions.append(f"† over 1 % UNK: the {figured} says too little")
@@ -179,8 +184,10 @@ def show_audit(console: Console, audit: AuditTables) -> None:
 
 
 def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
-    from tokengraft.render.selection import comparable_note
+    from tokengraft.render.selection import comparable_note, disagreements
 
+    for note in disagreements(audit.premiums, names, audit.pivot):
+        console.print(note, markup=False)
     if missing := comparable_note(audit):
         console.print(missing, markup=False)
     for row in audit.summary.to_dicts():
@@ -201,12 +208,24 @@ def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
     if row[figure] is None:
         return ""
     text = form.format(row[figure])
-    absolute = row.get("tokens_per_unit")
-    beside = "" if absolute is None else f" [dim]{absolute:.0f}[/dim]"
+    absolute = _absolute(row)
+    below = f"\n[dim]{absolute}[/dim]" if absolute else ""
     if row["meaningless"]:
-        return f"[dim]{text}†[/dim]{beside}"
+        return f"[dim]{text}†[/dim]{below}"
     costly = figure == "premium" and row[figure] >= 4
-    return (f"[red]{text}[/red]" if costly else text) + beside
+    return (f"[red]{text}[/red]" if costly else text) + below
+
+
+def _absolute(row: Mapping[str, Any]) -> str:
+    """What a premium leaves out: tokens per sentence, bytes per token, change of the tokens."""
+    figures = []
+    if row.get("tokens_per_unit") is not None:
+        figures.append(f"{row['tokens_per_unit']:.0f}")
+        if row["bytes_per_token"] is not None and not row["meaningless"]:
+            figures.append(f"{row['bytes_per_token']:.1f}")
+    if row.get("tokens_change") is not None:
+        figures.append(f"{100 * row['tokens_change']:+.0f}%".replace("-", "−"))
+    return " ".join(figures)
 
 
 def show_comparison(

@@ -16,7 +16,7 @@ from tokengraft.core.wording import counted as wording
 from tokengraft.languages.codes import language, well_formed
 from tokengraft.languages.scripts import script_group
 from tokengraft.render.page.shown import digits, last_name, pack, without_paths
-from tokengraft.render.selection import readers
+from tokengraft.render.selection import disagreements, readers
 from tokengraft.render.tables import read_data
 from tokengraft.tokenizer.catalog import BY_NAME
 
@@ -36,6 +36,8 @@ _CELLS = {
     "floor": "floor",
     "longer": "missing_tokens",
     "characters": "missing_characters",
+    "perUnit": "tokens_per_unit",
+    "bytesPerToken": "bytes_per_token",
 }
 
 
@@ -74,8 +76,10 @@ def audit_data(folder: Path) -> dict[str, Any]:
         "unkLimit": UNK_LIMIT,
         "unkMost": _MOST,
         "tokenizers": [_tokenizer(name, str(labels[name])) for name in names],
+        "reference": names.index(str(premiums["tokenizer"][0])),
         "languages": [about(code) | {"n": by_code[code]["n"]} for code in codes],
         "cells": {key: grid.numbers(column) for key, column in _CELLS.items()},
+        "disagreements": disagreements(premiums, labels, manifest["pivot"]),
         "bad": grid.flags("meaningless"),
         "perCharacter": grid.numbers("tokens_per_character"),
         "utf8": [digits(by_code[code]["utf8"]) for code in codes],
@@ -164,6 +168,8 @@ class _Grid:
     def values(self, column: str) -> list[list[Any]]:
         """One list a tokenizer, None where there is no such cell."""
         values: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
+        if column not in self._frame.columns:  # a run of an earlier version
+            return values
         for (row, place), value in zip(self._at, self._frame[column].to_list(), strict=True):
             values[row][place] = value
         return values

@@ -37,9 +37,23 @@ function languageFacts(n) {
   if (order.length > 1 && !own) {
     facts.push(fact("Best served by", `${best.label}, at ${times(best.premium)} ${pivot().name}. Worst by ${worst.label}, at ${times(worst.premium)}.`));
   }
+  facts.push(fewestFact(order, n));
   const models = audit().cost?.models.filter((m) => !isBad(m.tokenizer, n) && audit().cells.sums[m.tokenizer][n]) ?? [];
   if (models.length && !own) facts.push(contextFact(models, n), moneyFact(models, n));
   return [...facts, ...lostFacts(n)];
+}
+
+// The tokenizer that takes the fewest tokens may have a higher premium: the pivot gained more.
+function fewestFact(order, n) {
+  const known = order.filter((r) => perUnit(r.t, n) !== null);
+  if (n === audit().pivot || known.length < 2) return null;
+  const fewest = known.reduce((a, b) => (perUnit(b.t, n) < perUnit(a.t, n) ? b : a));
+  const least = known[0];
+  if (fewest === least || exact(fewest.premium) === exact(least.premium)) return null;
+  return fact(
+    "Fewest tokens",
+    `${fewest.label}, ${few(perUnit(fewest.t, n))} a sentence where ${least.label} takes ${few(perUnit(least.t, n))}, though its premium is higher (${times(fewest.premium)} against ${times(least.premium)}): ${pivot().name} gained more from it than ${languages()[n].name} did.`,
+  );
 }
 
 // Tokenizers that lose the language to UNK, those that lose most of it apart.
@@ -86,7 +100,11 @@ function languageBars(n) {
     const parts = bad
       ? [["unk", Math.min(1, premium / most)]]
       : [["floor", (c.floor[t][n] ?? 0) / most], ["longer", c.longer[t][n] / most], ["split", c.characters[t][n] / most]];
-    return bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${bad ? `no premium, ${unkPercent(c.unk[t][n])} UNK` : times(premium)}` });
+    const beside = absolutes(t, n);
+    const said = [bad ? `no premium, ${unkPercent(c.unk[t][n])} UNK` : times(premium), ...beside].join(", ");
+    const row = bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${said}` });
+    if (beside.length) row.append(el("div", { class: "bar-beside" }, beside.join(" · ")));
+    return row;
   });
   const box = el(
     "figure",

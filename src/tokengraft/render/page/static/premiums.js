@@ -4,8 +4,13 @@ const MEASURES = {
   premium: { name: "Premium", look: premiumClass, form: plain },
   sums: { name: "Premium by total length", look: premiumClass, form: plain },
   floor: { name: "Floor: forced by word cuts", look: premiumClass, form: plain },
+  perUnit: { name: "Tokens per sentence", look: (v) => premiumClass(v / perUnit(reference(), audit().pivot)), form: few },
+  bytesPerToken: { name: "Bytes per token", look: (v) => shareClass(v / 6), form: plain },
+  change: { name: "Change of tokens", look: (v) => premiumClass(1 + v), form: signed },
   coverage: { name: "Text in one-token characters", look: shareClass, form: (v) => (100 * v).toFixed(0) },
 };
+const ABSOLUTE = new Set(["perUnit", "bytesPerToken", "change"]);
+const hasAbsolute = () => audit().cells.perUnit.some((row) => row.some((v) => v !== null));
 const SPEAKERS = [
   ["0", "any"], ["100000000", "100 million or more"], ["10000000", "10 million or more"],
   ["1000000", "1 million or more"], ["-1000000", "under 1 million"],
@@ -14,6 +19,7 @@ const SPEAKERS = [
 function measured(name, t, n) {
   const a = audit();
   if (name === "coverage") return a.coverage ? a.coverage.running[t][n] : null;
+  if (name === "change") return change(t, n);
   return a.cells[name][t][n];
 }
 
@@ -95,7 +101,8 @@ class PremiumTable {
         const bad = isBad(t, row.n) && this.measure !== "coverage";
         const value = measured(this.measure, t, row.n);
         cell.className = `c-cell ${bad ? "unk" : value === null ? "none" : look(value)}`;
-        cell.textContent = bad ? "UNK" : value === null ? "–" : form(value);
+        const shown = bad ? "UNK" : value === null ? "–" : form(value);
+        draw(cell, shown, this.measure === "premium" && !bad && value !== null ? this.beside(t, row.n) : null);
         return bad ? null : value;
       });
       row.values = values;
@@ -103,6 +110,13 @@ class PremiumTable {
       row.middle.className = `c-cell ${row.typical === null ? "none" : look(row.typical)}`;
       row.middle.textContent = row.typical === null ? "–" : form(row.typical);
     }
+  }
+
+  // What the premium leaves out, in small: tokens a sentence, and more or fewer than the reference.
+  beside(t, n) {
+    if (perUnit(t, n) === null) return null;
+    const more = t === reference() ? null : change(t, n);
+    return el("small", {}, [few(perUnit(t, n)), more === null ? null : signed(more)].filter(Boolean).join(" "));
   }
 
   sortBy(key) {
@@ -196,7 +210,8 @@ function premiumControls(view) {
     },
   });
   const measures = Object.entries(MEASURES)
-    .filter(([key]) => key !== "coverage" || audit().coverage)
+    .filter(([key]) => (key === "coverage" ? audit().coverage : !ABSOLUTE.has(key) || hasAbsolute()))
+    .filter(([key]) => key !== "change" || audit().tokenizers.length > 1)
     .map(([key, m]) => [key, m.name]);
   return el(
     "div",
@@ -210,6 +225,14 @@ function premiumControls(view) {
       view.refill();
       view.arrange();
     }, { id: "measure" }),
+    audit().tokenizers.length > 1
+      ? choice("Compared with", audit().tokenizers.map((k, t) => [t, k.label]), reference(), (value) => {
+        state.reference = Number(value);
+        view.refill();
+        view.arrange();
+        for (const follow of followers) follow(state.language);
+      }, { id: "reference" })
+      : null,
   );
 }
 
@@ -227,8 +250,9 @@ sections.push({
       heading(
         "premiums",
         "Who pays how much",
-        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. Point at a cell for its interval and causes; choose a heading to sort.`,
+        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. ${hasAbsolute() ? `In small: what the text takes in itself, tokens a sentence${a.tokenizers.length > 1 ? ", and the change against the tokenizer it is compared with" : ""}. ` : ""}Point at a cell for its interval and causes; choose a heading to sort.`,
       ),
+      a.disagreements.map((note) => el("p", { class: "notice" }, note)),
       premiumControls(view),
       el(
         "div",

@@ -1,7 +1,7 @@
 // What the page shows now, and what its address says about it.
 
 const page = JSON.parse(byId("data").textContent);
-const state = { run: 0, language: null };
+const state = { run: 0, language: null, reference: null };
 const sections = []; // { id, name, needs(): boolean, draw(host) }
 const followers = []; // called when the chosen language changes
 
@@ -16,6 +16,27 @@ const placeOf = (code) => languages().findIndex((entry) => entry.code === code);
 // The premium of a cell, or null where UNK spoils it.
 function honest(t, n) {
   return isBad(t, n) ? null : audit().cells.premium[t][n];
+}
+
+// What a premium leaves out: how much the text takes in itself, and against a tokenizer chosen.
+const reference = () => state.reference ?? audit().reference;
+const perUnit = (t, n) => audit().cells.perUnit[t][n];
+
+// Tokens more (or fewer) than with the reference, as a share; null where one of the two loses text.
+function change(t, n) {
+  const [own, base] = [perUnit(t, n), perUnit(reference(), n)];
+  return !own || !base || isBad(t, n) || isBad(reference(), n) ? null : own / base - 1;
+}
+
+// “312 tokens a sentence”, “0.9 bytes a token”, “12 % fewer tokens than GPT-2”
+function absolutes(t, n) {
+  if (perUnit(t, n) === null) return [];
+  const [size, more] = [audit().cells.bytesPerToken[t][n], change(t, n)];
+  return [
+    `${few(perUnit(t, n))} tokens a sentence`,
+    size === null ? null : `${plain(size)} bytes a token`,
+    more === null || t === reference() ? null : changed(more, audit().tokenizers[reference()].label),
+  ].filter(Boolean);
 }
 
 function chooseLanguage(code, scroll = false) {

@@ -83,6 +83,7 @@ function aboutCell(t, n) {
     el("span", { class: "tip-big" }, `${exact(c.premium[t][n])}× ${pivot().name}`),
     `${interval}${count(entry.n)} units`,
     `${exact(c.sums[t][n])}× by total length`,
+    absolutes(t, n).join(", ") || null,
     parts.length > 1 ? parts.join(" + ") : null,
   ];
 }
