@@ -70,7 +70,7 @@ def texts_of(
 
 def speakers(codes: list[str]) -> dict[str, float]:
     """First-language speakers where known, all speakers where not, else as the fewest known."""
-    known = {c: language(c).speakers_first or language(c).speakers_total for c in codes}
+    known = {c: language(c).speakers_total for c in codes}
     fewest = min(number for number in known.values() if number)
     return {code: float(number or fewest) for code, number in known.items()}
 

@@ -280,7 +280,8 @@ def jsonl(folder: Path, draw: Callable[[Any], Any]) -> None:
         assert len(found.units) <= data.count(b"\n") + 1
     read = list(lines_of(str(path)))
     wanted = [json.loads(line)["text"] for line in data.decode().split("\n") if line.strip()]
-    assert read == [w for w in wanted if w and w.strip()] or read == wanted, f"{read} {wanted}"
+    lines = [line for text in wanted for line in (text or "").split("\n")]
+    assert read == [line for line in lines if line.strip()], f"{read} {wanted}"
 
 
 TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl)}

@@ -154,6 +154,20 @@ def test_an_archive_that_unpacks_to_far_more_than_its_size(name: str, tmp_path: 
         sources.archive(files)
 
 
+def test_a_damaged_name_in_an_archive_is_no_missing_language(tmp_path: Path) -> None:
+    """Found by the fuzzer: what could not be named was left out, and the rest read as a corpus."""
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for code in ("eng_Latn", "hin_Deva", "fra_Latn"):
+            file.writestr(f"dev/{code}.dev", "one\ntwo\n")
+    assert len(load_corpus(str(path)).texts) == 3
+    data = path.read_bytes()
+    place = data.rindex(b"dev/fra_Latn.dev")  # in the directory at the end
+    path.write_bytes(data[:place] + b"\0" + data[place + 1 :])
+    with pytest.raises(CorpusError, match="damaged"):
+        load_corpus(str(path))
+
+
 def test_the_bound_follows_from_the_size() -> None:
     assert limits.most_unpacked(1000) == 64 << 20
     assert limits.most_unpacked(5_000_000) == 500_000_000

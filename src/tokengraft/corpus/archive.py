@@ -90,6 +90,9 @@ def _folder(path: Path) -> Bundle:
 
 
 def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
+    for info in file.infolist():
+        if not info.flag_bits & 1:  # encrypted
+            file.open(info).close()  # a name that is damaged would else only be left out
     sizes = {info.filename: info.file_size for info in file.infolist() if not info.is_dir()}
     wanted = tuple(sorted(filter(_is_wanted, sizes)))
     check_unpacked(sum(sizes[name] for name in wanted), path, CorpusError)

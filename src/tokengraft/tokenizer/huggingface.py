@@ -159,11 +159,12 @@ class HuggingFace(Tokenizer):
         return frozenset() if unk is None or self._byte_level else frozenset([table[unk]])
 
     def clean_vocabulary(self) -> frozenset[bytes]:
-        prefix = self.pipeline.encode(pieces.clean_prefix(), add_special_tokens=False).tokens
-        tokens = self.pipeline.get_vocab(with_added_tokens=True)
-        decoder = self.pipeline.decoder
-        decode = decoder.decode if decoder is not None else " ".join
-        return pieces.clean_decoded(tokens, prefix, decode)
+        with panics_told("reading its vocabulary"):
+            prefix = self.pipeline.encode(pieces.clean_prefix(), add_special_tokens=False).tokens
+            tokens = self.pipeline.get_vocab(with_added_tokens=True)
+            decoder = self.pipeline.decoder
+            decode = decoder.decode if decoder is not None else " ".join
+            return pieces.clean_decoded(tokens, prefix, decode)
 
 
 def _outline(pipeline: Any) -> dict[str, Any]:
