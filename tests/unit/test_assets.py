@@ -174,7 +174,7 @@ def test_no_figure_is_unverified_or_entered_by_hand() -> None:
     sources = {row["speakers_total_source"] for row in languages().values()} - {""}
     assert all(source.startswith(("CLDR 48.2.0", "npm speakers 2.0.1")) for source in sources)
     notice = (Path(__file__).parents[2] / "NOTICE.md").read_text(encoding="utf-8")
-    assert "Ethnologue" not in notice and "by hand" not in notice
+    assert "Ethnologue" not in notice and "not verified" not in notice
 
 
 def test_no_column_is_empty_in_every_row() -> None:
