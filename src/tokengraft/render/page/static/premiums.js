@@ -6,7 +6,7 @@ const MEASURES = {
   floor: { name: "Floor: forced by word cuts", look: premiumClass, form: plain },
   perUnit: { name: "Tokens per sentence", look: (v) => premiumClass(v / perUnit(reference(), audit().pivot)), form: few },
   bytesPerToken: { name: "Bytes per token", look: (v) => shareClass(v / 6), form: plain },
-  change: { name: "Change of tokens", look: (v) => premiumClass(1 + v), form: signed },
+  change: { name: "Change of tokens", look: (v) => premiumClass(1 + v), form: signedPercent },
   coverage: { name: "Text in one-token characters", look: shareClass, form: (v) => (100 * v).toFixed(0) },
 };
 const ABSOLUTE = new Set(["perUnit", "bytesPerToken", "change"]);
@@ -116,7 +116,7 @@ class PremiumTable {
   beside(t, n) {
     if (perUnit(t, n) === null) return null;
     const more = t === reference() ? null : change(t, n);
-    return el("small", {}, [few(perUnit(t, n)), more === null ? null : signed(more)].filter(Boolean).join(" "));
+    return el("small", {}, [few(perUnit(t, n)), more === null ? null : signedPercent(more)].filter(Boolean).join(" "));
   }
 
   sortBy(key) {
