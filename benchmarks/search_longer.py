@@ -79,7 +79,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path]) -> None:
     from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.planning.plan import Planning, insert
+    from tokengraft.planning.plan import Boundaries, Planning, insert
     from tokengraft.tokenizer.boundaries import (
         relaxed_pattern,
         script_names,
@@ -103,7 +103,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path]) -> None:
             code = next(code for code in udhr.texts if code.endswith(script))
             lines = [line for c in udhr.texts if c.endswith(script) for line in udhr.lines(c)]
             texts = {code: [*lines, *_strewn(lines, script)]}
-            how = "relax" if relaxes else "keep"
+            how: Boundaries = "relax" if relaxes else "keep"
             try:
                 plan = plan_tokens(base, texts, Planning(budget=BUDGET, boundaries=how))
                 changed["plan"] = insert(base, plan)
@@ -176,7 +176,7 @@ class Pair:
 
     def part(self, chance: random.Random) -> str:
         """Any part of a text."""
-        return chance.choice(chance.choice(self.parts))
+        return str(chance.choice(chance.choice(self.parts)))
 
     def findings(self, texts: list[str]) -> tuple[int, list[Finding]]:
         """The largest growth among the texts, and what is wrong with any of them."""

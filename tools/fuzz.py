@@ -64,7 +64,9 @@ places = st.lists(st.integers(0, 2**32), min_size=1, max_size=6)
 edits = st.lists(
     st.tuples(places, st.sampled_from(["set", "drop", "twice", "number"]), values), max_size=4
 )
-cuts = st.just([]) | st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), max_size=8)
+cuts: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
+    st.tuples(st.integers(0, 2**32), st.integers(0, 255)), max_size=8
+)
 
 
 def edited(value: Any, changes: list[tuple[list[int], str, Any]]) -> Any:

@@ -156,7 +156,8 @@ def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protectio
     its hash is another one. The bundled sample and UDHR can be had; files of the planner's cannot.
     """
     codes = [one.removesuffix(_UDHR) for one in said.sources if one.endswith(_UDHR)]
-    text = protected_text(filter(well_formed, codes), BUNDLED in said.sources)
+    known = [code for code in codes if well_formed(code)]
+    text = protected_text(known, BUNDLED in said.sources)
     if text is None:
         return
     if text.sources == said.sources and (text.hash, len(text.lines)) != (said.sha256, said.lines):
