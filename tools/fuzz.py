@@ -43,9 +43,9 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning
 from tokengraft.planning.plan_files import read_plan
-from tokengraft.planning.protect import Protected
+from tokengraft.planning.protect import Protected, insert_proved
 from tokengraft.tokenizer.catalog import as_json, find, load
 
 MOST = 2 << 30  # bytes of memory
@@ -149,7 +149,7 @@ def tokenizer_file(folder: Path, draw: Callable[[Any], Any]) -> None:
         refused = error
     with contextlib.suppress(TokengraftError):
         parsed = as_json(find(str(folder)))
-        none_longer(parsed, insert(parsed, PLAN))
+        none_longer(parsed, insert_proved(parsed, PLAN))
     if refused:
         raise refused
 
@@ -174,7 +174,7 @@ def plan_file(folder: Path, draw: Callable[[Any], Any]) -> None:
     changed = edited(PLAN.to_json(), draw(edits))
     (folder / "plan.json").write_text(json.dumps(changed), encoding="utf-8")
     plan = read_plan(folder)
-    made = insert(BASE, plan)
+    made = insert_proved(BASE, plan)
     for token in plan.tokens:
         spelled = bytes(_BYTES[c] for part in token.parts for c in _TABLE[part])
         assert spelled.hex() == token.bytes, f"{token} is not spelled by its parts"

@@ -10,6 +10,7 @@ from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import Plan, Planning, Point, insert
+from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.insert import Additions, family, first_free_id
 from tokengraft.tokenizer.insert import insert as put
 
@@ -175,7 +176,7 @@ def test_tokens_of_no_planned_script_are_refused() -> None:
     merges = (*plan.merges, ("t", "h"), ("th", "q"))
     edited = replace(plan, tokens=(*plan.tokens, forged, between), merges=merges)
     with pytest.raises(TokenizerError, match="'thq' holds nothing of the scripts of hin_Deva"):
-        insert(tokenizer, edited)
+        insert_proved(tokenizer, edited)
 
 
 FALSE_VALUES = {

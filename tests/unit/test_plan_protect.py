@@ -14,7 +14,14 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import borrowed_letters, shares_letters, territory
 from tokengraft.planning.plan import Plan, Planning, insert
-from tokengraft.planning.protect import BUNDLED, Protected, forbidden, protected_text, sample
+from tokengraft.planning.protect import (
+    BUNDLED,
+    Protected,
+    forbidden,
+    insert_proved,
+    protected_text,
+    sample,
+)
 from tokengraft.tokenizer.catalog import as_json, find
 
 
@@ -75,7 +82,7 @@ def test_a_plan_that_was_edited_to_change_protected_text_is_refused(gpt2: dict) 
     plan = plan_tokens(
         gpt2, {"swh_Latn": load("udhr").lines("swh_Latn")}, Planning(budget=20), protect=kept
     )
-    insert(gpt2, plan)
+    insert_proved(gpt2, plan)
     names = {number: name for name, number in gpt2["model"]["vocab"].items()}
     known = {*names.values(), *(token.token for token in plan.tokens)}
     tokenizer = opened(gpt2)
@@ -96,10 +103,10 @@ def test_a_plan_that_was_edited_to_change_protected_text_is_refused(gpt2: dict) 
         plan, tokens=(*plan.tokens, forged), merges=(*plan.merges, (names[left], names[right]))
     )
     with pytest.raises(TokenizerError, match="changes the ids of text that it says is protected"):
-        insert(gpt2, edited)
+        insert_proved(gpt2, edited)
     told = replace(plan.protected, sha256="0" * 64)
     with pytest.raises(TokenizerError, match="hash is another one"):
-        insert(gpt2, replace(plan, protected=told))
+        insert_proved(gpt2, replace(plan, protected=told))
 
 
 def test_the_bundled_sample_has_every_form() -> None:

@@ -29,9 +29,10 @@ from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
 from tokengraft.planning.count_words import CountedTexts
 from tokengraft.planning.count_words import count_words as count_files
-from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, Planning, insert
+from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, Planning
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
+from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.catalog import BUNDLED
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def derive(
     from tokengraft.model.tokenizer_files import base_tokenizer
 
     base, steps_in = resolve(_name(model)), _plan(plan)
-    extended = insert(base_tokenizer(base.path), steps_in, base.name)
+    extended = insert_proved(base_tokenizer(base.path), steps_in, base.name)
     given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
     settings = _deriving(minutes, steps, device, progress, given)
     lines = None if text is None else list(lines_of(text))

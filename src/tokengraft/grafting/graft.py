@@ -37,8 +37,9 @@ from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.tokenizer_files import base_tokenizer, sentencepiece_file
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import read_plan
+from tokengraft.planning.protect import insert_proved
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
@@ -158,7 +159,7 @@ def graft(
         refuse_adapter(None if adapting is None else adapting.train, parted)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     old = base_tokenizer(base.path)
-    new = insert(old, steps, base.name)
+    new = insert_proved(old, steps, base.name)
     if isinstance(rows, Derivation):
         settings = {name: value for name, value in rows.options.items() if value is not None}
         if chosen.trains:

@@ -249,12 +249,9 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
     """The tokenizer with the plan's tokens.
 
     TokenizerError where the plan is for another tokenizer, or was edited so that it no longer says
-    what it does (`check_tokens`), or does what no plan may: touch text in scripts that are not
-    planned, or text that it says is protected. `label` names the tokenizer in that message.
+    what it does (`check_tokens`). `label` names the tokenizer in that message. A plan out of a file
+    goes through `protect.insert_proved`.
     """
-    from tokengraft.planning.permitted import foreign_piece
-    from tokengraft.planning.protect import reprove
-
     got = inserting.fingerprint(tokenizer)
     if got != plan.tokenizer:
         raise TokenizerError(
@@ -269,15 +266,7 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
             "this plan's split pattern is not the one that is proved to make no text longer: it "
             "was edited, or made by an earlier version. Plan again."
         )
-    if plan.mode != "paper" and (found := foreign_piece(plan)) is not None:
-        raise TokenizerError(
-            f"this plan was edited: its token {found!r} holds nothing of the scripts of "
-            f"{', '.join(plan.languages)}, so text in any language would change. Plan again."
-        )
-    extended = inserting.insert(tokenizer, plan.additions)
-    if plan.protected is not None:
-        reprove(tokenizer, extended, plan.protected)
-    return extended
+    return inserting.insert(tokenizer, plan.additions)
 
 
 def _named(label: str | None, fingerprint: str) -> str:

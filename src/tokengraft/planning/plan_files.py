@@ -21,8 +21,8 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
-from tokengraft.planning.plan import Plan, Planning, insert
-from tokengraft.planning.protect import protected_text, unprotected_code
+from tokengraft.planning.plan import Plan, Planning
+from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
 from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import as_json, find, side_files
@@ -160,7 +160,7 @@ def insert_plan(
     """
     base = find(str(tokenizer), search)
     chosen = read_plan(plan_file)
-    extended = insert(as_json(base), chosen, base.label)
+    extended = insert_proved(as_json(base), chosen, base.label)
     own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
     if out.exists() and not own:
         raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")

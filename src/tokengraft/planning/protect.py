@@ -33,7 +33,8 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
-from tokengraft.planning.plan import Cut, Elsewhere, Protection
+from tokengraft.planning.permitted import foreign_piece
+from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 
@@ -147,6 +148,25 @@ def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) 
             pairs = zip(before, after, strict=True)
             emitted.update(i for was, now in pairs if was != now for i in now)
     return emitted
+
+
+def insert_proved(
+    tokenizer: dict[str, Any], plan: Plan, label: str | None = None
+) -> dict[str, Any]:
+    """`insert` of a plan that anybody may have edited: what it must not do is tried again.
+
+    TokenizerError also where it would touch text in scripts that are not planned, or text that it
+    says is protected.
+    """
+    if plan.mode != "paper" and (foreign := foreign_piece(plan)) is not None:
+        raise TokenizerError(
+            f"this plan was edited: its token {foreign!r} holds nothing of the scripts of "
+            f"{', '.join(plan.languages)}, so text in any language would change. Plan again."
+        )
+    extended = insert(tokenizer, plan, label)
+    if plan.protected is not None:
+        reprove(tokenizer, extended, plan.protected)
+    return extended
 
 
 def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protection) -> None:
