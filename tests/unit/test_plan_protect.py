@@ -190,6 +190,8 @@ def test_first_bytes_that_scripts_share_may_follow_a_space() -> None:
     assert belongs is not None
     assert belongs(b"\xe1\xb1") and belongs(b" \xe1\xb1")  # Lepcha letters begin so too
     assert not belongs(b"a\xe1\xb1") and not belongs(b" \xe1")
+    armenian = territory(["hye_Armn"])
+    assert armenian is not None and not armenian(b" \xd4")  # one byte: every second letter's
 
 
 def test_words_become_tokens_where_they_are_looked_up(gpt2: dict) -> None:

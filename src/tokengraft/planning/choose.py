@@ -143,6 +143,8 @@ def _why_none(plan: Plan, code: str) -> str:
     target, before = target_of(plan.objective), plan.languages[code].premium_before
     if target is not None and before is not None and before <= target:
         return "its premium is not above that of the objective"
+    if len(plan.languages) > 1 and len(plan.tokens) >= plan.budget:
+        return "the whole budget went to others"
     if plan.protected is not None:
         return "what recurs in its text takes one token already, or stands in protected text too"
     if plan.family in ("unigram", "wordpiece"):

@@ -129,7 +129,8 @@ def territory(
             return False
         span = _span(inside[0])
         foreign = others(span)
-        return foreign < len(span) and (not foreign or inside[0] == piece.removeprefix(b" "))
+        spaced = len(inside[0]) > 1 and piece == b" " + inside[0]
+        return foreign < len(span) and (not foreign or inside[0] == piece or spaced)
 
     return belongs
 
