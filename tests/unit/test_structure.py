@@ -158,6 +158,22 @@ def test_verbs_take_every_option_by_its_name():
         assert not isinstance(node, ast.FunctionDef) or node.args.kwarg is None, node.name
 
 
+def named_found(sources: dict[str, str]) -> set[tuple[str, int]]:
+    """Where a variable is called `found`, which says of no value what it is."""
+    return {
+        (name, node.lineno)
+        for name, text in sources.items()
+        for node in ast.walk(ast.parse(text))
+        if (isinstance(node, ast.Name) and node.id == "found")
+        or (isinstance(node, ast.arg) and node.arg == "found")
+    }
+
+
+def test_variables_say_what_they_hold():
+    assert named_found(SOURCES) == set()
+    assert named_found({"x": "def f(found):\n    premiums = found\n"}) == {("x", 1), ("x", 2)}
+
+
 def test_the_command_line_starts_light():
     """A second of imports before `--help` is a second too long."""
     heavy = {"polars", "scipy", "torch", "transformers", "tokenizers", "matplotlib", "ray"}

@@ -88,15 +88,15 @@ def probe_scores(
         )
     states, kept = pooled_states(base, graft, [line for line, _ in known])
     names = np.array([label for _, label in known])[kept]
-    found = accuracies(states, names, seed)
+    hits = accuracies(states, names, seed)
     majority = Counter(names.tolist()).most_common(1)[0][1] / len(names)
     one = np.ones(len(names))
     options: dict[str, Any] = {"unrelated": majority, "resamples": resamples, "seed": seed}
-    ceiling = float(found["base"].mean())
+    ceiling = float(hits["base"].mean())
     return {
-        BASE.name: score(BASE, Sums(found["base"], one), **options),
-        ACCURACY.name: score(ACCURACY, Sums(found["graft"], one), ceiling=ceiling, **options),
-        CARRIED.name: score(CARRIED, Sums(found["carried"], one), ceiling=ceiling, **options),
+        BASE.name: score(BASE, Sums(hits["base"], one), **options),
+        ACCURACY.name: score(ACCURACY, Sums(hits["graft"], one), ceiling=ceiling, **options),
+        CARRIED.name: score(CARRIED, Sums(hits["carried"], one), ceiling=ceiling, **options),
     }
 
 
@@ -123,13 +123,13 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
         from sklearn.preprocessing import StandardScaler
     except ImportError as error:
         raise MissingExtra("A probe", "probe") from error
-    found = {name: np.zeros(len(labels)) for name in ("base", "graft", "carried")}
+    hits = {name: np.zeros(len(labels)) for name in ("base", "graft", "carried")}
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     for train, test in folds.split(states["base"], labels):
         for name, own in states.items():
             probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
             probe.fit(own[train], labels[train])
-            found[name][test] = probe.predict(own[test]) == labels[test]
+            hits[name][test] = probe.predict(own[test]) == labels[test]
             if name == "base":
-                found["carried"][test] = probe.predict(states["graft"][test]) == labels[test]
-    return found
+                hits["carried"][test] = probe.predict(states["graft"][test]) == labels[test]
+    return hits

@@ -52,7 +52,7 @@ def protected_scores(
 
     The first `most` lines without a new token are read; a kind without any is left out.
     """
-    found = {}
+    scores = {}
     for kind, lines in texts.items():
         sums = _sums(base, graft, lines, most)
         if not len(sums):
@@ -61,11 +61,11 @@ def protected_scores(
         parts = {"kl": (kl, positions), "top1": (same, positions), "bits": (after - before, before)}
         for name, (above, below) in parts.items():
             metric = METRICS[f"{kind.lower()}_{name}"]
-            found[metric.name] = score(
+            scores[metric.name] = score(
                 metric, Sums(above, below), ceiling=float(metric.higher), n=int(positions.sum()),
                 resamples=resamples, seed=seed,
             )  # fmt: skip
-    return found
+    return scores
 
 
 def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int) -> Floats:

@@ -216,8 +216,8 @@ def graft(
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
         if adapting is not None:
-            found = measure(whole, base.path) if options.verified else {}
-            moved = {kind: str(one) for kind, one in found.items()}
+            shifts = measure(whole, base.path) if options.verified else {}
+            moved = {kind: str(one) for kind, one in shifts.items()}
             stated = replace(stated, trained=adapting.train, moved=moved)
         describe(whole, written, stated)
         if options.verified:

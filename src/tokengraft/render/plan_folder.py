@@ -76,9 +76,9 @@ def curves(plan: Plan) -> pl.DataFrame:
 def spreads(plans: Mapping[str, TestedPlan]) -> pl.DataFrame:
     """Highest and median premium, Gini and languages above 2, by objective and tokens added."""
     rows = [
-        {"objective": name, "tokens": tokens, **asdict(found)}
+        {"objective": name, "tokens": tokens, **asdict(spread)}
         for name, planned in plans.items()
-        for tokens, found in frontier(planned.plan).items()
+        for tokens, spread in frontier(planned.plan).items()
     ]
     schema = {
         "objective": pl.String, "tokens": pl.Int64, "highest": pl.Float64, "whose": pl.String,
@@ -109,7 +109,7 @@ def write_plan(
     paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
     paths += write_data(curves(plan), folder / "tables" / "curve")
     reached = {name: frontier(one.plan) for name, one in every.items()}
-    reached = {name: found for name, found in reached.items() if len(found) > 1}
+    reached = {name: points for name, points in reached.items() if len(points) > 1}
     if len(plan.languages) > 1 and reached:
         paths += write_data(spreads(every), folder / "tables" / "frontier")
     paths.append(write_text(folder / "README.md", write_up(planned)))

@@ -132,8 +132,8 @@ class Distiller:
         if adapting.train == "lora" and adapting.apart and replay.passages:
             generator = np.random.default_rng([self.recipe.seed, 4])
             planned, protected = (
-                [found[n] for n in generator.permutation(len(found))[:512]]
-                for found in ([p.new for p in self.lots.train], [p.old for p in replay.passages])
+                [ids[n] for n in generator.permutation(len(ids))[:512]]
+                for ids in ([p.new for p in self.lots.train], [p.old for p in replay.passages])
             )
             look_apart(model, planned, NewRows(reader.first_new, self._start), protected)
         return Reader(model, reader.first_new, reader.prefix)

@@ -138,8 +138,8 @@ class Replay:
             return float(losses.sum()), float(same.sum()), len(losses)
 
         for numbers in batches(self.judging.sizes, 8192 * len(student.team)):
-            for found in spread(student.team, numbers, score):
-                totals += found
+            for sums in spread(student.team, numbers, score):
+                totals += sums
         return float(totals[0] / totals[2]), float(totals[1] / totals[2])
 
 

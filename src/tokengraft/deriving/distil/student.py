@@ -115,16 +115,16 @@ def save_memory(student: FrozenModel) -> None:
 
 def changes(student: FrozenModel) -> Changes:
     """What the student learned, tensor by tensor, computed when asked for."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     layers = dict(adapted(student))
     for name, layer in layers.items():
-        found[f"{name}.weight"] = lambda old, layer=layer: (
+        by_name[f"{name}.weight"] = lambda old, layer=layer: (
             old + layer.get_delta_weight(_NAME).detach().float().cpu().numpy()
         )
     if not layers:
         for name, held in student.learning.items():
-            found[name] = lambda old, held=held: held.detach().float().cpu().numpy()
-    return found
+            by_name[name] = lambda old, held=held: held.detach().float().cpu().numpy()
+    return by_name
 
 
 class Weights:
@@ -157,12 +157,12 @@ class Weights:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a checkpoint has to hold."""
-        found: dict[str, torch.Tensor] = {}
+        held_by_name: dict[str, torch.Tensor] = {}
         for name, held in self.named.items():
-            found[f"weights.{name}"] = held.detach()
+            held_by_name[f"weights.{name}"] = held.detach()
             for key, value in self._adam.state.get(held, {}).items():
-                found[f"adam.{key}.{name}"] = value
-        return found
+                held_by_name[f"adam.{key}.{name}"] = value
+        return held_by_name
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take back what `tensors` gave."""
@@ -198,8 +198,8 @@ def look_apart(
         theirs, ours = (_inputs(student, layers, ids, new) for ids in (protected, planned))
         for name, layer in layers.items():
             begin = layer.lora_A[_NAME].weight.data
-            found = directions(ours[name], theirs[name], len(begin))
-            begin[: len(found)] = found.to(begin)
+            rows = directions(ours[name], theirs[name], len(begin))
+            begin[: len(rows)] = rows.to(begin)
 
 
 def directions(planned: torch.Tensor, protected: torch.Tensor, rank: int) -> torch.Tensor:
@@ -217,10 +217,10 @@ def directions(planned: torch.Tensor, protected: torch.Tensor, rank: int) -> tor
     inner = torch.linalg.solve_triangular(lower, here, upper=False)
     inner = torch.linalg.solve_triangular(lower, inner.T, upper=False)
     best = torch.linalg.eigh((inner + inner.T) / 2).eigenvectors.flip(1)[:, :rank]
-    found = torch.linalg.solve_triangular(lower.T, best, upper=True).T  # (rank, directions)
-    power = ((found @ here) * found).sum(1).clamp_(min=1e-12).sqrt_()
-    found = (found / power[:, None]).float() * size
-    rows: torch.Tensor = found if basis is None else found @ basis.T
+    ways = torch.linalg.solve_triangular(lower.T, best, upper=True).T  # (rank, directions)
+    power = ((ways @ here) * ways).sum(1).clamp_(min=1e-12).sqrt_()
+    ways = (ways / power[:, None]).float() * size
+    rows: torch.Tensor = ways if basis is None else ways @ basis.T
     return rows
 
 
@@ -269,4 +269,4 @@ def _inputs(
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: torch.cat(found)[:_LOOKED] for name, found in held.items()}
+    return {name: torch.cat(blocks)[:_LOOKED] for name, blocks in held.items()}

@@ -367,11 +367,11 @@ class _Verification:
     def _protected(self) -> tuple[bool, str]:
         """How far text moved that was to be kept: told, and refused where it is far too much."""
         promised = (read_manifest(self.folder) or {})["trained"]["promised"]
-        found = verify_protected.measure(self.folder, self.base)
-        if not found:
+        moved = verify_protected.measure(self.folder, self.base)
+        if not moved:
             return True, "not measured: no text at hand, or no memory for both models"
-        told = "; ".join(f"{kind}: {one}" for kind, one in found.items())
-        worst = max(one.kl for one in found.values())
+        told = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
+        worst = max(one.kl for one in moved.values())
         told += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
         return worst <= _TOLERATED * promised["kl"], told
 

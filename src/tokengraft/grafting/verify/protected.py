@@ -42,7 +42,7 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
         return {}
     tokenizers = [load_tokenizer(one) for one in (base, folder)]
     models = [load_model(one, dtype="float32")[0] for one in (base, folder)]
-    found = {}
+    moved = {}
     for kind, texts in untrained().items():
         ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
         same = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new and len(old) > 2]
@@ -59,5 +59,5 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
             sums[4] += q[:-1].gather(1, after).sum()
         kl, agreed, count, old_bits, new_bits = sums.tolist()
         if count:
-            found[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1, int(count))
-    return found
+            moved[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1, int(count))
+    return moved
