@@ -260,9 +260,9 @@ def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
 
 def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
     """All speakers, first-language or not, of each language, and a note that says so."""
-    found = {code: float(language(code).speakers_total or 0) for code in codes}
-    none = [code for code, number in found.items() if not number]
-    known = [number for number in found.values() if number]
+    speakers = {code: float(language(code).speakers_total or 0) for code in codes}
+    none = [code for code, number in speakers.items() if not number]
+    known = [number for number in speakers.values() if number]
     if not known:
         raise UsageError(
             f"no number of speakers is known for {', '.join(none)}: use another objective "
@@ -271,4 +271,4 @@ def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
     notes = ["speakers: everyone who uses the language, as a first one or a later (CLDR)"]
     if none:
         notes.append(f"speakers: none known of {', '.join(none)}; they count as the fewest known")
-    return {code: number or min(known) for code, number in found.items()}, notes
+    return {code: number or min(known) for code, number in speakers.items()}, notes

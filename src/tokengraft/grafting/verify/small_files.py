@@ -116,8 +116,8 @@ def insertion_difference(old: dict[str, Any], new: dict[str, Any], ids: range) -
 
     No text shows all of it: a merge or a pattern may do harm on some line that nobody tried.
     """
-    found = _vocabulary_difference(old, new, ids) or _pattern_difference(old, new)
-    return found and f"{tokenizer_files.TOKENIZER}: {found}"
+    difference = _vocabulary_difference(old, new, ids) or _pattern_difference(old, new)
+    return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
 
 
 def _vocabulary_difference(old: dict[str, Any], new: dict[str, Any], ids: range) -> str | None:
