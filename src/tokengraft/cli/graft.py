@@ -195,6 +195,11 @@ def graft(
         )
     for note in result.notes:
         warn(note)
+    if POLICIES[policy].trains:
+        warn(
+            "sample from it, or give generate logits_processor=tokengraft.logits_processor(OUT), "
+            "since the likeliest single token often is an old one"
+        )
     checks = result.report.checks if result.report else ()
     if json:
         print_json(

@@ -164,6 +164,7 @@ def _use(facts: Facts) -> str:
     name = json.dumps(facts.name, ensure_ascii=False)
     if facts.adapter:
         return _use_adapter(name, json.dumps(facts.base, ensure_ascii=False))
+    sampled = ", do_sample=True" if facts.policy.trains else ""
     return f"""## Use
 
 ```python
@@ -172,7 +173,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForCausalLM.from_pretrained({name})
 inputs = tokenizer("The history of", return_tensors="pt")
-print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40{sampled})[0]))
 ```
 """
 
