@@ -104,6 +104,8 @@ def test_a_language_is_shared_as_picture_and_link(open_page: Open, site: str) ->
     link = page.locator("#language .link-box").input_value()
     again = open_page(link, requests=site)
     expect(again.locator("#language .card-name")).to_have_text("Tamil")
+    again.click("#language .share a")
+    expect(again.locator("h1")).to_contain_text("Tamil takes")
 
 
 def test_every_language_has_an_address_and_a_card(
@@ -120,6 +122,7 @@ def test_every_language_has_an_address_and_a_card(
     assert page.locator("li a").count() == 21
     page.click("text=Tamil")
     expect(page.locator("h1")).to_contain_text("Tamil takes")
+    expect(page.locator("tbody tr").first).to_contain_text("(")
     page.click("text=All about it")
     expect(page.locator("#language .card-name")).to_have_text("Tamil")
     places = page.request.get(f"{site}sitemap.xml").text()

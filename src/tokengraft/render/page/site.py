@@ -27,6 +27,7 @@ from tokengraft.render.page.fonts import font_css
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME
 
+PAGE = 3000  # characters of the pivot language
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 1.05rem/1.6 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto;
@@ -117,11 +118,20 @@ def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
             "low": cells["low"][t][place],
             "high": cells["high"][t][place],
             "unk": cells["unk"][t][place],
+            "page": _page_tokens(audit, t, place),
+            "pivot_page": _page_tokens(audit, t, audit["pivot"]),
             "bad": audit["bad"][t][place] == "1" or cells["premium"][t][place] is None,
         }
         for t, tokenizer in enumerate(audit["tokenizers"])
     ]
     return sorted(rows, key=lambda row: (row["bad"], row["premium"] or 0.0))
+
+
+def _page_tokens(audit: Mapping[str, Any], tokenizer: int, place: int) -> float | None:
+    """Tokens of what is a page in the pivot language, by the ratio of sums."""
+    a_character = audit["perCharacter"][tokenizer][audit["pivot"]]
+    ratio = audit["cells"]["sums"][tokenizer][place]
+    return None if ratio is None or a_character is None else PAGE * a_character * ratio
 
 
 def language_title(
@@ -207,15 +217,18 @@ def _language(
     cells = "".join(
         f"<tr><th scope=row>{say(row['label'])}</th>"
         + (
-            f"<td colspan=2>loses text: {row['unk']:.1%} UNK</td>"
+            f"<td colspan=3>loses text: {row['unk']:.1%} UNK</td>"
             if row["bad"] and row["premium"] is not None
-            else "<td colspan=2>no line in common</td>"
+            else "<td colspan=3>no line in common</td>"
             if row["bad"]
             else f"<td>{row['premium']:.2f}</td><td>{_interval(row)}</td>"
+            f"<td>{row['page'] or 0:,.0f} "
+            f"<span class=quiet>({row['pivot_page'] or 0:,.0f})</span></td>"
         )
         + "</tr>"
         for row in rows
     )
+    pivot = say(audit["languages"][audit["pivot"]]["name"])
     own = entry.get("autonym") or entry["name"]
     code = say(entry["code"], quote=True)
     body = (
@@ -224,9 +237,11 @@ def _language(
         f"<h1>{say(title)}</h1>"
         f"<p class=quiet>{say(' · '.join(filter(None, about)))}</p>"
         "<table><thead><tr><th scope=col>Tokenizer</th><th scope=col>Premium</th>"
-        f"<th scope=col>95 % interval</th></tr></thead><tbody>{cells}</tbody></table>"
+        "<th scope=col>95 % interval</th><th scope=col>Tokens a page</th></tr></thead>"
+        f"<tbody>{cells}</tbody></table>"
         "<p>A premium of 2 means that the same content takes twice the tokens it takes in "
-        f"{say(audit['languages'][audit['pivot']]['name'])} (mean over sentences).</p>"
+        f"{pivot} (mean over sentences). Tokens a page are those of the "
+        f"content of {PAGE:,} characters of {pivot}, in brackets those of {pivot} itself.</p>"
         f"<p><a href='../../index.html#lang={code}'>All about it: tokens, cost, missing "
         "characters</a></p>"
         f"<p class=quiet>{say(_credit(page))}</p>"

@@ -44,7 +44,9 @@ class BytePairs {
     this.label = spec.label;
     this.spec = spec;
     this.ids = new Map();
-    spec.pieces.forEach((piece, id) => piece && !this.ids.has(piece) && this.ids.set(piece, id));
+    for (const [id, piece] of spec.pieces.entries()) {
+      if (piece && !this.ids.has(piece)) this.ids.set(piece, id);
+    }
     this.ranks = new Map();
     const { merges, pieces } = spec;
     for (let n = 0; n < merges.length; n += 2) {

@@ -87,8 +87,10 @@ function contextFact(models, n) {
 function moneyFact(models, n) {
   const priced = models.filter((m) => m.input !== null);
   if (!priced.length) return null;
-  const words = priced.slice(0, 6).map((m) => `${money(audit().cells.sums[m.tokenizer][n])} on ${m.model}`);
-  return fact("Reading what costs $1 in " + pivot().name, `${listed(words)} (price list of ${audit().cost.asOf}).`);
+  const byTokenizer = new Map();
+  for (const m of priced) byTokenizer.set(m.tokenizer, [...(byTokenizer.get(m.tokenizer) ?? []), m]);
+  const words = [...byTokenizer].map(([t, own]) => `${money(audit().cells.sums[t][n])} on ${listed(own.map((m) => m.model))}`);
+  return fact("Reading what costs $1 in " + pivot().name, `${words.join("; ")} (price list of ${audit().cost.asOf}).`);
 }
 
 function languageBars(n) {
@@ -211,7 +213,7 @@ sections.push({
         el("div", { class: "facts" }, languageFacts(n)),
         languageBars(n),
         missingCharacters(n),
-        shareButtons("language", () => pictureOfLanguage(n), () => languageLink(code)),
+        shareButtons("language", () => pictureOfLanguage(n), () => languageLink(code), page.live?.tokenizers && tag(code) ? el("a", { href: `lang/${encodeURIComponent(code)}/index.html` }, "its own page") : null),
       );
     };
     followers.push(paint);

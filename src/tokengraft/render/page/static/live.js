@@ -72,8 +72,6 @@ sections.unshift({
       shareButtons("playground", () => shared && pictureOfText(shared), () => textLink(text.value, reference.value)),
       result,
     );
-    const given = readAddress();
-    if (given.text) [text.value, reference.value] = [given.text, given.reference ?? ""];
-    run();
+    if (!readAddress().text) run();
   },
 });

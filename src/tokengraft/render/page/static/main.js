@@ -68,7 +68,11 @@ function drawAll() {
 }
 
 function follow() {
-  const { section, language, run } = readAddress();
+  const { section, language, run, text, reference } = readAddress();
+  if (text && byId("live-text")) {
+    [byId("live-text").value, byId("live-reference").value] = [text, reference ?? ""];
+    byId("live-reference").dispatchEvent(new Event("input"));
+  }
   if (run !== undefined && run !== null && page.audits[run] && Number(run) !== state.run) {
     state.run = Number(run);
     drawAll();

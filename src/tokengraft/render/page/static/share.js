@@ -115,7 +115,7 @@ function layTokens(tokens) {
 }
 
 // Buttons under what can be shared; a picture is drawn when asked for.
-function shareButtons(name, picture, link) {
+function shareButtons(name, picture, link, beside = null) {
   const save = async () => {
     await document.fonts.ready;
     const canvas = picture();
@@ -146,6 +146,7 @@ function shareButtons(name, picture, link) {
     el("span", {}, "Share "),
     el("button", { type: "button", class: "small", "data-share": "picture", on: { click: save } }, "picture (PNG)"),
     el("button", { type: "button", class: "small", "data-share": "link", on: { click: copy } }, "link"),
+    beside,
     box,
   );
 }
