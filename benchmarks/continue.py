@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
     text = _lines(options.text / f"{code}.txt")
     new = start != "old"
     tokenizer = HuggingFace.from_parsed("new", spec) if new else base.tokenizer
-    rows, spent = _rows(start, base, plan, spec, text, options)
+    rows, spent = _rows(start, code, base, plan, spec, text, options)
     model = _grown(base.model, rows, len(base.tokenizer.vocabulary)).float()
     model.config.tie_word_embeddings = False
     model.requires_grad_(True).train()
@@ -127,7 +127,7 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
 
 
 def _rows(
-    start: str, base: Any, plan: Any, spec: Any, text: list[str], options: Any
+    start: str, code: str, base: Any, plan: Any, spec: Any, text: list[str], options: Any
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Input and output rows of the new tokens, and what they cost beforehand."""
     import torch
@@ -135,6 +135,7 @@ def _rows(
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.distil.recipe import Recipe, Writing
     from tokengraft.deriving.task import Deriving
+    from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     parts = [token.parts for token in plan.tokens]
@@ -154,14 +155,18 @@ def _rows(
         rows = derive_rows(base, parts, "mean-late").rows
         return {"rows": torch.from_numpy(rows), "head": mean}, nothing
     begun = time.monotonic()
-    recipe = Recipe(
-        steps=options.distil, learning_rate=0.03, check_every=max(1, options.distil // 4)
-    )
-    made = derive_rows(
-        base, parts, "distil", text=text, tokenizer=spec,
-        options=Deriving(recipe=recipe, writing=Writing()),
-    )  # fmt: skip
-    assert made.head is not None
+    recipe = Recipe(steps=options.distil, learning_rate=0.03, check_every=options.distil // 4 or 1)
+    if options.grafts is None:
+        made = derive_rows(
+            base, parts, "distil", text=text, tokenizer=spec,
+            options=Deriving(recipe=recipe, writing=Writing()),
+        )  # fmt: skip
+        assert made.head is not None
+        tables = {"rows": torch.from_numpy(made.rows), "head": torch.from_numpy(made.head)}
+    else:
+        graft = FrozenModel.load(options.grafts / code, Reading(dtype="float32", device="cpu"))
+        first = len(base.tokenizer.vocabulary)
+        tables = {"rows": graft.weight[first:], "head": graft.head().weight[first:]}
     # A student's pass there and back without gradients of weights; a teacher's pass a passage.
     weights = sum(held.numel() for held in base.model.parameters())
     passages = sum(len(line) for line in text) / 150  # of 160 characters, cut at spaces
@@ -172,7 +177,7 @@ def _rows(
     read = options.distil * recipe.passages
     flops = 4 * read * (new * 2 / 3 + (old + new) / 6) + 2 * min(read, 1.5 * passages) * old
     spent = {"flops": float(weights * flops), "seconds": time.monotonic() - begun}
-    return {"rows": torch.from_numpy(made.rows), "head": torch.from_numpy(made.head)}, spent
+    return tables, spent
 
 
 def _stream(text: list[str], tokenizer: Any, block: int) -> tuple[list[Any], Any]:
@@ -233,6 +238,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=320)
     parser.add_argument("--every", type=int, default=32)
     parser.add_argument("--distil", type=int, default=400, help="steps of distilling before")
+    parser.add_argument("--grafts", type=Path, help="grafts that write, by language, as distilled")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--block", type=int, default=256)
     parser.add_argument("--rate", type=float, default=5e-4)

@@ -43,10 +43,9 @@ from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.judging import judge
 from tokengraft.deriving.distil.matching import gradient
-from tokengraft.deriving.distil.passages import Lots, batches, choose, mix
+from tokengraft.deriving.distil.passages import Lots, batches, choose
 from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay
-from tokengraft.deriving.distil.silent_text import silent_passages
 from tokengraft.deriving.distil.student import (
     Weights,
     look_apart,
@@ -57,10 +56,9 @@ from tokengraft.deriving.distil.student import (
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import NewRows
 from tokengraft.model.reading import Reader
-from tokengraft.tokenizer.align import Aligner, Alignment, Ints
+from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
@@ -406,93 +404,3 @@ def _stale(out: Distillation) -> int:
     """Checks since the best one."""
     scores = [check.score.loss for check in out.curve]
     return len(scores) - 1 - int(np.argmin(scores))
-
-
-def distil(task: Task) -> Rows:
-    """Rows trained from the task's start on its text; scores and curve are left in the task."""
-    start, recipe = task.start(task), task.options.recipe
-    reader, lots = task.passages()
-    lots = _mixed(task, lots)
-    writer = _writer(task, reader)
-    replay = _replay(task, reader, writer)
-    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer, replay)
-
-    def report(out: Distillation) -> None:
-        if task.progress is not None:
-            score = out.curve[-1].score if out.curve else out.start
-            kept = "" if score.kept is None else f", protected {score.kept:.4f}"
-            task.progress(f"distil: held-out KL {score.kl:.3f}{kept}", out.steps, recipe.steps)
-
-    if replay is not None:
-        size = memory_needed(task.model, replay.adapting) / 1e9
-        task.tell(f"training {replay.adapting.train}, about {size:.1f} GB")(0, recipe.steps)
-    out = run.run(teaching=task.tell("teacher"), stepping=report)
-    if out.stopped != "steps":
-        task.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
-    if replay is not None and out.score.kept is not None and out.score.kept_top1 is not None:
-        kept = out.score.kept, out.score.kept_top1
-        task.notes.append(
-            f"held-out protected text: KL {kept[0]:.4f}, top-1 {kept[1]:.3f}; its weight in the "
-            f"loss ended at {replay.weight:.0f}"
-        )
-        if replay.strained(*kept) > 1:
-            task.notes.append(
-                f"that is more than was promised (KL {replay.adapting.keep_kl:g}, top-1 "
-                f"{replay.adapting.keep_top1:g}): train longer, or protect more text"
-            )
-    if out.unseen:
-        task.notes.append(
-            f"{out.unseen} tokens are in no passage that was trained on: only the shared map "
-            "moved their rows"
-        )
-    named = task.options.start
-    task.params = {
-        **asdict(recipe), "start": named if isinstance(named, str) else "given rows",
-        "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
-    }  # fmt: skip
-    task.scores = {"held_out": out.score, "start": out.start, "floor": run.floor()}
-    task.curve, task.head = tuple(out.curve), out.head
-    if run.weights is not None:
-        task.student = run.student.model
-    return out.rows
-
-
-def _mixed(task: Task, lots: Lots) -> Lots:
-    """The lots with passages of mixed spelling beside their own."""
-    recipe, writes = task.options.recipe, task.options.writing is not None
-    if not recipe.mixed:
-        return lots
-    tokens = min(512, task.model.window) - len(task.model.prefix)
-    more, judged = (
-        mix(lot, task.first_new, share, recipe.seed, writes=writes, tokens=tokens)
-        for lot, share in ((lots.train, recipe.mixed), (lots.held_out, 0.5))
-    )
-    return Lots((*lots.train, *more), lots.held_out, tuple(judged))
-
-
-def _writer(task: Task, reader: Reader) -> Writer | None:
-    """What writing needs to know; None where only reading is trained."""
-    writing = task.options.writing
-    if writing is None:
-        return None
-    # A body that learns replays such text itself.
-    quiet = _quiet(task, writing.protect) if task.options.adapting is None else ()
-    return Writer(reader, task.parts, quiet, writing.shared)
-
-
-def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
-    """What a body that learns is held back by; None where only rows are trained."""
-    adapting = task.options.adapting
-    if adapting is None:
-        return None
-    return Replay(reader, _quiet(task, adapting.protect, adapting.protected), adapting, writer)
-
-
-def _quiet(task: Task, given: Sequence[str], most: int = 1200) -> list[Ints]:
-    assert task.new is not None
-    room = task.model.window - len(task.model.prefix)
-    passages = silent_passages(
-        given, Aligner(task.old, task.new), len(task.model.weight), task.options.characters,
-        task.options.recipe.seed, most,
-    )  # fmt: skip
-    return [ids[:room] for ids in passages]
