@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import make, parts, plan, texts  # noqa: E402
 
 import tokengraft  # noqa: E402
-from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
@@ -169,6 +169,8 @@ def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"} <= names
     assert "model.safetensors" not in names and "merged" not in names
     assert made.report.checks[-1].name == "adapter"
+    with pytest.raises(ModelError, match="its README says how peft loads it"):
+        tokengraft.verify(tmp_path / "adapter", base)
     whole = transformers.AutoModelForCausalLM.from_pretrained(verified.folder).eval()
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "adapter")

@@ -24,12 +24,11 @@ from tokengraft.grafting.write_folder import Written
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.frozen import FrozenModel
 
-ADAPTER = "adapter_config.json"
 _LEFT = (".safetensors", ".safetensors.index.json")
 _MOST = 0.01  # nats between the merged model and the adapter on its base: half types round
 
 
-def refuse_adapter(train: str | None, parted: bool) -> None:
+def refuse_unfit(train: str | None, parted: bool) -> None:
     """UsageError where an adapter could not hold the graft; `parted`: one table became two."""
     if train != "lora":
         raise UsageError(

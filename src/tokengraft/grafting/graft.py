@@ -152,11 +152,11 @@ def graft(
     _check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output.protect)
     if options.adapter_only:
-        from tokengraft.grafting.adapter import refuse_adapter
+        from tokengraft.grafting.adapter import refuse_unfit
 
         layout = find_layout(read_json(base.path / CONFIG), read_checkpoint(base.path))
         parted = chosen.trains and layout.tied and output.untie
-        refuse_adapter(None if adapting is None else adapting.train, parted)
+        refuse_unfit(None if adapting is None else adapting.train, parted)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)

@@ -18,6 +18,7 @@ from tokengraft.model.checkpoint import read_json
 
 CONFIG = "config.json"
 CARD = "README.md"
+ADAPTER = "adapter_config.json"  # what peft knows an adapter by
 MANIFEST = "tokengraft.json"  # what a graft says about itself
 ROOTSTOCK = "rootstock"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -47,6 +48,7 @@ def resolve(model: str | Path) -> Model:
         return Model(path, ROOTSTOCK, "apache-2.0")
     path = Path(model).expanduser()
     if path.is_dir():
+        refuse_adapter(path)
         if not (path / CONFIG).is_file():
             raise ModelError(f"{path} holds no {CONFIG}: it is not a model folder")
         refuse_links_out(path, ModelError)
@@ -58,6 +60,15 @@ def resolve(model: str | Path) -> Model:
         f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
         f"like org/name.{did_you_mean(str(model), [ROOTSTOCK])}"
     )
+
+
+def refuse_adapter(folder: Path) -> None:
+    """ModelError where the folder holds an adapter without its base."""
+    if (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"{folder} is an adapter without its base: its README says how peft loads it; graft "
+            "without --adapter-only for a whole model"
+        )
 
 
 def model_hash(folder: Path | str) -> str:

@@ -139,7 +139,7 @@ class Weights:
     def reset(self) -> None:
         """Back to the start."""
         self._adam = torch.optim.Adam(self.named.values(), betas=_BETAS)
-        self._take(self._start)
+        self.take(self._start)
 
     @torch.no_grad()
     def step(self, grads: Sequence[torch.Tensor], rate: float) -> None:
@@ -166,19 +166,16 @@ class Weights:
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take back what `tensors` gave."""
-        self._take({name: tensors[f"weights.{name}"] for name in self.named})
+        self.take({name: tensors[f"weights.{name}"] for name in self.named})
         for name, held in self.named.items():
             keys = ("step", "exp_avg", "exp_avg_sq")
             if f"adam.step.{name}" in tensors:
                 self._adam.state[held] = {key: tensors[f"adam.{key}.{name}"] for key in keys}
                 self._adam.state[held]["step"] = self._adam.state[held]["step"].cpu()
 
-    def take(self, best: Mapping[str, torch.Tensor]) -> None:
-        """Be what `values` gave."""
-        self._take(best)
-
     @torch.no_grad()
-    def _take(self, values: Mapping[str, torch.Tensor]) -> None:
+    def take(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Be what `values` gave."""
         for name, held in self.named.items():
             held.copy_(values[name])
         self._spread()

@@ -22,7 +22,7 @@ from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, find_layout, is_tied, refuse_code
-from tokengraft.model.folder import CONFIG, MANIFEST
+from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
 from tokengraft.tokenizer import sentence_piece_file
@@ -73,6 +73,7 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     """
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
+    refuse_adapter(folder)
     return _Verification(folder, base, texts).report()
 
 
