@@ -289,4 +289,5 @@ def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: fl
         y = max(y, below + 13 / height * (axes.get_figure(root=True).dpi / 72))  # type: ignore[union-attr]
         below = y
         text = f"{language(code).name} {premium:.2f}"
-        write(axes, text, (1, y), (6, -3), "axes fraction", color=colour, fontsize=8.5)
+        size = min(8.5, 8.5 * 17 / len(text))  # the longest names would run off the sheet
+        write(axes, text, (1, y), (6, -3), "axes fraction", color=colour, fontsize=size)
