@@ -161,6 +161,14 @@ def test_an_equal_result_is_one_with_equal_figures(audit: Audit) -> None:
     assert replace(evaluation(), base="other") != evaluation()
 
 
+def test_a_graft_is_compared_with_its_base(grafted: Grafted) -> None:
+    for given in (grafted, grafted.folder):
+        found = tg.compare("rootstock", given, languages=["shn", "deu"], resamples=0)
+        outcomes = dict(found.languages.select("language", "outcome").iter_rows())
+        assert outcomes == {"eng_Latn": "same", "deu_Latn": "same", "shn_Mymr": "better"}
+        assert found.facts["b"] == {"what": "graft", "label": "grafted"}
+
+
 def test_a_graft_is_copied_and_taken_by_every_verb(grafted: Grafted, tmp_path: Path) -> None:
     paths = grafted.save(tmp_path / "copy")
     assert grafted.save(grafted.folder) == [grafted.folder / p.name for p in paths]

@@ -36,7 +36,7 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
 def test_a_plan_is_compared_with_its_tokenizer(tmp_path: Path) -> None:
     plan = tg.plan("gpt2", "shn", budget=50)
     plan.save(tmp_path / "plan", figures=False)
-    for given in (plan, tmp_path / "plan", tmp_path / "plan" / "plan.json"):
+    for given in (plan, tmp_path / "plan" / "plan.json"):
         found = tg.compare("gpt2", given, languages=["shn", "deu"], resamples=0)
         outcome = dict(found.languages.select("language", "outcome").iter_rows())
         assert outcome == {"eng_Latn": "same", "deu_Latn": "same", "shn_Mymr": "better"}

@@ -50,7 +50,7 @@ def packed(located: Located) -> bytes:
         "merges": [vocabulary[part] for pair in pairs for part in pair],
         "added": added,
     }
-    return gzip.compress(json.dumps(spec, ensure_ascii=False).encode("utf-8"), 9, mtime=0)
+    return gzip.compress(json.dumps(spec, ensure_ascii=False).encode("utf-8"), 6, mtime=0)
 
 
 def in_javascript(pattern: str) -> str:
