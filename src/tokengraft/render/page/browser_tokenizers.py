@@ -16,7 +16,6 @@ from typing import Any
 from tokengraft.core.errors import TokenizerError
 from tokengraft.tokenizer import Located
 from tokengraft.tokenizer.catalog import as_json
-from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 #: What `ByteLevel` with `use_regex` cuts by: GPT-2's pattern.
@@ -33,7 +32,7 @@ def packed(located: Located) -> bytes:
     if model.get("type", "BPE") != "BPE" or normalizer not in (None, "NFKC"):
         raise TokenizerError(f"{located.name}: a browser cannot tokenize as this one does")
     # What tiktoken reads knows no special tokens in text; a `tokenizer.json` finds its own.
-    added = {} if not isinstance(located.open(), HuggingFace) else _added(parsed, located.name)
+    added = _added(parsed, located.name) if located.kind == "tokenizer.json" else {}
     vocabulary: dict[str, int] = model["vocab"]
     pieces = [""] * (max(vocabulary.values()) + 1)
     for token, number in vocabulary.items():
