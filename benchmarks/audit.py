@@ -2,9 +2,11 @@
 
     python benchmarks/audit.py --corpus flores200.tar.xz --tokenizers paper-ten.tar.xz
 
-Without --corpus the bundled UDHR is used and M2M-100 is left out. Prints wall-time ratio, peak
-memory and the cost of a second run. The bare calls and the audit run in turns, tokenizer by
-tokenizer, each in the same process state, so that a noisy machine disturbs both alike.
+Without --corpus the bundled UDHR is used; tokenizers that are not at hand (M2M-100 is not bundled)
+are named and left out. Prints ratios of wall and processor time, peak memory and the cost of a
+second run. The bare calls and the audit run in turns, tokenizer by tokenizer, each in the same
+process state, so that a noisy machine disturbs both alike. The cut of the text into words is shared
+by all tokenizers and is part of the first one's time.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 from tokengraft.api.results import Audit
 from tokengraft.api.verbs import audit
+from tokengraft.auditing.count import Cut
 from tokengraft.auditing.count_corpus import count_corpus, count_texts
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable
@@ -45,26 +48,32 @@ def bare(tokenizer: Tokenizer, texts: list[str]) -> int:
     return sum(map(len, rows))
 
 
-def race(corpus: ParallelCorpus, found: Located, folder: Path) -> tuple[float, float]:
+Seconds = tuple[float, float, float, float]  # bare and audit by the clock, the same of processors
+
+
+def race(corpus: ParallelCorpus, found: Located, folder: Path, cuts: dict[str, Cut]) -> Seconds:
     """Seconds of (bare calls, audit) for one tokenizer, opening it included in both."""
     lines = {code: corpus.lines(code) for code in corpus.languages}
-    start = time.perf_counter()
+    start, spent = time.perf_counter(), time.process_time()
     tokenizer = found.open()
     for texts in lines.values():
         bare(tokenizer, texts)
-    alone = time.perf_counter() - start
+    alone, alone_spent = time.perf_counter() - start, time.process_time() - spent
     del tokenizer
     store = Store(folder)
-    start = time.perf_counter()
-    count_corpus(corpus, [found], store)
-    return alone, time.perf_counter() - start
+    start, spent = time.perf_counter(), time.process_time()
+    count_corpus(corpus, [found], store, cuts=cuts)
+    ours, ours_spent = time.perf_counter() - start, time.process_time() - spent
+    return alone, ours, alone_spent, ours_spent
 
 
-def measured_audit(corpus: Path | str, search: list[Path], folder: Path, pipe: Any) -> None:
+def measured_audit(
+    corpus: Path | str, names: list[str], search: list[Path], folder: Path, pipe: Any
+) -> None:
     """A whole audit in a process of its own: seconds and peak memory in MB."""
     start = time.perf_counter()
     store = Store(folder)
-    result = audit(corpus, PAPER, search=search, store=store)
+    result = audit(corpus, names, search=search, store=store)
     tables(result)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     pipe.send((time.perf_counter() - start, peak))
@@ -83,27 +92,33 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     corpus = load_corpus(options.corpus)
-    rows = {}
+    rows: dict[str, Seconds] = {}
+    cuts: dict[str, Cut] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in PAPER:
             try:
                 found = find(name, options.tokenizers)
             except Unavailable as reason:
-                print(reason, file=sys.stderr)
+                print(f"left out: {reason}", file=sys.stderr)
                 continue
-            rows[name] = race(corpus, found, Path(folder) / name)
-            alone, ours = rows[name]
-            print(f"{name:18} bare {alone:7.1f} s   audit {ours:7.1f} s   {ours / alone:.2f}×")
+            rows[name] = race(corpus, found, Path(folder) / name, cuts)
+            alone, ours, alone_spent, ours_spent = rows[name]
+            print(
+                f"{name:18} bare {alone:7.1f} s   audit {ours:7.1f} s   {ours / alone:.2f}×   "
+                f"of processors {ours_spent / alone_spent:.2f}×",
+                flush=True,
+            )
         start = time.perf_counter()
         count_texts(corpus, Store(Path(folder) / "texts"))
         texts = time.perf_counter() - start
     alone = sum(row[0] for row in rows.values())
     ours = sum(row[1] for row in rows.values()) + texts
+    spent = sum(row[3] for row in rows.values()) / sum(row[2] for row in rows.values())
     with tempfile.TemporaryDirectory() as folder:
         runs = []
         for _ in range(2):
             reader, writer = multiprocessing.Pipe(duplex=False)
-            arguments = (options.corpus, options.tokenizers, Path(folder), writer)
+            arguments = (options.corpus, list(rows), options.tokenizers, Path(folder), writer)
             process = multiprocessing.get_context("spawn").Process(
                 target=measured_audit, args=arguments
             )
@@ -117,6 +132,7 @@ def main() -> None:
         "bare_s": alone,
         "counting_s": ours,
         "counting_over_bare": ours / alone,
+        "counting_over_bare_of_processors": spent,
         "audit_s": runs[0][0],
         "audit_over_bare": runs[0][0] / alone,
         "peak_mb": max(run[1] for run in runs),
@@ -129,11 +145,12 @@ def main() -> None:
     print(
         f"\n{figures['languages']} languages × {figures['lines']} lines × {len(rows)} tokenizers\n"
         f"bare batch calls        {alone:8.1f} s\n"
-        f"counting                {ours:8.1f} s   {ours / alone:.2f} × bare (goal ≤ 1.15)\n"
+        f"counting                {ours:8.1f} s   {ours / alone:.2f} × bare (goal ≤ 0.8), by "
+        f"processor time {spent:.2f} ×\n"
         f"whole audit, tables     {runs[0][0]:8.1f} s   {runs[0][0] / alone:.2f} × bare\n"
         f"second run              {runs[1][0]:8.1f} s   {figures['second_over_first']:.1%} of the "
         "first (goal < 3 %)\n"
-        f"peak memory             {figures['peak_mb']:8.0f} MB  (goal < 1500)"
+        f"peak memory             {figures['peak_mb']:8.0f} MB  (goal < 1000)"
     )
 
 

@@ -351,7 +351,7 @@ def test_what_tiktoken_provides_travels_whole() -> None:
 
 def test_one_cell_reports_what_it_counted() -> None:
     told: list[tuple[int, int, int, float]] = []
-    count = CellTask((Packed.of(find("gpt2")),), None).open(1)
+    count = CellTask((Packed.of(find("gpt2")),)).open(1)
     count(Cell("gpt2", "eng_Latn", ("Hello", "there")), lambda *figures: told.append(figures))
     assert told == [(2, 10, 2, 1.0)]
 
@@ -399,7 +399,7 @@ def test_engines_close_their_workers_when_nobody_reads_on() -> None:
 
     cells = [Cell("gpt2", str(n), ("x",)) for n in range(5)]
     results: Iterator[tuple[int, bytes]] = Local(2).map(
-        CellTask((Packed.of(find("gpt2")),), None), cells, _silent
+        CellTask((Packed.of(find("gpt2")),)), cells, _silent
     )
     next(results)
     results.close()  # type: ignore[attr-defined]

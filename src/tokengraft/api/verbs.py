@@ -16,7 +16,7 @@ from tokengraft.auditing.audit import audit as audit_corpus
 from tokengraft.auditing.survey import Surveying
 from tokengraft.auditing.survey import survey as survey_files
 from tokengraft.core.errors import UsageError
-from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES, SAMPLE_LINES
+from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import load_pairs
@@ -63,7 +63,6 @@ def audit(
     pivot: str = PIVOT,
     search: Sequence[Path] = (),
     prices: Path | None = None,
-    sample_lines: int | None = SAMPLE_LINES,
     resamples: int = RESAMPLES,
     skip_missing: bool = False,
     store: Store | None = None,
@@ -82,7 +81,7 @@ def audit(
         open_corpus(corpus, split),
         _names(tokenizers),
         languages,
-        Auditing(pivot, search, prices, sample_lines, resamples, skip_missing),
+        Auditing(pivot, search, prices, resamples, skip_missing),
         store=store,
         on_count=by_lines(progress),
         engine=make_engine(engine) if isinstance(engine, str) else engine,

@@ -24,7 +24,7 @@ from tokengraft.auditing.vocabularies import (
 )
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable, UsageError
-from tokengraft.core.options import PIVOT, RESAMPLES, SAMPLE_LINES
+from tokengraft.core.options import PIVOT, RESAMPLES
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
@@ -42,14 +42,12 @@ class Auditing:
 
     Premiums are over `pivot`. Tokenizers are looked up in the folders and archives in `search` too;
     one that is known but not on this machine is an error, or with `skip_missing` left out and
-    listed in `skipped`. `prices` is a price list of one's own; what is costly to measure is
-    measured on `sample_lines` lines (None: all); intervals are from `resamples`.
+    listed in `skipped`. `prices` is a price list of one's own; intervals are from `resamples`.
     """
 
     pivot: str = PIVOT
     search: Sequence[Path] = ()
     prices: Path | None = None
-    sample_lines: int | None = SAMPLE_LINES
     resamples: int = RESAMPLES
     skip_missing: bool = False
 
@@ -81,7 +79,7 @@ def audit(
     try:
         clean: Clean = {}
         counts = count_corpus(
-            text, located, opened, options.sample_lines, on_count, engine,
+            text, located, opened, on_count, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
         texts = count_texts(text, opened)

@@ -11,15 +11,14 @@ from itertools import chain
 
 import numpy as np
 
-from tokengraft.auditing.count import Counts, TextCounts, count
+from tokengraft.auditing.count import Counts, Cut, TextCounts, by_words, count
 from tokengraft.core.cache import Store
-from tokengraft.core.options import SAMPLE_LINES
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.engine.protocol import Engine, Report
 from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
-_VERSION = "3"  # part of every key: raise it when the meaning of a count changes
+_VERSION = "4"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class CellTask:
     """Count cells exactly as an audit does; see `engine.Task`. A result is packed `Counts`."""
 
     tokenizers: tuple[Packed, ...]
-    sample_lines: int | None
 
     def open(self, threads: int) -> Callable[[Cell, Report], bytes]:
         """A counter that opens each tokenizer when it is first needed."""
@@ -57,7 +55,7 @@ class CellTask:
         def count_cell(cell: Cell, report: Report) -> bytes:
             if cell.tokenizer not in opened:
                 opened[cell.tokenizer] = packed[cell.tokenizer].open()
-            counts = count(opened[cell.tokenizer], cell.lines, self.sample_lines)
+            counts = count(opened[cell.tokenizer], cell.lines)
             report(len(cell.lines), cell.size, int(counts.tokens.sum()), 1.0)
             return counts.pack()
 
@@ -73,22 +71,24 @@ def count_corpus(
     corpus: ParallelCorpus,
     tokenizers: Sequence[Located],
     store: Store,
-    sample_lines: int | None = SAMPLE_LINES,
     on_count: OnCount | None = None,
     engine: Engine | None = None,
     on_open: OnOpen | None = None,
+    cuts: dict[str, Cut] | None = None,
 ) -> dict[tuple[str, str], Counts]:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
 
     A tokenizer is opened only when it has something to encode, and closed before the next;
     `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
-    same counts.
+    same counts. Each language is cut into words once, for all tokenizers; `cuts` are those that
+    are cut already, and it is filled with the others.
     """
+    cuts = {} if cuts is None else cuts
     results: dict[tuple[str, str], Counts] = {}
     todo: dict[str, list[tuple[str, str]]] = {}
     for located in tokenizers:
         for code in corpus.languages:
-            key = f"counts/{_VERSION}/{located.fingerprint}/{corpus.digest(code)}/{sample_lines}"
+            key = f"counts/{_VERSION}/{located.fingerprint}/{corpus.digest(code)}"
             stored = store.get(key)
             if stored is None:
                 todo.setdefault(located.name, []).append((code, key))
@@ -97,7 +97,7 @@ def count_corpus(
     total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
     if engine is not None:
         keys = {(name, code): key for name, jobs in todo.items() for code, key in jobs}
-        cells = _on_engine(engine, corpus, tokenizers, list(keys), sample_lines, on_count)
+        cells = _on_engine(engine, corpus, tokenizers, list(keys), on_count)
         for cell, data in cells:
             store.put(keys[cell], data)
             results[cell] = Counts.unpack(data)
@@ -114,7 +114,9 @@ def count_corpus(
             if on_count:
                 on_count(located.label, code, done, total)
             lines = corpus.lines(code)
-            counts = count(tokenizer, lines, sample_lines)
+            if code not in cuts and by_words(tokenizer, lines):
+                cuts[code] = Cut.of(lines)
+            counts = count(tokenizer, lines, cuts.get(code))
             store.put(key, counts.pack())
             results[located.name, code] = counts
             done += len(lines)
@@ -128,7 +130,6 @@ def _on_engine(
     corpus: ParallelCorpus,
     tokenizers: Sequence[Located],
     wanted: Sequence[tuple[str, str]],
-    sample_lines: int | None,
     on_count: OnCount | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
@@ -136,7 +137,7 @@ def _on_engine(
     packed = tuple(Packed.of(located) for located in tokenizers if located.name in names)
     cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]
     total, done = sum(len(cell.lines) for cell in cells), 0
-    task = CellTask(packed, sample_lines)
+    task = CellTask(packed)
     for number, data in engine.map(task, cells, lambda *_: None):
         done += len(cells[number].lines)
         if on_count:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from tokengraft.auditing.count import count_words, ids_counted
 from tokengraft.core.errors import gave_up
 from tokengraft.core.files import sha256
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
-from tokengraft.tokenizer.packed import Ints, Packed, encode
+from tokengraft.tokenizer.packed import Packed, encode
+from tokengraft.tokenizer.words import Ints, Words
 
-VERSION = "3"  # part of every key: raise it when the meaning of a count changes
+_MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
+VERSION = "4"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class TokenCounter:
         self._tokenizers = tokenizers
         self._pivot = pivot
         self._threads = threads
+        self._forget_words()
         self.begin()
 
     def begin(self) -> None:
@@ -72,15 +77,19 @@ class TokenCounter:
 
     def add(self, batch: Batch, seen: Seen) -> None:
         """Count the rows; one that a tokenizer cannot encode goes to `seen`, for all of them."""
-        pairs = [pair for row in batch.rows for pair in row]
-        texts = [text for _, text, _ in pairs]
+        texts = [text for row in batch.rows for _, text, _ in row]
         try:
-            encoded = {name: self._measure(t, texts) for name, t in self._tokenizers.items()}
+            encoded = self._measure(texts)
         except BaseException as error:
+            self._forget_words()  # what some tokenizers have counted, others have not
             if not gave_up(error):
                 raise
             self._sift(batch, seen)
-            return
+        else:
+            self._add(batch, encoded)
+
+    def _add(self, batch: Batch, encoded: dict[str, Ints]) -> None:
+        pairs = [pair for row in batch.rows for pair in row]
         for code, _, _ in pairs:
             self._codes.setdefault(code, len(self._codes))
         which = np.fromiter((self._codes[code] for code, _, _ in pairs), np.int64, len(pairs))
@@ -110,39 +119,63 @@ class TokenCounter:
             }
         return result
 
-    def _measure(self, tokenizer: Tokenizer, texts: list[str]) -> Ints:
-        """(texts, 3): tokens, UNKs, tokens that begin inside a character."""
-        lengths, flat = encode(tokenizer, texts, self._threads)
-        vocabulary = tokenizer.vocabulary
-        table = np.zeros((len(texts), 3), np.int64)
-        table[:, 0] = lengths
-        ends = np.cumsum(lengths)
-        flagged = {1: vocabulary.is_unknown if vocabulary.unknown else None}
-        for column, flags in (flagged | {2: vocabulary.starts_inside}).items():
-            if flags is not None:
-                running = np.concatenate([[0], np.cumsum(flags[flat])])
-                table[:, column] = running[ends] - running[ends - lengths]
-        if (dropped := tokenizer.dropped(texts)) is not None:
-            table[:, 1] += dropped
+    def _measure(self, texts: list[str]) -> dict[str, Ints]:
+        """By tokenizer (texts, 3): tokens, UNKs, tokens that begin inside a character."""
+        by_words = [n for n, t in self._tokenizers.items() if t.word_prefix is not None]
+        tables = {
+            name: self._whole(tokenizer, texts)
+            for name, tokenizer in self._tokenizers.items()
+            if tokenizer.word_prefix is None
+        }
+        if by_words:
+            if len(self._words.later) > _MOST_WORDS:
+                self._forget_words()
+            places = self._words.cut(texts)
+            for name in by_words:
+                first, later = (self._known(name, begin) for begin in (True, False))
+                columns = [places.sums(first[:, n], later[:, n]) for n in range(3)]
+                tables[name] = np.stack(columns, axis=1)
+        return {name: tables[name] for name in self._tokenizers}
+
+    def _known(self, name: str, begin: bool) -> Ints:
+        """What the tokenizer makes of every word so far; only new ones are encoded."""
+        table = self._tables[name, begin]
+        words = self._words.first if begin else self._words.later
+        new = list(islice(reversed(words), len(words) - len(table)))[::-1]
+        if new:
+            counts = count_words(
+                self._tokenizers[name], new, begin=begin, only_ids=True, alone=self._threads == 1
+            )
+            rows = np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
+            table = self._tables[name, begin] = np.concatenate([table, rows])
         return table
+
+    def _forget_words(self) -> None:
+        """Make room: words are kept from shard to shard, since they come back."""
+        self._words = Words()
+        none = np.zeros((0, 3), np.int64)
+        self._tables = {(name, begin): none for name in self._tokenizers for begin in (True, False)}
+
+    def _whole(self, tokenizer: Tokenizer, texts: list[str]) -> Ints:
+        """The same table by encoding whole texts."""
+        counts = ids_counted(tokenizer, texts, encode(tokenizer, texts, self._threads))
+        return np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
 
     def _sift(self, batch: Batch, seen: Seen) -> None:
         """Count the rows of a batch one by one; reject those that cannot be encoded."""
         for row, line in zip(batch.rows, batch.lines, strict=True):
             texts = [text for _, text, _ in row]
-            refused = None
+            encoded: dict[str, Ints] = {}
             for name, tokenizer in self._tokenizers.items():
                 try:
-                    encode(tokenizer, texts, self._threads)
+                    encoded[name] = self._whole(tokenizer, texts)
                 except BaseException as error:
                     if not gave_up(error):
                         raise
-                    refused = f"{name} cannot encode it ({str(error)[:80]})"
+                    seen.reject(line, f"{name} cannot encode it ({str(error)[:80]})")
                     break
-            if refused is None:
-                self.add(Batch([row], [line]), seen)
             else:
-                seen.reject(line, refused)
+                self._add(Batch([row], [line]), encoded)
 
     def _add_pairs(self, batch: Batch, encoded: dict[str, Ints]) -> None:
         for name, table in encoded.items():

@@ -11,7 +11,7 @@ from tokengraft.cli import limits, options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import ForceOption, check_out, holds_audit
 from tokengraft.core.errors import UsageError
-from tokengraft.core.options import PIVOT, SAMPLE_LINES
+from tokengraft.core.options import PIVOT
 from tokengraft.core.wording import counted
 from tokengraft.tokenizer.catalog import BUNDLED
 
@@ -49,13 +49,6 @@ def audit(
     prices: Annotated[
         Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
     ] = None,
-    sample_lines: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Lines per language on which split floor and losslessness are measured; 0: all.",
-        ),
-    ] = SAMPLE_LINES,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
@@ -160,7 +153,6 @@ def audit(
                 pivot=pivot,
                 search=tokenizers or (),
                 prices=prices,
-                sample_lines=sample_lines or None,
                 engine=None if here else make_engine(engine, workers, address),
                 progress=progress,
             )

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from tokengraft.core.errors import UsageError, did_you_mean
 
 PIVOT = "eng_Latn"  # what premiums are relative to
-SAMPLE_LINES = 256  # what is costly to measure is measured on this many lines per language
 RESAMPLES = 1000  # of the bootstrap
 TRAINING_FREE = "mean-late"  # of methods for rows: lower KL than the mean in all 12 languages
 MOST_POSITIONS = 4096  # at which distributions are compared, drawn at random where there are more

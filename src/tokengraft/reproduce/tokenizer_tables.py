@@ -39,7 +39,7 @@ def premiums(
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
         corpus, PAPER, languages,
-        Auditing(search=search, sample_lines=1, resamples=resamples, skip_missing=True),
+        Auditing(search=search, resamples=resamples, skip_missing=True),
         on_count=on_count,
     )  # fmt: skip
     rows = {(row["language"], row["label"]): row for row in result.premiums.to_dicts()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,13 @@ from tokengraft.core.errors import TokenizerError, gave_up, panics_told
 from tokengraft.core.files import sha256
 from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
-from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
+from tokengraft.tokenizer.adapters import Tokenizer, by_word, count_batch, pretoken_counter
+from tokengraft.tokenizer.boundaries import pattern_of
 from tokengraft.tokenizer.vocabulary import Vocabulary
+from tokengraft.tokenizer.words import Rows, cuts_at_spaces, together
+
+#: Patterns that match no space: what they cut out first changes nothing about the words.
+_SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
 
 class HuggingFace(Tokenizer):
@@ -108,6 +114,59 @@ class HuggingFace(Tokenizer):
             return None
         with panics_told("cutting text into words"):
             return count_batch(self._counter, texts)
+
+    @functools.cached_property
+    def word_prefix(self) -> str | None:
+        added = self.pipeline.get_added_tokens_decoder().values()
+        if any(t.lstrip or t.rstrip or any(map(str.isspace, t.content)) for t in added):
+            return None
+        normal = [part["type"] for part in _parts(self._spec["normalizer"])]
+        steps = _parts(self._spec["pre_tokenizer"])
+        kinds = [step["type"] for step in steps]
+        if kinds == ["BertPreTokenizer"] and normal in ([], ["BertNormalizer"]):
+            return ""
+        cuts = [step for step in steps if step["type"] in ("Split", "ByteLevel")]
+        known = all(kind in ("Split", "ByteLevel", "Digits") for kind in kinds)
+        if not (self._byte_level and known and set(normal) <= {"NFC", "NFKC"}):
+            return None
+        if any(step.get("add_prefix_space") for step in steps):
+            return None
+        patterns = [pattern for step in cuts if (pattern := pattern_of(step)) is not None]
+        whole = [step["type"] != "Split" or "Regex" in step["pattern"] for step in cuts]
+        last = bool(patterns) and cuts_at_spaces(patterns[-1])
+        before = all(pattern in _SPACELESS for pattern in patterns[:-1])
+        return " " if last and before and all(whole) else None
+
+    def encode_words(self, words: Sequence[str], alone: bool = False) -> Rows:
+        return self._rows(list(together(words)), " ")
+
+    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+        return self._rows([[text] for text in texts], "")
+
+    def _rows(self, blocks: Sequence[Sequence[str]], before: str) -> Rows:
+        """Ids and pieces of each word, with `before` before it; those of a block are one text."""
+        with self._told():
+            read = self.pipeline.encode_batch(
+                [before + " ".join(block) for block in blocks], add_special_tokens=False
+            )
+        flat = array("I")
+        sizes: list[Any] = []
+        pretokens: list[Any] = []
+        for block, one in zip(blocks, read, strict=True):
+            flat.fromlist(one.ids)
+            pieces_of = one.word_ids
+            if len(block) == 1:
+                sizes.append([len(pieces_of)])
+                pretokens.append([len(set(pieces_of))])
+                continue
+            numbers = by_word(block, one)
+            heads = np.diff(np.array(pieces_of, np.int64), prepend=-1) != 0
+            sizes.append(np.bincount(numbers, minlength=len(block)))
+            pretokens.append(np.bincount(numbers[heads], minlength=len(block)))
+        none = np.zeros(0, np.int64)
+        # A model that leaves characters out may leave a piece without a token.
+        pieces_known = None if self._drops else np.concatenate([none, *pretokens])
+        return Rows(np.concatenate([none, *sizes]), np.array(flat, np.uint32), pieces_known)
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """A model without UNK and without all bytes leaves out what it does not know, unsaid."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.limits import check_highest_id, parse_json
 from tokengraft.tokenizer.adapters import (
+    WIDE_SPACE,
     Tokenizer,
     count_batch,
     for_oniguruma,
@@ -24,6 +25,7 @@ from tokengraft.tokenizer.adapters import (
 )
 from tokengraft.tokenizer.convert import from_tiktoken
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
+from tokengraft.tokenizer.words import cuts_at_spaces, together
 
 # tiktoken keeps these inside functions that download the ranks; a test compares them with its own.
 PATTERNS = {
@@ -143,8 +145,25 @@ class TikToken(Tokenizer):
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.encoding.decode(list(row)) for row in ids]
 
+    @functools.cached_property
+    def word_prefix(self) -> str | None:
+        return " " if cuts_at_spaces(self.encoding._pat_str) else None
+
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return count_batch(self._counter, texts)
+
+    def pretokens_of_words(self, words: Sequence[str]) -> NDArray[np.int64] | None:
+        blocks = list(together(words))
+        texts = ["".join([f" {word}{WIDE_SPACE}" for word in block]) for block in blocks]
+        read = self._counter.encode_batch_fast(texts, add_special_tokens=False)
+        counts = [np.zeros(0, np.int64)]
+        for block, one in zip(blocks, read, strict=True):
+            ends = np.flatnonzero(np.array(one.ids))
+            if len(ends) == len(block):
+                counts.append(np.diff(ends, prepend=-1) - 1)
+            else:
+                counts.append(count_batch(self._counter, [f" {word}" for word in block]))
+        return np.concatenate(counts)
 
     @functools.cached_property
     def _counter(self) -> Any:

@@ -18,6 +18,9 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.shape import json_object, settings
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
+_BYTE_PAIRS = 2  # SentencePiece's number of the model
+_INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
+
 
 class SentencePiece(Tokenizer):
     """A SentencePiece model, called directly.
@@ -80,6 +83,22 @@ class SentencePiece(Tokenizer):
         rows = [list(row) for row in ids]
         decoded: list[str] = self.processor.decode(rows, num_threads=self._threads)
         return decoded
+
+    @functools.cached_property
+    def word_prefix(self) -> str | None:
+        from sentencepiece import sentencepiece_model_pb2 as proto
+
+        parsed = proto.ModelProto.FromString(self.processor.serialized_model_proto())
+        rules, trained = parsed.normalizer_spec, parsed.trainer_spec
+        apart = (
+            trained.model_type == _BYTE_PAIRS
+            and rules.name in _INERT
+            and rules.add_dummy_prefix
+            and rules.escape_whitespaces
+            and not trained.treat_whitespace_as_suffix
+            and not any(pieces.SPACE_MARK in name.lstrip(pieces.SPACE_MARK) for name in self._names)
+        )
+        return "" if apart else None
 
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return None  # SentencePiece cuts nothing before it consults the vocabulary

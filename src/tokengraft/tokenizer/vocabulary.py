@@ -47,6 +47,11 @@ class Vocabulary:
         )
 
     @functools.cached_property
+    def starts_with_space(self) -> NDArray[np.bool_]:
+        """For each id, whether its first byte is a space."""
+        return np.fromiter((p.startswith(b" ") for p in self.pieces), bool, len(self.pieces))
+
+    @functools.cached_property
     def is_unknown(self) -> NDArray[np.bool_]:
         """For each id, whether it stands for text the tokenizer could not represent."""
         flags = np.zeros(len(self.pieces), dtype=bool)
