@@ -162,7 +162,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
         for row in grid.rows
         if row["language"] == "amh_Ethi"
     }
-    assert values["knn k=1 layer 3", "pooled_cosine"] < 1
+    assert values["knn k=1 layer norm", "pooled_cosine"] < 1
     from tokengraft.reproduce import paper_fidelity as fidelity
 
     whole = fidelity.run(
