@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py --bytes 3e8 --tokenizer gpt2 --tokenizer llama-3
     python benchmarks/scale.py --corpus FOLDER --only local,ray --rounds 1
+    python benchmarks/scale.py --tokenizer gpt2,llama-3,olmo-2  # all at once
 
 Every measurement is a process of its own, in turns, so that a noisy machine disturbs all alike;
 of each the fastest round counts. `net` leaves out the start (processes, tokenizers, Ray), which is
@@ -51,8 +52,20 @@ def batches(texts: Iterator[str]) -> Iterator[list[str]]:
         yield held
 
 
-def encode(tokenizer: Any, texts: list[str], threads: int) -> int:
-    """The library's own batch call; tokens in all."""
+def opened(names: str) -> list[Any]:
+    """The tokenizers named, with commas between."""
+    from tokengraft.tokenizer import load
+
+    return [load(name) for name in names.split(",")]
+
+
+def encode_all(tokenizers: list[Any], texts: list[str], threads: int) -> int:
+    """Tokens of all tokenizers together."""
+    return sum(sum(encode(tokenizer, texts, threads)) for tokenizer in tokenizers)
+
+
+def encode(tokenizer: Any, texts: list[str], threads: int) -> list[int]:
+    """The library's own batch call; tokens of each text."""
     if hasattr(tokenizer, "pipeline"):
         rows = tokenizer.pipeline.encode_batch_fast(texts, add_special_tokens=False)
     elif hasattr(tokenizer, "encoding"):
@@ -62,17 +75,15 @@ def encode(tokenizer: Any, texts: list[str], threads: int) -> int:
             rows = tokenizer.encoding.encode_ordinary_batch(texts, num_threads=threads)
     else:
         rows = tokenizer.processor.encode(texts, num_threads=threads)
-    return sum(map(len, rows))
+    return [len(row) for row in rows]
 
 
 def bare(folder: Path, name: str, workers: int) -> dict[str, float]:
     """Text already in memory, nothing but the batch calls."""
-    from tokengraft.tokenizer import load
-
     held = list(batches(texts_of(folder)))
-    tokenizer = load(name)
+    tokenizers = opened(name)
     start, spent = time.perf_counter(), time.process_time()
-    tokens = sum(encode(tokenizer, batch, workers) for batch in held)
+    tokens = sum(encode_all(tokenizers, batch, workers) for batch in held)
     ended = time.process_time() - spent
     return {"seconds": time.perf_counter() - start, "tokens": tokens, "cpu": ended}
 
@@ -100,7 +111,7 @@ def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue:
     _open(name)
     gate.wait()
     spent = time.process_time()
-    queue.put((sum(encode(_opened, batch, 1) for batch in held), time.process_time() - spent))
+    queue.put((sum(encode_all(_opened, batch, 1) for batch in held), time.process_time() - spent))
 
 
 def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
@@ -112,7 +123,7 @@ def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float
         start = time.perf_counter()
         result = survey(
             [folder],
-            [name],
+            name.split(","),
             layout=Layout(language_column="lang"),
             engine=which,
             workers=workers,
@@ -123,7 +134,7 @@ def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float
         seconds = time.perf_counter() - start
     tokens = int(result.counts["tokens"].sum())
     digest = hash_of(result.counts.write_csv())
-    size = int(result.counts["bytes"].sum())
+    size = int(result.counts["bytes"].sum()) // len(name.split(","))
     assert result.total is not None
     cells = {"cells": height, "digest": digest, "shards": len(result.total.shards)}
     return {"seconds": seconds, "tokens": tokens, "bytes": size, **cells}
@@ -141,14 +152,12 @@ _opened: Any = None
 
 def _open(name: str) -> None:
     global _opened  # noqa: PLW0603
-    from tokengraft.tokenizer import load
-
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _opened = load(name)
+    _opened = opened(name)
 
 
 def _count(texts: list[str]) -> int:
-    return encode(_opened, texts, 1)
+    return encode_all(_opened, texts, 1)
 
 
 def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
@@ -163,11 +172,8 @@ def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
 def _mapped(batch: dict[str, list[str]], name: str) -> dict[str, list[int]]:
     if _opened is None:
         _open(name)
-    if hasattr(_opened, "pipeline"):
-        rows = _opened.pipeline.encode_batch_fast(batch["text"], add_special_tokens=False)
-    else:
-        rows = [_opened.encoding.encode_ordinary(text) for text in batch["text"]]
-    return {"tokens": [len(row) for row in rows]}
+    columns = [encode(tokenizer, batch["text"], 1) for tokenizer in _opened]
+    return {"tokens": [sum(row) for row in zip(*columns, strict=True)]}
 
 
 def mapped(folder: Path, name: str, workers: int) -> dict[str, float]:
