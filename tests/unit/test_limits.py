@@ -260,6 +260,7 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
     [
         {"__metadata__": []},
         {"__metadata__": {"a": 1}},
+        {"__metadata__": {"a": "\ud800"}},
         {"a": {"dtype": "F32", "shape": [None], "data_offsets": [0, 0]}},
         {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}},
         {"a": {"dtype": [], "shape": [0], "data_offsets": [0, 0]}},

@@ -167,6 +167,7 @@ def read_shard(path: Path) -> Shard:
         raw = file.read(size)
     try:
         header = parse_json(raw)
+        json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair is no text
         metadata = header.pop("__metadata__", {})
         if not all(isinstance(word, str) for pair in metadata.items() for word in pair):
             raise ValueError("its metadata is not a table of words")
