@@ -133,7 +133,8 @@ def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str,
     from tokengraft.evaluating.continuation import Continuation
     from tokengraft.evaluating.fidelity import BaseReading, scores
     from tokengraft.evaluating.lines import prepare
-    from tokengraft.evaluating.writing import english_scores, written_scores
+    from tokengraft.evaluating.protected import protected_scores
+    from tokengraft.evaluating.writing import english_greedy, written_scores
 
     split = options.split
     lines = _lines(options.flores / split / f"{code}.{split}")[: options.lines]
@@ -151,7 +152,8 @@ def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str,
         found |= shared_scores(base, graft, case, most_lines=options.lines, resamples=200)
         found |= written_scores(base, graft, case, resamples=200)
         english = _lines(options.flores / split / f"eng_Latn.{split}")[: options.lines]
-        found |= english_scores(base, graft, english, most=1012, resamples=200)
+        found |= protected_scores(base, graft, {"English": english}, most=1012, resamples=200)
+        found |= english_greedy(base, graft, english, most=1012, resamples=200)
     return {"scores": {name: asdict(one) for name, one in found.items()}, **more}
 
 

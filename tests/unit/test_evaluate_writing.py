@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import make, new_rows, plan, texts
 
 from tokengraft.evaluating.lines import prepare
-from tokengraft.evaluating.writing import english_scores, written_scores
+from tokengraft.evaluating.protected import protected_scores
+from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.graft import Finishing, Output, Rows, graft
 from tokengraft.model.frozen import FrozenModel
 
@@ -22,9 +23,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FrozenModel:
 
 
 def test_a_graft_of_nothing_keeps_english_exactly(base: FrozenModel) -> None:
-    found = english_scores(base, base, texts()["eng_Latn"], resamples=0)
-    assert found["english_stray"].value == 0
-    assert found["english_top1"].value == found["english_greedy"].value == 1
+    lines = texts()["eng_Latn"]
+    kept = protected_scores(base, base, {"English": lines}, resamples=0)
+    assert kept["english_top1"].value == 1
+    assert english_greedy(base, base, lines, resamples=0)["english_greedy"].value == 1
 
 
 def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path) -> None:
@@ -38,10 +40,11 @@ def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path)
         options=Finishing(verified=False),
     )
     loud = FrozenModel.load(tmp_path / "out")
-    found = english_scores(base, loud, texts()["eng_Latn"], resamples=0)
-    assert found["english_stray"].value > 0.5
-    assert found["english_top1"].value < 0.5
-    assert found["english_greedy"].value < 0.5
+    lines = texts()["eng_Latn"]
+    kept = protected_scores(base, loud, {"English": lines}, resamples=0)
+    assert kept["english_stray"].value > 0.5
+    assert kept["english_top1"].value < 0.5
+    assert english_greedy(base, loud, lines, resamples=0)["english_greedy"].value < 0.5
     lines = texts()["amh_Ethi"]
     case = prepare("amh_Ethi", lines, base, loud.tokenizer, 200)
     written = written_scores(base, loud, case, resamples=0)

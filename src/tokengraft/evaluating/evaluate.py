@@ -227,12 +227,12 @@ class _Job:
 def _english(
     base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, options: Measuring
 ) -> dict[str, Score]:
-    """What English keeps, in the corpus where it has English, else in the bundled UDHR."""
-    from tokengraft.evaluating.writing import english_scores
+    """English continued, of the corpus where it has English, else of the bundled UDHR."""
+    from tokengraft.evaluating.writing import english_greedy
 
     code = "eng_Latn"
     source = corpus if code in corpus.languages else udhr.load([code])
-    return english_scores(
+    return english_greedy(
         base, graft, source.lines(code), resamples=options.resamples, seed=options.seed
     )
 

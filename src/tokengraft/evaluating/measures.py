@@ -152,6 +152,10 @@ PLAIN = {
         "Code: added surprise",
         "By what share the bits for program code grew. 0 is best: not at all; 0.01 is one percent.",
     ),
+    "code_stray": (
+        "New tokens in code",
+        "How much probability new tokens take where program code is read. 0 is best: none.",
+    ),
     "english_greedy": (
         "English: same text",
         "How many beginnings of English lines both models continue with the very same text. 1 is "

@@ -2,6 +2,7 @@
 
     kl = mean KL(p ‖ q),   top1 = share of positions with one likeliest token,
     bits = Σ −log q(next) / Σ −log p(next) − 1     p of the base, q of the graft over old and new
+    stray = mean Σ q(new tokens), where the graft may write them
 
 over lines in which no new token occurs, so that both models read the same ids. A graft of rows
 alone that writes in old tokens gives exactly 0, 1 and 0.
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.model.divergence import MEASURING, vocabulary_blocks
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.head import Head
@@ -27,6 +29,7 @@ _MEASURES = {
     "kl": ("KL(base ‖ graft) of the next-token distribution, nats, mean over positions", False),
     "top1": ("share of positions at which base and graft find one token likeliest", True),
     "bits": ("bits of the text by the graft over the base's, less 1", False),
+    "stray": ("probability of all new tokens together, mean over positions", False),
 }
 METRICS = {
     f"{kind.lower()}_{name}": Metric(
@@ -57,8 +60,10 @@ def protected_scores(
         sums = _sums(base, graft, lines, most)
         if not len(sums):
             continue
-        kl, same, positions, before, after = sums.T
+        kl, same, positions, before, after, stray = sums.T
         parts = {"kl": (kl, positions), "top1": (same, positions), "bits": (after - before, before)}
+        if POLICIES[graft.policy].writes:
+            parts["stray"] = stray, positions
         for name, (above, below) in parts.items():
             metric = METRICS[f"{kind.lower()}_{name}"]
             scores[metric.name] = score(
@@ -69,15 +74,18 @@ def protected_scores(
 
 
 def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int) -> Floats:
-    """Line by line: summed KL, agreements, positions, −log p and −log q of what follows."""
+    """By line: summed KL, agreements, positions, −log p and −log q of what follows, stray mass."""
     torch = require_torch()
     room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
     both = zip(*(model.tokenizer.encode(list(lines)) for model in (base, graft)), strict=True)
     ids = [np.asarray(old[:room], np.int64) for old, new in both if old == new and len(old) > 1]
     ids = ids[:most]
     count = min(len(base.weight), len(base.tokenizer.vocabulary))
-    heads = base.head(count).exact(), graft.head(None if _writes(graft) else count).exact()
-    sums = np.zeros((len(ids), 5))
+    heads = (
+        base.head(count).exact(),
+        graft.head(None if POLICIES[graft.policy].writes else count).exact(),
+    )
+    sums = np.zeros((len(ids), 6))
     sizes = np.fromiter(map(len, ids), np.int64, len(ids))
     with torch.inference_mode():
         for numbers in batches(sizes):
@@ -89,15 +97,10 @@ def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int
     return sums
 
 
-def _writes(graft: FrozenModel) -> bool:
-    """Whether generation may emit new tokens: else it sees the old ones' probabilities alone."""
-    return graft.policy != "input-only"
-
-
 def _line(states: Sequence[Any], heads: tuple[Head, Head], ids: Any) -> tuple[float, ...]:
     torch = require_torch()
     following = torch.from_numpy(ids[1:]).to(states[0].device)
-    sums = np.zeros(5)
+    sums = np.zeros(6)
     for block in vocabulary_blocks(heads[1], len(ids), MEASURING):
         p, q = (head.log_probabilities(one[block]) for head, one in zip(heads, states, strict=True))
         after = following[block][:, None]
@@ -107,4 +110,5 @@ def _line(states: Sequence[Any], heads: tuple[Head, Head], ids: Any) -> tuple[fl
         sums[2] += len(p)
         for place, logs in ((3, p), (4, q)):
             sums[place] -= float(logs[: len(after)].gather(1, after).sum())
+        sums[5] += float(q[:, p.shape[1] :].exp().sum())
     return tuple(sums)

@@ -5,9 +5,8 @@ is sampled at temperature 1 from the model's own distribution, what the folder b
 written token's worth is how many old tokens the same text takes; real text under the new tokenizer
 is what that is read against. A broken character is one that no further token can complete.
 
-In English (lines in which no new token occurs) base and graft should be one and the same: how
-much probability strays to new tokens, how often the likeliest next token stays, and how many
-greedy continuations are the same to the last id.
+In English (lines in which no new token occurs) base and graft should be one and the same: how many
+greedy continuations are, to the last id; `protected` has what becomes of the probabilities.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ import numpy as np
 from tokengraft.evaluating.generation import processors
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, score
-from tokengraft.model.divergence import MEASURING, vocabulary_blocks
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import batches, fill
 from tokengraft.tokenizer.align import Ints
 
 WORTH = Metric(
@@ -36,11 +33,6 @@ BROKEN = Metric(
     "broken characters in a hundred sampled ones; the ceiling is what the base writes",
     higher=False,
 )
-STRAY = Metric(
-    "english_stray", "probability of all new tokens together in English, mean over positions",
-    higher=False,
-)  # fmt: skip
-TOP1 = Metric("english_top1", "English positions at which base and graft find one token likeliest")
 GREEDY = Metric(
     "english_greedy", "greedy continuations of English beginnings that are the base's, id by id"
 )
@@ -75,7 +67,7 @@ def written_scores(
     }  # fmt: skip
 
 
-def english_scores(
+def english_greedy(
     base: FrozenModel,
     graft: FrozenModel,
     lines: Sequence[str],
@@ -84,44 +76,14 @@ def english_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """What is left of the base in English, over the first `most` lines without a new token."""
-    torch = require_torch()
-    room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
+    """How many of the first `most` lines without a new token both models continue alike."""
     old, new = base.tokenizer.encode(list(lines)), graft.tokenizer.encode(list(lines))
-    kept = [np.asarray(a[:room], np.int64) for a, b in zip(old, new, strict=True) if a == b and a]
-    kept = kept[:most]
-    if not kept:
-        return {}
-    count = min(len(base.weight), len(base.tokenizer.vocabulary))
-    head, grown = base.head(count).exact(), graft.head().exact()
-    sums = np.zeros((len(kept), 3))
-    sizes = np.fromiter((len(one) for one in kept), np.int64, len(kept))
-    with torch.inference_mode():
-        for numbers in batches(sizes):
-            ids, _ = fill(base, [kept[n] for n in numbers], base.prefix, base.suffix)
-            before, after = (model.states(ids).float() for model in (base, graft))
-            for row, n in enumerate(numbers):
-                here = slice(len(base.prefix), len(base.prefix) + len(kept[n]))
-                sums[n] = _silence(before[row, here], after[row, here], head, grown, count)
-    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    kept = [np.asarray(a, np.int64) for a, b in zip(old, new, strict=True) if a == b][:most]
     same = _same_greedy(base, graft, kept)
-    scores = {
-        STRAY.name: score(STRAY, Sums(sums[:, 0], sums[:, 2]), ceiling=0.0, **options),
-        TOP1.name: score(TOP1, Sums(sums[:, 1], sums[:, 2]), ceiling=1.0, **options),
-    }
-    if len(same):
-        scores[GREEDY.name] = score(GREEDY, Sums(same, np.ones(len(same))), ceiling=1.0, **options)
-    return scores
-
-
-def _silence(old: Any, new: Any, head: Any, grown: Any, count: int) -> tuple[float, float, int]:
-    """Summed mass of new tokens, positions with the same likeliest token, positions."""
-    mass = same = 0.0
-    for block in vocabulary_blocks(grown, len(old), MEASURING):
-        logs = grown.log_probabilities(new[block])
-        mass += float(logs[:, count:].exp().sum())
-        same += float((head.logits(old[block]).argmax(-1) == logs.argmax(-1)).sum())
-    return mass, same, len(old)
+    if not len(same):
+        return {}
+    sums = Sums(same, np.ones(len(same)))
+    return {GREEDY.name: score(GREEDY, sums, ceiling=1.0, resamples=resamples, seed=seed)}
 
 
 def _same_greedy(base: FrozenModel, graft: FrozenModel, lines: Sequence[Ints]) -> Any:
