@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+
+# Several workers share the cores, and models this small gain nothing from threads of their own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is not a wrong result.
 settings.register_profile("untimed", deadline=None)
