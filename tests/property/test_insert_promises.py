@@ -114,7 +114,7 @@ texts = st.one_of(
     st.text(alphabet=st.sampled_from(PLANNED + HARD), max_size=40),
     st.text(alphabet=st.one_of(st.sampled_from(PLANNED), ANY), max_size=40),
 )
-often = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+often = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("name", BPE)
