@@ -22,7 +22,7 @@ from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
 from tokengraft.evaluating.measures import PLAIN, described
 from tokengraft.planning.plan_files import read_plan
-from tokengraft.render.page.audits import downloads
+from tokengraft.render.page.audits import _reference, downloads
 from tokengraft.render.page.build import LIMIT
 from tokengraft.render.page.colours import READABLE, STEPS, colour_css, contrast
 from tokengraft.render.page.evaluations import evaluation_data
@@ -415,3 +415,10 @@ def test_samples_are_shown_letter_by_letter(tmp_path: Path) -> None:
     path.write_text(json.dumps({"base": "a", "scores": [], "samples": [sample]}))
     (shown,) = evaluation_data(path)["samples"]
     assert {shown["prompt"], shown["base"], shown["graft"]} == {"60 km /h; then", said}
+
+
+def test_changes_are_first_shown_against_a_tokenizer_that_loses_no_text() -> None:
+    names = ["t5", "t5", "gpt2", "gpt2", "llama-3", "llama-3"]
+    lost = [True, False, False, False, False, False]
+    premiums = pl.DataFrame({"tokenizer": names, "meaningless": lost})
+    assert _reference(premiums) == "gpt2"
