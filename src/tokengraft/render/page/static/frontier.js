@@ -43,7 +43,7 @@ function frontierPanel([title, figure, form], lines) {
   return el(
     "figure",
     { class: "panel" },
-    el("figcaption", {}, el("strong", {}, title), drawn.map((points, i) => el("div", { class: `c${i % 6}` }, ends[i]))),
+    el("figcaption", {}, el("strong", {}, title), ends.map((end, i) => el("div", { class: `c${i % 6}` }, end))),
     shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by number of new tokens: ${ends.join(", ")}` }, parts),
   );
 }
