@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 pytest.importorskip("peft")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import test_graft_tiny as tiny
 
+import fine_tune
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
-
-ROOT = Path(__file__).parents[2]
-
-
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("fine_tune", ROOT / "benchmarks/fine_tune.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(("case", "boundaries"), [("llama-tied", "auto"), ("qwen2", "portable")])
@@ -40,7 +30,7 @@ def test_a_fine_tuned_graft_keeps_its_ids(case, boundaries, tmp_path, one_thread
     )
     lines = [line for group in tiny.texts().values() for line in group]
     graft(base, plan, tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines))
-    kept = script().fine_tuned(tmp_path / "graft", lines, tmp_path, steps=2)
+    kept = fine_tune.fine_tuned(tmp_path / "graft", lines, tmp_path, steps=2)
     assert set(kept["saved"]) == {"Trainer", "PEFT adapter", "PEFT merged"}
     for way, outcome in kept["saved"].items():
         assert (outcome["other_ids"], outcome["bars"]) == (0, True), way
@@ -53,6 +43,6 @@ def test_lost_ids_are_seen(tmp_path, one_thread):
     graft(
         base, tiny.plan(), tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines)
     )
-    kept = script()._kept(tmp_path / "graft", base, lines)
+    kept = fine_tune._kept(tmp_path / "graft", base, lines)
     assert kept["other_ids"] == len(lines)
     assert not kept["bars"]

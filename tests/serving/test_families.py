@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tokengraft.serving import llama_cpp
-
 pytest.importorskip("torch")
 pytest.importorskip("gguf", reason="needs the extra serve")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import serving
+from tokengraft.serving import llama_cpp
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(llama_cpp.installed() is None, reason="needs llama.cpp (the extra serve)"),
 ]
-ROOT = Path(__file__).parents[2]
-
-
-def benchmark() -> Any:
-    spec = importlib.util.spec_from_file_location("serving", ROOT / "benchmarks/serving.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-serving = benchmark()
 ELSEWHERE = {"qwen3", "qwen2", "gemma3", "llama2", "deepseek-v3", "mistral-nemo", "command-r-plus"}
 BUNDLED = [name for name in serving.FAMILIES if name not in ELSEWHERE]
 SERVED = {"rootstock", "gpt2", "llama-3", "mistral-v0.3"}  # by llama.cpp; others may be refused
