@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.grafting.write_folder import export
+from tokengraft.core.files import writing_folder
+from tokengraft.grafting.write_folder import write_model
 from tokengraft.model.checkpoint import INDEX, Tensor, header_bytes, read_json
 from tokengraft.tokenizer.insert import Additions, first_free_id, insert
 
@@ -102,7 +103,9 @@ def run_export(base: Path, out: Path, new: int) -> None:
     tokenizer = read_json(base / "tokenizer.json")
     grown = insert(tokenizer, additions(tokenizer, new))
     rows = np.random.default_rng(0).normal(0, 0.02, (new, WIDTH)).astype(np.float32)
-    export(base, grown, rows, out, parts=[(i % 256, i % 251) for i in range(new)])
+    parts = [(i % 256, i % 251) for i in range(new)]
+    with writing_folder(out) as folder:
+        write_model(base, grown, rows, folder, parts=parts)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"peak_bytes": peak}))
 

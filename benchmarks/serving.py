@@ -49,8 +49,8 @@ from tokengraft.serving import llama_cpp, split_patterns
 from tokengraft.serving.export_gguf import check_corpus
 from tokengraft.serving.gguf_file import write_from_base, write_gguf
 from tokengraft.serving.gguf_reader import read_gguf
-from tokengraft.serving.gguf_tokenizer import suppressed
-from tokengraft.serving.prompts import ENGLISH, planned_prompts
+from tokengraft.serving.gguf_tokenizer import barred_ids
+from tokengraft.serving.in_programs import ENGLISH, planned_prompts
 from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.insert import first_free_id
@@ -347,7 +347,7 @@ def quantised(folder: Path, base: Path, kind: str | None) -> bool:
     Without a kind `base` is the base's GGUF, which is extended.
     """
     lines = check_corpus(folder)
-    barred = set(suppressed(folder)["tokenizer.ggml.suppress_tokens"])
+    barred = barred_ids(folder)
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
     others = [prompt[:_PROMPT] for prompt in planned_prompts(folder, lines)]
     pattern, _ = split_patterns.choose_pattern(folder, lines)

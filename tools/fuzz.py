@@ -5,9 +5,9 @@
 Sound files are changed by hypothesis (values of their JSON, bytes, lengths, members) and read. A
 case passes where it ends in a `TokengraftError`, or in a result that a reader which shares nothing
 with ours agrees to: safetensors' own for headers, `json` for JSONL, `tarfile` and `zipfile` for
-archives, GPT-2's byte table and plain `tokenizers` for what a plan makes. Memory is measured after
-every case. Failing cases are kept in `--seeds` and tried first the next time; `--out` gets the
-counts of each target, the peak memory, every seed and every finding.
+archives, the `gguf` package for GGUF, GPT-2's byte table and plain `tokenizers` for what a plan
+makes. Memory is measured after every case. Failing cases are kept in `--seeds` and tried first the
+next time; `--out` gets the counts of each target, the peak memory, every seed and every finding.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import Protected, insert_proved
+from tokengraft.serving.gguf_reader import read_gguf
 from tokengraft.tokenizer.catalog import as_json, find, load
 
 MOST = 2 << 30  # bytes of memory
@@ -286,7 +287,34 @@ def jsonl(folder: Path, draw: Callable[[Any], Any]) -> None:
     assert read == [line for line in lines if line.strip()], f"{read} {wanted}"
 
 
-TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl)}
+def gguf(folder: Path, draw: Callable[[Any], Any]) -> None:
+    """A GGUF header: what we accept, the `gguf` package reads with the same shapes and bytes."""
+    from gguf import GGUFReader
+
+    keys = [("general.alignment", 4, struct.pack("<I", 32)), ("n", 8, _text("x")),
+            ("a", 9, struct.pack("<IQ3f", 6, 3, 1, 2, 3)),
+            ("s", 9, struct.pack("<IQ", 8, 2) + _text("a") + _text("ा"))]  # fmt: skip
+    tensors = [("t", (8, 2), 0, 0), ("q", (32, 2), 8, 64)]  # F32, Q8_0
+    data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    data += b"".join(_text(name) + struct.pack("<I", kind) + raw for name, kind, raw in keys)
+    for name, shape, kind, offset in tensors:
+        data += _text(name) + struct.pack("<I2QIQ", len(shape), *shape, kind, offset)
+    data += bytes(-len(data) % 32) + bytes(range(64)) + bytes(68)
+    path = folder / "model.gguf"
+    path.write_bytes(damaged(data, draw(cuts), draw(st.integers(1, 400))))
+    ours = {name: (one.shape, one.data.tobytes()) for name, one in read_gguf(path).tensors.items()}
+    theirs = {
+        tensor.name: (tuple(int(n) for n in tensor.shape)[::-1], tensor.data.tobytes())
+        for tensor in GGUFReader(path).tensors
+    }
+    assert ours == theirs, f"{ours} is not {theirs}"
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl, gguf)}
 
 
 def attempt(target: Callable[..., None], data: Any) -> str:

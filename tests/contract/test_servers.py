@@ -69,13 +69,10 @@ def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
     from tokengraft.serving import split_patterns
 
     base, folder, lines = grafted
-    module = f"tokengraft.serving.in_{name.replace('.', '_')}"
     real = split_patterns.folder_ids
     wrong = lambda *given, **options: [[*ids, 1] for ids in real(*given, **options)]  # noqa: E731
     monkeypatch.setattr(split_patterns, "folder_ids", wrong)
     monkeypatch.setattr(split_patterns, "PATTERNS", ("gpt-2",))
-    if name == "transformers":
-        monkeypatch.setattr(f"{module}.folder_ids", wrong)
     assert not SERVERS[name].run(folder, base, lines)[0].passed
 
 

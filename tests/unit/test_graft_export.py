@@ -16,11 +16,10 @@ from test_graft_tiny import (
     BUDGET,
     CASES,
     edit,
+    grow,
     load,
     make,
     new_rows,
-    parts,
-    plan,
     scores,
     texts,
     tokenizer_json,
@@ -29,7 +28,6 @@ from test_graft_tiny import (
 )
 
 from tokengraft.core.errors import ModelError
-from tokengraft.grafting.write_folder import export
 from tokengraft.model.checkpoint import (
     decode,
     encode,
@@ -38,14 +36,8 @@ from tokengraft.model.checkpoint import (
     read_shard,
 )
 from tokengraft.model.embedding_tables import find_layout
-from tokengraft.planning.plan import insert
 
 OLD = 320
-
-
-def grow(base: Path, out: Path, **options: Any) -> Any:
-    tokenizer = insert(json.loads(tokenizer_json()), plan())
-    return export(base, tokenizer, new_rows(), out, parts=parts(), **options)
 
 
 def english() -> list[int]:
@@ -109,7 +101,7 @@ def test_a_special_token_behind_the_table_gets_a_barred_row(tmp_path: Path) -> N
     tokenizer = json.loads((base / "tokenizer.json").read_text())
     vocab = {f"new{i}": OLD + 1 + i for i in range(BUDGET)}
     tokenizer["model"]["vocab"] |= vocab
-    written = export(base, tokenizer, new_rows(), tmp_path / "out", parts=parts(), policy="shared")
+    written = grow(base, tmp_path / "out", tokenizer=tokenizer, policy="shared")
     assert written.new == range(OLD + 1, OLD + 1 + BUDGET)
     assert written.barred == (OLD,)
     weight = load(tmp_path / "out").get_input_embeddings().weight.detach()
@@ -247,9 +239,8 @@ def test_another_models_tokenizer(tmp_path: Path) -> None:
 
 def test_rows_of_another_shape(tmp_path: Path) -> None:
     base = make(tmp_path / "base", "llama-tied")
-    tokenizer = insert(json.loads(tokenizer_json()), plan())
     with pytest.raises(ModelError, match=r"need rows of shape \[24, 16\]"):
-        export(base, tokenizer, new_rows(width=8), tmp_path / "out", parts=parts())
+        grow(base, tmp_path / "out", new_rows(width=8))
 
 
 def test_every_shard_is_checked_against_its_length(tmp_path: Path) -> None:

@@ -22,17 +22,16 @@ from test_graft_tiny import (
     parts,
     plan,
     texts,
-    tokenizer_json,
     torch,
 )
+from test_graft_tiny import grow as write
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.grafting.graft import Derivation, Finishing, Output, Rows, graft, logits_processor
 from tokengraft.grafting.output_policies import named
 from tokengraft.grafting.policy import generation_config, removable, removal
 from tokengraft.grafting.verify.invariants import verify
-from tokengraft.grafting.write_folder import export, second_table
-from tokengraft.planning.plan import insert
+from tokengraft.grafting.write_folder import Learned, second_table
 
 OLD = 320
 NEW = range(OLD, OLD + BUDGET)
@@ -57,9 +56,8 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("policy") / "base", "llama-tied")
 
 
-def grow(base: Path, out: Path, rows: Any, policy: Any, **options: Any) -> Path:
-    tokenizer = insert(json.loads(tokenizer_json()), plan())
-    export(base, tokenizer, rows, out, parts=parts(), policy=policy, **options)
+def grow(base: Path, out: Path, rows: Any, policy: str, **options: Any) -> Path:
+    write(base, out, rows, policy=policy, **options)
     return out
 
 
@@ -136,7 +134,7 @@ def test_shared_takes_the_mean_of_the_parts_or_the_rows_given(tmp_path: Path) ->
     out = grow(base, tmp_path / "mean", new_rows(), "shared")
     expected = np.stack([head[list(group)].mean(0) for group in parts()])
     assert np.allclose(load(out).lm_head.weight[OLD:].detach().numpy(), expected, atol=1e-6)
-    out = grow(base, tmp_path / "given", new_rows(), "shared", head=new_rows(seed=5))
+    out = grow(base, tmp_path / "given", new_rows(), "shared", learned=Learned(new_rows(seed=5)))
     assert np.array_equal(load(out).lm_head.weight[OLD:].detach().numpy(), new_rows(seed=5))
     assert "suppress_tokens" not in json.loads((out / "generation_config.json").read_text())
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokengraft.core.files import writing_folder
 from tokengraft.corpus import udhr
+from tokengraft.grafting.write_folder import write_model
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning
+from tokengraft.planning.plan import Plan, Planning, insert
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -108,6 +110,14 @@ def make(
     (folder / "LICENSE").write_text("Tiny licence\n", encoding="utf-8")
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Base\n", encoding="utf-8")
     return folder
+
+
+def grow(base: Path, out: Path, rows: Any = None, tokenizer: Any = None, **options: Any) -> Any:
+    """Write the model with the tiny plan's tokens, whole or not at all."""
+    tokenizer = tokenizer or insert(json.loads(tokenizer_json()), plan())
+    rows = new_rows() if rows is None else rows
+    with writing_folder(out) as folder:
+        return write_model(base, tokenizer, rows, folder, parts=parts(), **options)
 
 
 def load(folder: Path) -> Any:

@@ -32,7 +32,7 @@ from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
-from tokengraft.grafting.write_folder import Changes, Learned, Written, export_into
+from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
@@ -209,9 +209,9 @@ def graft(
     with writing_folder(out) as folder:
         whole = folder / "merged" if options.adapter_only else folder
         whole.mkdir(exist_ok=True)
-        written = export_into(
-            base.path, new, made.rows, whole,
-            parts=parts, policy=chosen.name, learned=Learned(made.head, changed), removed=removed,
+        written = write_model(
+            base.path, new, made.rows, whole, parts=parts, policy=chosen.name,
+            learned=Learned(made.head, changed), removed=removed,
         )  # fmt: skip
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)

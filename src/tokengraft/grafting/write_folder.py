@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import ModelError, TokengraftError
-from tokengraft.core.files import write_json, writing_folder
+from tokengraft.core.files import write_json
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting import side_files
 from tokengraft.grafting.output_policies import DEFAULT, OutputPolicy, named
@@ -60,7 +60,6 @@ class Written:
     dtype: str
     tied: bool
     barred: tuple[int, ...]
-    files: tuple[str, ...]
     trained: tuple[str, ...] = ()  # tensors that moved, besides the tables' new rows
 
 
@@ -87,34 +86,7 @@ class _Patch:
     change: Callable[[], bytes] | None = None
 
 
-def export(
-    model_dir: Path,
-    tokenizer: dict[str, Any],
-    rows: NDArray[np.float32],
-    out: Path,
-    *,
-    parts: Sequence[Sequence[int]],
-    policy: str = DEFAULT,
-    head: NDArray[np.float32] | None = None,
-    removed: Sequence[int] = (),
-) -> Written:
-    """Write the model of `model_dir` to `out` with `tokenizer` and an input row per new token.
-
-    New tokens are those of `tokenizer` (a parsed tokenizer.json) with ids after the base's.
-    Guarantees: every old row and every other tensor is byte-identical, the type of the tables is
-    kept, spare rows are used before the table grows and it never shrinks, shards are as in the
-    source. `parts` are each new token's old ids; `head` gives rows for an untied output table and,
-    under `write`, unties a tied one: its head then is a table of its own with the same old rows.
-    An existing `out` is replaced; on any failure, a full disk included, nothing is left.
-    """
-    with writing_folder(out) as folder:
-        return export_into(
-            model_dir, tokenizer, rows, folder,
-            parts=parts, policy=policy, learned=Learned(head), removed=removed,
-        )  # fmt: skip
-
-
-def export_into(
+def write_model(
     model_dir: Path,
     tokenizer: dict[str, Any],
     rows: NDArray[np.float32],
@@ -125,16 +97,26 @@ def export_into(
     learned: Learned = Learned(),  # noqa: B008 - frozen
     removed: Sequence[int] = (),
 ) -> Written:
-    """As `export`, into an existing empty folder that the caller completes and renames."""
+    """Write the model of `model_dir` with `tokenizer` and an input row per new token.
+
+    `folder` is empty; the caller completes it and gives it its name (`writing_folder`). New tokens
+    are those of `tokenizer` (a parsed tokenizer.json) with ids after the base's. Guarantees: every
+    old row and every tensor that was not trained is byte-identical, the type of the tables is kept,
+    spare rows are used before the table grows and it never shrinks, shards are as in the source.
+    `parts` are each new token's old ids; a `learned` head gives rows for an untied output table
+    and, under `write`, unties a tied one: the head then is a table of its own with the same old
+    rows.
+    """
     config = read_json(model_dir / CONFIG)
     checkpoint = read_checkpoint(model_dir)
     layout = find_layout(config, checkpoint)
     base = tokenizer_files.base_tokenizer(model_dir)
     new = new_ids(base, tokenizer, layout)
     _check_rows(rows, parts, new, layout)
-    barred = policies.barred(named(policy), new, layout, removed)
     after = max(layout.rows, new.stop)
-    untied = named(policy).trains and layout.tied and learned.head is not None
+    kind, head = named(policy), learned.head
+    untied = kind.trains and layout.tied and head is not None
+    barred = policies.barred(kind, new, layout, removed)
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     needed += after * layout.input.row_bytes if untied and layout.head is None else 0
     free = shutil.disk_usage(folder).free
@@ -153,7 +135,6 @@ def export_into(
             if shard.path.name not in changed
         ]
         # The rest is worked out while whole files are being copied.
-        head, kind = learned.head, named(policy)
         patches = trained | _patches(checkpoint, layout, rows, parts, new, kind, head)
         jobs += [
             pool.submit(_write_shard, shard, patches, folder / shard.path.name)
@@ -172,18 +153,10 @@ def export_into(
     finally:
         # On a failure some files may not have begun: they never do. Those that have are awaited.
         pool.shutdown(cancel_futures=True)
-    files = tuple(sorted(path.name for path in folder.iterdir()))
     return Written(
-        new,
-        layout.rows,
-        after,
-        layout.width,
-        layout.input.dtype,
-        layout.tied and not untied,
-        barred,
-        files,
-        tuple(sorted(trained)),
-    )
+        new, layout.rows, after, layout.width, layout.input.dtype, layout.tied and not untied,
+        barred, tuple(sorted(trained)),
+    )  # fmt: skip
 
 
 def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Layout) -> range:
@@ -326,22 +299,21 @@ def _write_index(
 ) -> None:
     if checkpoint.index is None:
         return
-    metadata = dict(checkpoint.index.get("metadata") or {})
-    grown = [(table.with_rows(after), table) for table in layout.tables]
-    if isinstance(metadata.get("total_size"), (int, float)):
-        added = sum(new.end - old.end for new, old in grown)
-        metadata["total_size"] = int(metadata["total_size"]) + added
-    if "total_parameters" in metadata:
-        added = sum(math.prod(new.shape) - math.prod(old.shape) for new, old in grown)
-        metadata["total_parameters"] = int(metadata["total_parameters"]) + added
     index = dict(checkpoint.index)
+    grown = [(table.with_rows(after), table) for table in layout.tables]
+    added = {
+        "total_size": sum(new.end - old.end for new, old in grown),
+        "total_parameters": sum(math.prod(new.shape) - math.prod(old.shape) for new, old in grown),
+    }
     if untied and layout.head is None:
         index["weight_map"] = {**index["weight_map"], layout.head_name: layout.input.file}
         more = layout.input.with_rows(after)
-        if "total_size" in metadata:
-            metadata["total_size"] += more.end - more.begin
-        if "total_parameters" in metadata:
-            metadata["total_parameters"] += math.prod(more.shape)
+        added["total_size"] += more.end - more.begin
+        added["total_parameters"] += math.prod(more.shape)
+    metadata = dict(index.get("metadata") or {})
+    for key, more_of_it in added.items():
+        if isinstance(metadata.get(key), int | float):
+            metadata[key] = int(metadata[key]) + more_of_it
     write_json(folder / INDEX, {**index, "metadata": metadata})
 
 

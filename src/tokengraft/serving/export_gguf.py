@@ -15,7 +15,7 @@ from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_reader import read_gguf
-from tokengraft.serving.gguf_tokenizer import suppressed
+from tokengraft.serving.gguf_tokenizer import barred_ids
 from tokengraft.serving.quantize import check_kind
 from tokengraft.tokenizer.other_readers import AWKWARD
 
@@ -104,7 +104,6 @@ def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
 
 def _try(file: Path, folder: Path) -> None:
     """Load the whole file and let it write; barred ids must not come out."""
-    barred = set(suppressed(folder).get("tokenizer.ggml.suppress_tokens", ()))
     with llama_cpp.serving(file) as llama:
         prompt = llama.tokenize(_PROMPT, frame=True)
         expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]
@@ -113,7 +112,7 @@ def _try(file: Path, folder: Path) -> None:
                 f"llama.cpp puts other tokens around a text: {prompt}, the folder {expected}"
             )
         wrote = llama.complete(prompt, 8)["tokens"]
-    if said := barred & set(wrote):
+    if said := barred_ids(folder) & set(wrote):
         raise ModelError(
             f"this llama.cpp wrote the barred id {min(said)}: it does not read "
             "tokenizer.ggml.suppress_tokens; update it"

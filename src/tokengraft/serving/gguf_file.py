@@ -8,8 +8,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tokengraft.core.errors import MissingExtra, ModelError
 from tokengraft.core.files import writing
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.model.checkpoint import Checkpoint, Tensor, read_checkpoint, read_json
-from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.embedding_tables import find_layout
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving import gguf_layers, quantize
 from tokengraft.serving.gguf_reader import Gguf, Stored
@@ -32,6 +31,7 @@ from tokengraft.serving.gguf_tokenizer import (
     suppressed,
     tokenizer_fields,
 )
+from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.sentence_piece_file import scores_below
 
 _ALIKE = 0.9  # cosine of a dequantised row with the folder's own; 2-bit files reach 0.93
@@ -69,7 +69,7 @@ def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | N
     arch = gguf_layers.architecture_of(config).name
     fields: Fields = {
         "general.name": folder.resolve().name,
-        "general.file_type": quantize.FILE_TYPES[kind or _main_type(layout)],
+        "general.file_type": quantize.FILE_TYPES.get(kind or layout.input.dtype, 0),
         **({"general.quantization_version": gguf.GGML_QUANT_VERSION} if kind else {}),
         **gguf_layers.size_fields(config, layout),
         **tokenizer_fields(folder, spelling(tokenizer, layout.rows), pre),
@@ -81,8 +81,13 @@ def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | N
         target = "F32" if flat else weight.dtype
         if kind is not None and not flat:
             target = quantize.recipe(kind, weight.name, weight.shape[-1], count, layout.tied)
-        blocks.append(_stored(weight, target))
+        make = functools.partial(_quantised, weight, target)
+        blocks.append(_Block(weight.name, target, weight.shape, make))
     _write(out, arch, fields, blocks)
+
+
+def _quantised(weight: gguf_layers.Weight, kind: str) -> NDArray[Any]:
+    return quantize.quantize(weight.read(), kind)
 
 
 def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = None) -> None:
@@ -123,15 +128,12 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
             data = _grown(tensor, checkpoint, table, new)
         shape = (len(data), *tensor.shape[1:]) if table is not None else tensor.shape
         kind = gguf.GGMLQuantizationType(tensor.kind)
-        blocks.append(_Block(tensor.name, kind.name, shape, functools.partial(_same, data)))
+        make = functools.partial(np.asarray, data)
+        blocks.append(_Block(tensor.name, kind.name, shape, make))
     fields = {name: one.value for name, one in base.values.items()} | changed
     del fields["general.architecture"]
     types = {name: (one.kind, one.inner) for name, one in base.values.items()}
     _write(out, arch, fields, blocks, types)
-
-
-def _same(data: NDArray[Any]) -> NDArray[Any]:
-    return data
 
 
 def _grown(tensor: Stored, checkpoint: Checkpoint, table: Tensor, new: range) -> NDArray[np.uint8]:
@@ -183,7 +185,8 @@ def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int)
     if tensor.shape[-1] != table.shape[1]:
         raise ModelError(f"the base GGUF has width {tensor.shape[-1]}, the graft {table.shape[1]}")
     at = np.linspace(0, min(old, len(tensor.data)) - 1, _PROBES).astype(int)
-    theirs = _floats(tensor.data[at], gguf.GGMLQuantizationType(tensor.kind))
+    kind = gguf.GGMLQuantizationType(tensor.kind)
+    theirs = gguf.quants.dequantize(np.ascontiguousarray(tensor.data[at]), kind)
     ours = np.concatenate([checkpoint.rows(table, i, i + 1) for i in at.tolist()])
     lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
     alike = np.where(lengths > 0, (theirs * ours).sum(1) / np.maximum(lengths, 1e-30), 1.0)
@@ -191,19 +194,10 @@ def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int)
         raise ModelError("the rows of the base GGUF are not those of the graft's base")
 
 
-def _floats(data: NDArray[np.uint8], kind: Any) -> NDArray[np.float32]:
-    raw = np.ascontiguousarray(data)
-    plain = {"F32": np.float32, "F16": np.float16}.get(kind.name)
-    if plain is not None:
-        return raw.view(plain).astype(np.float32)
-    floats: NDArray[np.float32] = library().quants.dequantize(raw, kind)
-    return floats
-
-
 def write_probe(folder: Path, out: Path, pre: str | None) -> None:
     """A file with the folder's tokenizer around a model of one tiny layer, to try `pre` with."""
     tokenizer = read_json(folder / TOKENIZER)
-    rows = 1 + max(tokenizer_ids(tokenizer))
+    rows = first_free_id(tokenizer)
     width = 32
     shape = {
         "vocab_size": rows, "context_length": 512, "embedding_length": width, "block_count": 1,
@@ -223,20 +217,6 @@ def write_probe(folder: Path, out: Path, pre: str | None) -> None:
     _write(out, "llama", fields, blocks)
 
 
-def tokenizer_ids(tokenizer: Mapping[str, Any]) -> Iterator[int]:
-    """Every id of a parsed tokenizer.json."""
-    added = (token["id"] for token in tokenizer.get("added_tokens") or ())
-    return itertools.chain(tokenizer["model"]["vocab"].values(), added)
-
-
-def _main_type(layout: Layout) -> str:
-    return layout.input.dtype if layout.input.dtype in quantize.FILE_TYPES else "F32"
-
-
-def _stored(weight: gguf_layers.Weight, kind: str) -> _Block:
-    return _Block(weight.name, kind, weight.shape, lambda: quantize.quantize(weight.read(), kind))
-
-
 def _write(
     out: Path,
     arch: str,
@@ -251,7 +231,8 @@ def _write(
         writer.data_alignment = int(fields.get("general.alignment", writer.data_alignment))
         for name, value in fields.items():
             kind, inner = (types or {}).get(name) or _types(name, value)
-            _add(writer, name, value, kind, inner)
+            inside = {} if inner is None else {"sub_type": gguf.GGUFValueType(inner)}
+            writer.add_key_value(name, value, gguf.GGUFValueType(kind), **inside)
         for block in blocks:
             number = gguf.GGMLQuantizationType[block.kind]
             shape = gguf.quants.quant_shape_to_byte_shape(block.shape, number)
@@ -274,11 +255,3 @@ def _types(name: str, value: Any) -> tuple[Any, Any]:
         inner = kinds.INT32 if signed else simple.get(type(value[0]), kinds.UINT32)
         return kinds.ARRAY, inner
     return simple.get(type(value), kinds.UINT32), None
-
-
-def _add(writer: Any, name: str, value: Any, kind: Any, inner: Any) -> None:
-    kinds = library().GGUFValueType
-    if kind == kinds.ARRAY:
-        writer.add_key_value(name, value, kinds.ARRAY, sub_type=kinds(inner))
-    else:
-        writer.add_key_value(name, value, kinds(kind))

@@ -6,10 +6,12 @@ The `gguf` package reads one too, with a numpy array for every string: half a mi
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ _SIMPLE = {
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
+_Held = TypeVar("_Held")
 
 
 @dataclass(frozen=True)
@@ -56,62 +59,86 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The file's keys and tensors; ModelError where it is no such file, or cut short."""
+    """The file's keys and tensors; ModelError where it is no such file, or damaged."""
     if not path.is_file():
         raise ModelError(f"no file {path}")
-    with path.open("rb") as file:
-        try:
-            return _read(file, path)
-        except (struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
-            raise ModelError(f"{path.name} is damaged or cut short ({error!r})") from None
+    try:
+        return _read(np.memmap(path, np.uint8, "r"), path.name)
+    except (struct.error, KeyError, ValueError) as error:
+        raise ModelError(f"{path.name} is damaged or cut short ({error!r})") from None
 
 
-def _read(file: BinaryIO, path: Path) -> Gguf:
+def _read(whole: NDArray[np.uint8], name: str) -> Gguf:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    magic, version = file.read(4), _number(file, "I")
+    file = _Cursor(memoryview(whole))
+    magic, version = file.take(4), file.number("I")
     if magic != b"GGUF" or version not in _VERSIONS:
-        raise ModelError(f"{path.name} is not a GGUF file of version 2 or 3")
-    count, keys = _number(file, "Q"), _number(file, "Q")
-    values = {_text(file): _value(file, _number(file, "I")) for _ in range(keys)}
+        raise ModelError(f"{name} is not a GGUF file of version 2 or 3")
+    count, keys = file.number("Q"), file.number("Q")
+    values = _unique((file.text(), file.value(file.number("I"))) for _ in range(keys))
     infos = []
     for _ in range(count):
-        name, axes = _text(file), _number(file, "I")
-        shape = tuple(_number(file, "Q") for _ in range(axes))[::-1]
-        infos.append((name, shape, _number(file, "I"), _number(file, "Q")))
-    alignment = values.get("general.alignment")
-    start = file.tell() + -file.tell() % (alignment.value if alignment else 32)
-    whole = np.memmap(path, np.uint8, "r")
-    tensors = {}
-    for name, shape, kind, offset in infos:
+        tensor, axes = file.text(), file.number("I")
+        shape = tuple(file.number("Q") for _ in range(axes))[::-1]
+        infos.append((tensor, shape, file.number("I"), file.number("Q")))
+    alignment = values["general.alignment"].value if "general.alignment" in values else 32
+    if type(alignment) is not int or alignment < 1:
+        raise ValueError(f"general.alignment is {alignment!r}")
+    start = file.at + -file.at % alignment
+    tensors = []
+    for tensor, shape, kind, offset in infos:
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
-        rows, row = int(np.prod(shape[:-1], dtype=np.int64)), shape[-1] // block * size
+        if not shape or shape[-1] % block:
+            raise ValueError(f"{tensor} of shape {list(shape)} in blocks of {block}")
+        rows, row = math.prod(shape[:-1]), shape[-1] // block * size
         data = whole[start + offset : start + offset + rows * row].reshape(rows, row)
-        tensors[name] = Stored(name, kind, shape, data)
-    return Gguf(values, tensors)
+        tensors.append((tensor, Stored(tensor, kind, shape, data)))
+    return Gguf(values, _unique(tensors))
 
 
-def _value(file: BinaryIO, kind: int) -> Value:
-    if kind == _STRING:
-        return Value(_text(file), kind)
-    if kind != _ARRAY:
-        return Value(_number(file, _SIMPLE[kind]), kind)
-    inner, count = _number(file, "I"), _number(file, "Q")
-    if inner == _STRING:
-        return Value([_text(file) for _ in range(count)], kind, inner)
-    if inner == _ARRAY:
-        raise ModelError("a GGUF with arrays of arrays is not read here")
-    layout = struct.Struct(f"<{count}{_SIMPLE[inner]}")
-    return Value(list(layout.unpack(file.read(layout.size))), kind, inner)
+def _unique(pairs: Iterable[tuple[str, _Held]]) -> dict[str, _Held]:
+    """The pairs as a mapping; ValueError where a name comes twice."""
+    held: dict[str, _Held] = {}
+    for name, one in pairs:
+        if name in held:
+            raise ValueError(f"{name} is there twice")
+        held[name] = one
+    return held
 
 
-def _number(file: BinaryIO, code: str) -> Any:
-    return struct.unpack(f"<{code}", file.read(struct.calcsize(f"<{code}")))[0]
+class _Cursor:
+    """A place in the file's bytes, moved on by what is read there: no more than there is."""
 
+    def __init__(self, data: memoryview) -> None:
+        self._data, self.at = data, 0
 
-def _text(file: BinaryIO) -> str:
-    (length,) = struct.unpack("<Q", file.read(8))
-    data = file.read(length)
-    if len(data) != length:
-        raise ValueError("a text is cut short")
-    return data.decode("utf-8")
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes; ValueError where the file ends before."""
+        piece = self._data[self.at : self.at + size]
+        if len(piece) != size:
+            raise ValueError("it ends too early")
+        self.at += size
+        return bytes(piece)
+
+    def number(self, code: str) -> Any:
+        """The next number, by struct's letter for its type."""
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+
+    def text(self) -> str:
+        """The next text."""
+        return self.take(self.number("Q")).decode("utf-8")
+
+    def value(self, kind: int) -> Value:
+        """The next value of this type."""
+        if kind == _STRING:
+            return Value(self.text(), kind)
+        if kind != _ARRAY:
+            return Value(self.number(_SIMPLE[kind]), kind)
+        inner, count = self.number("I"), self.number("Q")
+        if inner == _STRING:
+            return Value([self.text() for _ in range(count)], kind, inner)
+        if inner == _ARRAY:
+            raise ModelError("a GGUF with arrays of arrays is not read here")
+        layout = struct.Struct(f"<{count}{_SIMPLE[inner]}")
+        return Value(list(layout.unpack(self.take(layout.size))), kind, inner)

@@ -7,15 +7,16 @@ but a score a token (`tokenizer.sentence_piece_file`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.grafting.verify.tokens import around
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.tokenizer_files import CONFIG, TOKENIZER
+from tokengraft.planning.words import load
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.sentence_piece_file import named_pieces, scored_pieces
 
@@ -81,10 +82,16 @@ def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields
     return fields | suppressed(folder)
 
 
+def barred_ids(folder: Path) -> set[int]:
+    """The ids that the folder's generation config says must never be written."""
+    ids = read_if_there(folder / "generation_config.json").get("suppress_tokens") or ()
+    return set(map(int, ids))
+
+
 def suppressed(folder: Path) -> Fields:
-    """The key by which llama.cpp bars the ids of `suppress_tokens`; empty where none is barred."""
-    ids = read_if_there(folder / "generation_config.json").get("suppress_tokens") or []
-    return {"tokenizer.ggml.suppress_tokens": sorted(map(int, ids))} if ids else {}
+    """The key by which llama.cpp bars ids; empty where none is barred."""
+    ids = sorted(barred_ids(folder))
+    return {"tokenizer.ggml.suppress_tokens": ids} if ids else {}
 
 
 def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
@@ -103,12 +110,8 @@ def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
 
 def frame(tokenizer: dict[str, Any]) -> tuple[int | None, int | None, bool]:
     """Ids put before and after every text, and whether a space is put before it."""
-    from tokenizers import Tokenizer
-
-    real = Tokenizer.from_str(json.dumps(tokenizer))
-    bare = real.encode("a", add_special_tokens=False).ids
-    whole = real.encode("a").ids
-    at = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
-    before, behind = whole[:at], whole[at + len(bare) :]
-    prefixed = real.encode("a", add_special_tokens=False).tokens[0].startswith("▁")
+    pipeline = load(tokenizer)
+    bare = pipeline.encode("a", add_special_tokens=False)
+    before, behind = [*around(pipeline.encode("a").ids, bare.ids), []][:2]
+    prefixed = bare.tokens[0].startswith("▁")
     return (before[0] if before else None), (behind[-1] if behind else None), prefixed

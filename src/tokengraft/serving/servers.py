@@ -35,16 +35,17 @@ SERVERS: dict[str, Server] = {
     for server in (
         Server(
             "transformers", "the folder as it is, and after save_pretrained and loading again",
-            "tokengraft[model]", True, Later("tokengraft.serving.in_transformers:run"),
+            "tokengraft[model]", True, Later("tokengraft.serving.in_programs:in_transformers"),
         ),
         Server(
             "llama.cpp", "and Ollama, LM Studio: one GGUF file (tokengraft export)",
             "tokengraft[serve], or llama-server on the PATH", False,
-            Later("tokengraft.serving.in_llama_cpp:run"),
+            Later("tokengraft.serving.in_programs:in_llama_cpp"),
         ),
         Server(
             "vllm", "the folder as it is; barred ids by the processor that tokengraft brings",
-            "vllm and tokengraft in one environment", True, Later("tokengraft.serving.in_vllm:run"),
+            "vllm and tokengraft in one environment", True,
+            Later("tokengraft.serving.in_programs:in_vllm"),
         ),
     )
 }  # fmt: skip

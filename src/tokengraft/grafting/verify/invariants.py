@@ -312,7 +312,10 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if not policy.writes:
                 wanted |= set(self.new)
-            if wrong := self._wrong_part(output["first_parts"]):
+            tokenizers, rows = (self.pair.base, self.pair.new), self.layout.rows
+            if wrong := verify_tokens.wrong_first_part(
+                *tokenizers, self.new, rows, output["first_parts"]
+            ):
                 return False, wrong
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
@@ -351,19 +354,13 @@ class _Verification:
         before = verify_load.greedy(self.base, self.tokenizer, spare)
         return before, verify_load.greedy(self.folder, self.tokenizer)
 
-    def _wrong_part(self, given: Sequence[int]) -> str | None:
-        tokenizers = self.pair.base, self.pair.new
-        return verify_tokens.wrong_first_part(*tokenizers, self.new, self.layout.rows, given)
-
     def _pieces(self) -> tuple[bool, str]:
         """The vocabulary in SentencePiece's own format, read by SentencePiece."""
         model = (self.folder / sentence_piece_file.FILE).read_bytes()
         lines = self.encoded.lines
         otherwise = sentence_piece_file.read_otherwise(model, self.pair.new, lines)
-        return (
-            otherwise is None,
-            otherwise or f"SentencePiece gives {len(lines)} lines the same ids",
-        )
+        said = otherwise or f"SentencePiece gives {len(lines)} lines the same ids"
+        return otherwise is None, said
 
     def _protected(self) -> tuple[bool, str]:
         """How far text moved that was to be kept: told, and refused where it is far too much."""

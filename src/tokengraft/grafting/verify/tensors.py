@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,16 +71,15 @@ def different_row(
 ) -> int | None:
     """The first row of `first` to `last` that differs between two tables, or None."""
     size = old.row_bytes
-    at = first
-    begin = (old.begin + first * size, copy.begin + first * size)
-    end = (old.begin + last * size, copy.begin + last * size)
-    left = base.shard_of(old).blocks(begin[0], end[0])
-    right = new.shard_of(copy).blocks(begin[1], end[1])
+    left, right = (
+        checkpoint.shard_of(table).blocks(table.begin + first * size, table.begin + last * size)
+        for checkpoint, table in ((base, old), (new, copy))
+    )
     read = 0
     for a, b in zip(left, right, strict=True):
         if a != b:
             unequal = np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)
-            return at + (read + int(unequal.argmax())) // size
+            return first + (read + int(unequal.argmax())) // size
         read += len(a)
     return None
 
@@ -145,12 +144,6 @@ def moved(base: Checkpoint, new: Checkpoint, trained: Collection[str]) -> tuple[
 
 
 def _equal(base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor) -> bool:
-    return all(a == b for a, b in _pairs(base, old, new, copy))
-
-
-def _pairs(
-    base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor
-) -> Iterator[tuple[bytes, bytes]]:
     left = base.shard_of(old).blocks(old.begin, old.end)
     right = new.shard_of(copy).blocks(copy.begin, copy.end)
-    return zip(left, right, strict=True)
+    return all(a == b for a, b in zip(left, right, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
 from tokengraft.planning.symbols import borders, completions, piece_reader
 from tokengraft.planning.words import Encoder, load
@@ -38,8 +36,8 @@ class Pair:
 
     def __init__(self, base: dict[str, Any], new: dict[str, Any]) -> None:
         self.base, self.new = base, new
-        self._old_pipeline = _pipeline(base)
-        self._new_pipeline = _pipeline(new)
+        self._old_pipeline = load(base)
+        self._new_pipeline = load(new)
 
     def encode(self, lines: Sequence[str]) -> Encoded:
         """Both encodings of each line."""
@@ -107,7 +105,7 @@ def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
 
 def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
     """What a `tokenizer.json` by itself puts around one text and around two."""
-    pipeline = _pipeline(tokenizer)
+    pipeline = load(tokenizer)
     a, b = _ids(pipeline, ["a", "b"])
     return {
         "around a text": around(pipeline.encode("a").ids, a),
@@ -233,16 +231,6 @@ class _Characters:
 
     def _inside(self, piece: bytes) -> list[str]:
         return [c for c in self.all if piece in c.encode("utf-8", "ignore")]
-
-
-def _pipeline(tokenizer: dict[str, Any]) -> Tokenizer:
-    try:
-        pipeline = Tokenizer.from_str(json.dumps(tokenizer))
-    except Exception as error:  # the library raises nothing narrower
-        raise TokenizerError(f"tokenizer.json cannot be used: {error}") from error
-    pipeline.no_padding()
-    pipeline.no_truncation()
-    return pipeline
 
 
 def _ids(pipeline: Tokenizer, lines: list[str]) -> list[list[int]]:
