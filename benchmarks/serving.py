@@ -277,7 +277,8 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
     try:
         pattern, _ = split_patterns.choose_pattern(folder, lines)
         found["llama.cpp"] = 0
-        moved = split_patterns.in_form(folder, lines)[1].rpartition(": ")[2].partition(" of")[0]
+        normal, _ = split_patterns.in_form(folder, lines)
+        moved = sum(a != b for a, b in zip(lines, normal, strict=True))
         found["pattern"] = (pattern or "SentencePiece") + (f", {moved} after NFC" if moved else "")
     except TokengraftError as error:
         found["llama.cpp"] = f"refused: {error}"

@@ -67,8 +67,9 @@ def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
     if not moved:
         return normal, ""
     return normal, (
-        f"llama.cpp does not bring text into {form}, as this tokenizer does, nor would it for the "
-        f"base: {moved} of {len(lines)} check lines get the folder's ids only once they are in it"
+        f"send text in {form}: llama.cpp reads it as it comes, for the base as for the graft, where "
+        f"this tokenizer normalises it first; {moved} of {len(lines)} check lines are not in {form} "
+        f"and get the folder's ids only after unicodedata.normalize({form!r}, text)"
     )
 
 
