@@ -67,9 +67,9 @@ def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
     if not moved:
         return normal, ""
     return normal, (
-        f"send text in {form}: llama.cpp reads it as it comes, for the base as for the graft, where "
-        f"this tokenizer normalises it first; {moved} of {len(lines)} check lines are not in {form} "
-        f"and get the folder's ids only after unicodedata.normalize({form!r}, text)"
+        f"send text in {form}: llama.cpp reads it as it comes, for the base as for the graft, "
+        f"where this tokenizer normalises it first; {moved} of {len(lines)} check lines are not "
+        f"in {form} and get the folder's ids only after unicodedata.normalize({form!r}, text)"
     )
 
 
