@@ -275,7 +275,7 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
     """Lines that llama.cpp and SentencePiece read otherwise, or a refusal in words."""
     found: dict[str, Any] = {}
     try:
-        pattern, _ = split_patterns.choose_pattern(folder, lines)
+        pattern = split_patterns.choose_pattern(folder, lines)
         found["llama.cpp"] = 0
         normal, _ = split_patterns.in_form(folder, lines)
         moved = sum(a != b for a, b in zip(lines, normal, strict=True))
@@ -351,7 +351,7 @@ def quantised(folder: Path, base: Path, kind: str | None) -> bool:
     barred = barred_ids(folder)
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
     others = [prompt[:_PROMPT] for prompt in planned_prompts(folder, lines)]
-    pattern, _ = split_patterns.choose_pattern(folder, lines)
+    pattern = split_patterns.choose_pattern(folder, lines)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "model.gguf"
         if kind is None:
@@ -415,7 +415,7 @@ def speed(model: str, language: str, vllm: str | None, characters: int) -> None:
             model, plan, out=graft_folder, policy="shared", method="mean", verified=False
         )  # fmt: skip
         folders = {"base": resolve(model).path, "graft": graft_folder}
-        pattern, _ = split_patterns.choose_pattern(graft_folder, [text])
+        pattern = split_patterns.choose_pattern(graft_folder, [text])
         prompts = {n: split_patterns.folder_ids(f, [text])[0] for n, f in folders.items()}
         # Three of the base's requests fit at once.
         cells = -(-3 * (len(prompts["base"]) + _WRITTEN + 1) // 32) * 32

@@ -74,7 +74,7 @@ def export(
     else:
         if llama_cpp.installed() is None:
             raise MissingExtra("Checking the ids with llama.cpp", "serve")
-        name, _ = split_patterns.choose_pattern(folder, lines, hints)
+        name = split_patterns.choose_pattern(folder, lines, hints)
         checked = len(lines)
         if note := split_patterns.in_form(folder, lines)[1]:
             notes.append(note)

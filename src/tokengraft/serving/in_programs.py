@@ -70,7 +70,7 @@ def in_transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Chec
 def in_llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     """Write both models as GGUF, serve them one after the other and compare."""
     try:
-        pattern, _ = split_patterns.choose_pattern(folder, lines)
+        pattern = split_patterns.choose_pattern(folder, lines)
     except TokengraftError as error:
         return [Check("llama.cpp: ids", False, str(error))]
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)

@@ -65,11 +65,11 @@ class Llama:
         return [int(number) for number in self._post("/tokenize", asked)["tokens"]]
 
     def complete(
-        self, prompt: Sequence[int], count: int, temperature: float = 0.0, seed: int = 0
+        self, prompt: Sequence[int], count: int, temperature: float = 0.0
     ) -> dict[str, Any]:
         """The server's answer to a prompt of ids: `tokens`, `content`, `timings`."""
         asked = {
-            "prompt": list(prompt), "n_predict": count, "temperature": temperature, "seed": seed,
+            "prompt": list(prompt), "n_predict": count, "temperature": temperature, "seed": 0,
             "return_tokens": True, "cache_prompt": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
         }  # fmt: skip
         return self._post("/completion", asked)

@@ -73,10 +73,8 @@ def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
     )
 
 
-def choose_pattern(
-    folder: Path, lines: Sequence[str], first: Iterable[str] = ()
-) -> tuple[str | None, int]:
-    """The pattern under which every line gets the folder's ids, and how many were tried.
+def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()) -> str | None:
+    """The pattern under which every line gets the folder's ids.
 
     Lines are compared in the tokenizer's own Unicode form (`in_form`).
     None for a tokenizer that needs none (SentencePiece), if its ids are right. Names in `first`
@@ -86,14 +84,13 @@ def choose_pattern(
     lines, _ = in_form(folder, lines)
     ids = folder_ids(folder, lines)
     tokenizer = read_json(folder / TOKENIZER)
-    byte_level = family(tokenizer) == "byte-level-bpe"
     wanted: Sequence[str | None] = [None]
-    if byte_level:
+    if family(tokenizer) == "byte-level-bpe":
         wanted = list(dict.fromkeys([*first, *likely(tokenizer), *PATTERNS]))
     at = [i for i in range(len(lines)) if i < len(AWKWARD) or i % (len(lines) // _SAMPLE or 1) == 0]
     some, some_ids = [lines[i] for i in at], [ids[i] for i in at]
     nearest: tuple[str | None, Difference] | None = None
-    for tried, name in enumerate(wanted, 1):
+    for name in wanted:
         with tempfile.TemporaryDirectory() as scratch:
             probe = Path(scratch) / "probe.gguf"
             write_probe(folder, probe, name)
@@ -106,7 +103,7 @@ def choose_pattern(
                     raise
                 continue  # a name that this build does not know
         if apart is None:
-            return name, tried
+            return name
         if nearest is None or apart.wrong / apart.lines < nearest[1].wrong / nearest[1].lines:
             nearest = (name, apart)
     raise TokengraftError(_refusal(folder, nearest))

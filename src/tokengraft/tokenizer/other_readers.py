@@ -27,21 +27,11 @@ class Difference:
     wrong: int
     lines: int
     line: str
-    expected: list[int]
-    got: list[int]
 
 
 def difference(
     read: Callable[[str], list[int]], lines: Sequence[str], ids: Sequence[list[int]]
 ) -> Difference | None:
     """What `read` encodes otherwise than `ids`, the tokenizer's own of each line, or None."""
-    first: Difference | None = None
-    wrong = 0
-    for line, expected in zip(lines, ids, strict=True):
-        got = read(line)
-        if got != expected:
-            wrong += 1
-            first = first or Difference(0, 0, line, expected, got)
-    if first is None:
-        return None
-    return Difference(wrong, len(lines), first.line, first.expected, first.got)
+    wrong = [line for line, own in zip(lines, ids, strict=True) if read(line) != own]
+    return Difference(len(wrong), len(lines), wrong[0]) if wrong else None

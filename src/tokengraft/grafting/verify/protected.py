@@ -28,7 +28,6 @@ class Moved:
     kl: float
     top1: float
     bits: float  # of the graft over the base's, less 1
-    positions: int
 
     def __str__(self) -> str:
         return f"KL {self.kl:.4f}, top-1 {self.top1:.3f}, bits {self.bits:+.2%}"
@@ -59,5 +58,5 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
             sums[4] += q[:-1].gather(1, after).sum()
         kl, agreed, count, old_bits, new_bits = sums.tolist()
         if count:
-            moved[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1, int(count))
+            moved[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1)
     return moved
