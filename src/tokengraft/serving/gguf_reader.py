@@ -71,7 +71,7 @@ def read_gguf(path: Path) -> Gguf:
 def _read(whole: NDArray[np.uint8], name: str) -> Gguf:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    file = _Cursor(memoryview(whole))
+    file = _Cursor(whole.data)
     magic, version = file.take(4), file.number("I")
     if magic != b"GGUF" or version not in _VERSIONS:
         raise ModelError(f"{name} is not a GGUF file of version 2 or 3")
