@@ -1,5 +1,7 @@
 """Relaxed patterns join, never cut, and leave text without the chosen scripts alone."""
 
+import functools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ LETTER = Regex(r"[\p{L}&&[\p{Bengali}\p{Devanagari}\p{Khmer}\p{Myanmar}]]")
 HARD = "कखिा्ंশব্দကႆႈេក a b'sſ1٣.,।-\n\r\t\u200c\u200d\u0301\u0951中ا\u064b"
 
 
+@functools.cache
 def cutter(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(pattern), "isolated")
 
@@ -45,6 +48,10 @@ PAIRS = [
     for old in (GPT2, CL100K)
     for kept in (None, KEPT)
 ]
+GUARDED = {
+    " ?": relax_pattern(GPT2, NAMES, KEPT),
+    r"[^\r\n\p{L}\p{N}]?": relax_pattern(CL100K, NAMES, KEPT),
+}
 ANY = st.characters(codec="utf-8")
 texts = st.one_of(
     st.text(alphabet=ANY, max_size=40), st.text(alphabet=st.one_of(st.sampled_from(HARD), ANY))
@@ -65,6 +72,15 @@ def test_text_without_the_scripts_is_cut_as_before(text: str) -> None:
     without = "".join(piece for piece, _ in kept)
     for old, new in PAIRS:
         assert cuts(new, without) == cuts(old, without)
+
+
+@given(text=texts)
+@settings(max_examples=400, deadline=None)
+def test_what_spares_other_text_the_comparison_changes_no_cut(text: str) -> None:
+    for lead, guarded in GUARDED.items():
+        first = rf"(?={lead}[\p{{Bengali}}\p{{Devanagari}}\p{{Khmer}}\p{{Myanmar}}])"
+        assert guarded.startswith(f"{first}(?!")
+        assert cuts(cutter(guarded), text) == cuts(cutter(guarded.removeprefix(first)), text)
 
 
 @given(text=texts)
