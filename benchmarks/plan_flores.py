@@ -27,11 +27,11 @@ import numpy as np
 from fontTools.unicodedata import script, script_name
 from tokenizers import Tokenizer
 
-from tokengraft.api.verbs import plan
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import as_json, find
@@ -86,9 +86,9 @@ def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Nam
     dev = load(options.flores, split="dev") if options.seven else None
     text = dev.lines(code) if dev else sorted(options.text.glob(f"{code}*.txt"))
     planned = plan(
-        name, [code], {code: text}, budget=BUDGET, test=devtest, search=options.tokenizers
+        name, [code], {code: text}, Planning(budget=BUDGET), test=devtest, search=options.tokenizers
     ).plan
-    outcome = planned.languages[code]
+    effect = planned.languages[code]
     base_json = as_json(find(name, options.tokenizers))
     base = Tokenizer.from_str(json.dumps(base_json))
     new = Tokenizer.from_str(json.dumps(insert(base_json, planned)))
@@ -96,7 +96,7 @@ def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Nam
         "tokenizer": name, "language": code, "tokens": len(planned.tokens),
         "planning_cpu_seconds": round(time.process_time() - started, 1),
         "relaxed": list(planned.cut.scripts),
-        "floor_before": outcome.floor_before, "floor_after": outcome.floor_after,
+        "floor_before": effect.floor_before, "floor_after": effect.floor_after,
         "before": premiums(base, devtest, code), "after": premiums(new, devtest, code),
         "lines": 0, "longer": 0, "changed_in_other_scripts": 0, "decoded_differently": 0,
     }  # fmt: skip

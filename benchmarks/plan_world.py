@@ -1,13 +1,13 @@
 """One plan for every language of FLORES-200: what each objective buys, and what it costs to plan.
 
-    python benchmarks/plan_world.py --flores flores200_dataset --seed nllb-seed --out world \
+    python benchmarks/plan_world.py --flores flores200_dataset --out world \
         -t llama-3 --objective minimax:2.0 --objective parity --budget 64000 --processes 16
     python benchmarks/plan_world.py --out world   # tables and figures of what is there
 
 Tokens are chosen on FLORES dev (the premiums that parity and minimax go by are those of dev too)
 and, with `--seed`, on the bundled UDHR and NLLB-Seed besides: 997 lines a language run out. Tested
-on devtest with plain `tokenizers` at 8, 16, 32 and 64 thousand tokens: the first n tokens of a plan
-are the plan of n. A run that is in the results already is not made again.
+on devtest with plain `tokenizers` at 8, 16, 32 and 64 thousand tokens and at sizes between: the
+first n tokens of a plan are the plan of n. A run that is in the results already is not made again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
 
-SIZES = (8000, 16000, 32000, 64000)
+SIZES = (8000, 16000, 32000, 64000, 44000, 4000, 24000, 2000)  # those asked for first
 PIVOT = "eng_Latn"
 SEED = 2000  # lines of NLLB-Seed a language
 
@@ -46,6 +46,12 @@ def lengths(tokenizer: Tokenizer, lines: list[str]) -> np.ndarray:
     """Tokens of each line."""
     encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)
     return np.array([len(one.ids) for one in encoded])
+
+
+def changed(base: Tokenizer, new: Tokenizer, lines: list[str]) -> int:
+    """Lines whose ids are not the same under both."""
+    both = (one.encode_batch_fast(lines, add_special_tokens=False) for one in (base, new))
+    return sum(old.ids != now.ids for old, now in zip(*both, strict=True))
 
 
 def read(flores: Path, split: str) -> dict[str, list[str]]:
@@ -69,7 +75,7 @@ def texts_of(
 
 
 def speakers(codes: list[str]) -> dict[str, float]:
-    """First-language speakers where known, all speakers where not, else as the fewest known."""
+    """All speakers, first-language or not; where no number is known, the fewest known."""
     known = {c: language(c).speakers_total for c in codes}
     fewest = min(number for number in known.values() if number)
     return {code: float(number or fewest) for code, number in known.items()}
@@ -87,8 +93,12 @@ class Run:
         wanted = options.languages or len(every)
         self.codes = every[:: max(1, len(every) // wanted)][:wanted]
         text = "dev" if options.seed is None else "more"
+        text += "-protected" if options.protect else ""
         objective = self.objective.replace(":", "-")
         self.path = options.out / f"{self.name}-{objective}-{text}-{len(self.codes)}.json"
+        kept = protected_text(options.protect, bundled=True)
+        assert kept is not None
+        self.protected = kept
         self.row: dict[str, Any] = {
             "tokenizer": self.name, "objective": self.objective, "text": text,
             "languages": len(self.codes), "budget": options.budget,
@@ -105,17 +115,17 @@ class Run:
             budget=self.options.budget, objective=self.objective, premiums=before,
             speakers=speakers(self.codes),
         )  # fmt: skip
-        plan = plan_tokens(base_json, texts, options, protect=protected_text([], bundled=True))
+        plan = plan_tokens(base_json, texts, options, protect=self.protected)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        outcomes = plan.languages.items()
+        effects = plan.languages.items()
         self.row |= {
+            "characters": sum(len(line) for lines in texts.values() for line in lines),
             "tokens": len(plan.tokens),
             "planning_seconds": round(time.perf_counter() - wall),
             "planning_cpu_seconds": round(time.process_time() - cpu),
             "peak_gb": round(peak, 2),
-            "first_token": {code: found.first_token for code, found in outcomes},
-            "planning": {c: [found.planning_before, found.planning_after] for c, found in outcomes},
-            "curve": {c: [[p.tokens, p.planning_tokens] for p in o.curve] for c, o in outcomes},
+            "first_token": {code: effect.first_token for code, effect in effects},
+            "planning": {c: [e.planning_before, e.planning_after] for c, e in effects},
         }
         with gzip.open(self.path.with_suffix(".plan.json.gz"), "wt", encoding="utf-8") as file:
             json.dump(plan.to_json(), file, ensure_ascii=False)
@@ -130,28 +140,21 @@ class Run:
         self.row |= {"lines": sum(map(len, old.values())), "longer": {}}
         self.row |= {"english_lines_changed": {}, "frontier": {}, "premiums": {}}
         self._note(0, old, old)
-        sizes = [size for size in SIZES if size < len(plan.tokens)] + [len(plan.tokens)]
-        for size in sizes:
+        sizes = [size for size in SIZES if size < len(plan.tokens)]
+        for size in (len(plan.tokens), *sizes):
             new = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(plan, size))))
             english = self.devtest[PIVOT]
-            both = (t.encode_batch_fast(english, add_special_tokens=False) for t in (base, new))
-            changed = sum(a.ids != b.ids for a, b in zip(*both, strict=True))
-            self.row["english_lines_changed"][str(size)] = changed
+            self.row["english_lines_changed"][str(size)] = changed(base, new, english)
+            if size == len(plan.tokens):
+                other = {"English": english, "code": unprotected_code()}
+                measured = measure_elsewhere(base_json, base, new, other.items())
+                lines = list(self.protected.lines)
+                self.row |= {
+                    "changed_elsewhere": {one.text: [one.changed, one.words] for one in measured},
+                    "protected_lines": len(lines),
+                    "protected_lines_changed": changed(base, new, lines),
+                }
             self._note(size, old, {c: lengths(new, lines) for c, lines in self.devtest.items()})
-        other = {"English": english, "code": unprotected_code()}
-        measured = measure_elsewhere(base_json, base, new, other.items())
-        kept = protected_text([], bundled=True)
-        assert kept is not None
-        both = (
-            t.encode_batch_fast(list(kept.lines), add_special_tokens=False) for t in (base, new)
-        )
-        self.row |= {
-            "changed_elsewhere": {found.text: [found.changed, found.words] for found in measured},
-            "protected_lines": len(kept.lines),
-            "protected_lines_changed": sum(a.ids != b.ids for a, b in zip(*both, strict=True)),
-            "whole": True,
-        }
-        self._write()
 
     def _note(self, size: int, old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> None:
         premiums = {code: float((new[code] / new[PIVOT]).mean()) for code in self.codes}
@@ -173,44 +176,66 @@ def run(job: tuple[str, str], options: argparse.Namespace) -> str:
 
 
 def write_up(out: Path) -> None:
-    """`frontier.md`, `who-gains.md` and a figure a tokenizer and text, from the runs in `out`."""
+    """Tables of what was bought and what it cost, and a figure a tokenizer, from the runs."""
     from tokengraft.render.figures.frontier import draw_frontier
     from tokengraft.render.figures.style import save_figure, styled
 
-    rows = [json.loads(path.read_text()) for path in sorted(out.glob("*-*-*-*.json"))]
-    rows = [row for row in rows if "frontier" in row]
-    lines = [
-        "| tokenizer | text | objective | tokens | highest | whose | median | Gini | above 2 "
-        "| lines longer | devtest English lines changed | planning, CPU s | GB |",
-        f"|---|---|---|---:|---:|---|{'---:|' * 7}",
-    ]
-    for row in rows:
-        for size, found in sorted(row["frontier"].items(), key=lambda one: int(one[0])):
-            cost = row["planning_cpu_seconds"], row["peak_gb"]
-            lines.append(
-                f"| {row['tokenizer']} | {row['text']} | {row['objective']} | {int(size):,} | "
-                f"{found['highest']:.2f} | {found['whose']} | {found['median']:.3f} | "
-                f"{found['gini']:.3f} | {found['above']} | {row['longer'][size]} | "
-                f"{row['english_lines_changed'].get(size, '–')} | "
-                + (f"{cost[0]} | {cost[1]} |" if int(size) == row["tokens"] else " | |")
-            )
-    (out / "frontier.md").write_text("\n".join(lines) + "\n")
-    for name, text in sorted({(row["tokenizer"], row["text"]) for row in rows}):
+    every = [json.loads(path.read_text()) for path in sorted(out.glob("*-*-*-*.json"))]
+    every = [row for row in every if "frontier" in row]
+    whole = max(row["languages"] for row in every)
+    rows = [row for row in every if row["languages"] == whole]
+    (out / "frontier.md").write_text(frontier_table(rows))
+    (out / "cost.md").write_text(cost_table(every))
+    for name in sorted({row["tokenizer"] for row in rows}):
         plans = {
-            row["objective"]: {
-                int(size): Spread(**found)
-                for size, found in sorted(row["frontier"].items(), key=lambda one: int(one[0]))
-            }
+            row["objective"]: {size: Spread(**figures) for size, figures in by_size(row)}
             for row in rows
-            if (row["tokenizer"], row["text"]) == (name, text)
+            if (row["tokenizer"], row["text"]) == (name, "dev")
         }
         with styled():
-            count = max(row["languages"] for row in rows)
-            drawn = draw_frontier(plans, count, name, "FLORES-200 devtest")
-        save_figure(drawn, out / f"frontier-{name}-{text}")
+            drawn = draw_frontier(plans, whole, name, "FLORES-200 devtest")
+        save_figure(drawn, out / f"frontier-{name}")
     for row in rows:
-        if row["objective"].startswith("minimax") and row["text"] == "more":
+        if (row["objective"], row["text"]) == ("parity", "dev"):
             (out / f"who-gains-{row['tokenizer']}.md").write_text(who_gains(row))
+
+
+def by_size(row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The spreads of a run, fewest tokens first."""
+    return sorted((int(size), figures) for size, figures in row["frontier"].items())
+
+
+def frontier_table(rows: list[dict[str, Any]]) -> str:
+    """A line a plan and size."""
+    lines = [
+        "| tokenizer | text | objective | tokens | highest | whose | median | Gini | above 2 "
+        "| lines longer | devtest English lines changed |",
+        f"|---|---|---|---:|---:|---|{'---:|' * 5}",
+    ]
+    for row in rows:
+        for size, spread_ in by_size(row):
+            lines.append(
+                f"| {row['tokenizer']} | {row['text']} | {row['objective']} | {size:,} | "
+                f"{spread_['highest']:.3f} | {spread_['whose']} | {spread_['median']:.3f} | "
+                f"{spread_['gini']:.3f} | {spread_['above']} | {row['longer'][str(size)]} | "
+                f"{row['english_lines_changed'].get(str(size), '–')} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def cost_table(rows: list[dict[str, Any]]) -> str:
+    """What each plan took."""
+    lines = [
+        "| tokenizer | text | objective | languages | characters | tokens | CPU s | GB |",
+        f"|---|---|---|{'---:|' * 5}",
+    ]
+    for row in sorted(rows, key=lambda one: (one["tokenizer"], one["languages"])):
+        lines.append(
+            f"| {row['tokenizer']} | {row['text']} | {row['objective']} | {row['languages']} | "
+            f"{row['characters']:,} | {row['tokens']:,} | {row['planning_cpu_seconds']} | "
+            f"{row['peak_gb']} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def who_gains(row: dict[str, Any]) -> str:
@@ -242,6 +267,7 @@ def main() -> None:
     parser.add_argument("--tokenizers", type=Path, action="append", default=[])
     parser.add_argument("--budget", type=int, default=32000)
     parser.add_argument("--objective", action="append", default=[])
+    parser.add_argument("--protect", action="append", default=[], help="Text besides the bundled.")
     parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
@@ -251,7 +277,8 @@ def main() -> None:
         with get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
             for done in pool.imap_unordered(partial(run, options=options), jobs):
                 print(done, flush=True)
-    write_up(options.out)
+    else:
+        write_up(options.out)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def plan_tokens(
     request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
     with panics_told("planning"):
         if family(tokenizer) in ("unigram", "wordpiece"):
-            plan = plan_pieces(tokenizer, request.texts, budget, mode, request.test, pivot, protect)
+            plan = plan_pieces(request)
         else:
             plan = _plan_merges(request)
         return _used(_measured(tokenizer, plan, protect, elsewhere or {}))

@@ -24,6 +24,7 @@ What differs from a trainer that starts from scratch:
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from collections.abc import Mapping
@@ -94,7 +95,7 @@ class Learner:
         self._penalty = border_penalty
         self._least = least
         self._next = symbols.first_new
-        self._borders: dict[int, tuple[bool, bool]] = {}
+        self._border = functools.cache(symbols.borders)
         self._by_part: dict[int, list[int]] = {}
         self._chain = Chain(words.ids, words.sizes)
         self.lengths = self._chain.sizes.copy()
@@ -258,12 +259,6 @@ class Learner:
             return count * 1000
         return int(count * 1000 * (1 - self._penalty))
 
-    def _border(self, symbol: int) -> tuple[bool, bool]:
-        borders = self._borders.get(symbol)
-        if borders is None:
-            borders = self._borders[symbol] = self.symbols.borders(symbol)
-        return borders
-
     def _waits(self, key: int) -> bool:
         """Whether `key` may not be taken now: refused, or the end of a new token's last use."""
         if _is_word(key):
@@ -368,7 +363,7 @@ class Learner:
 
     def _merges_of(self, part: int) -> list[tuple[int, int, int, int]]:
         names, ids = self.symbols.names, self.symbols.ids
-        old = self.symbols.old_merges.get(part, ())
+        old = self.symbols.old_merges(part)
         merges = [(rank, a, b, ids[names[a] + names[b]]) for rank, a, b in old]
         for rank in self._by_part.get(part, ()):
             step = self.steps[rank]

@@ -15,20 +15,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.curve import mean_ratio
+from tokengraft.planning.job import Request
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Cut, Effect, Mode, Plan, Point
-from tokengraft.planning.protect import Protected, newly_emitted
+from tokengraft.planning.plan import Cut, Effect, Plan, Point
+from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
 from tokengraft.planning.unknown import unknown_of, unknown_share, warnings
@@ -62,19 +62,13 @@ _POINTS = 8
 NOTE = "UNK turns into text: a text can get longer than its UNK was; no more characters are UNK"
 
 
-def plan_pieces(
-    tokenizer: dict[str, Any],
-    texts: Mapping[str, CountedText],
-    budget: int,
-    mode: Mode,
-    test: Mapping[str, Sequence[str]],
-    pivot: str,
-    protect: Protected | None = None,
-) -> Plan:
-    """Missing characters, and for Unigram in mode merges longer pieces, each emitted on `texts`.
+def plan_pieces(request: Request) -> Plan:
+    """Missing characters, and for Unigram in mode merges longer pieces, each emitted on the texts.
 
-    A piece that would be emitted on a line of `protect` is left out.
+    A piece that would be emitted on a line of protected text is left out.
     """
+    tokenizer, texts, budget = request.tokenizer, request.texts, request.budget
+    mode, protect = request.options.mode, request.protected
     kind, settled = family(tokenizer), settle(tokenizer)
     pool = Pool(Cutter(tokenizer), tuple(texts))
     for code, text in texts.items():
@@ -99,7 +93,7 @@ def plan_pieces(
         raise TokengraftError("refused: the new pieces would change the ids of protected text")
     if (after > before).any():
         raise TokengraftError("refused: the new pieces would leave more characters UNK than before")
-    curves = _curves(tokenizer, old, chosen, words, counts, texts, test, pivot)
+    curves = _curves(request, old, chosen, words, counts)
     effects = {}
     for column, code in enumerate(texts):
         curve = curves.get(code, ())
@@ -121,7 +115,8 @@ def plan_pieces(
     return Plan(
         tokenizer=fingerprint(tokenizer), family=kind, mode=mode, objective="total",
         budget=budget, cut=Cut(), tokens=_tokens(tokenizer, old, chosen, emitted), merges=(),
-        languages=effects, pivot=pivot if test else None, notes=tuple(notes),
+        languages=effects, pivot=request.options.pivot if request.test else None,
+        notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -214,7 +209,7 @@ def _longer_pieces(
     budget: int,
 ) -> list[tuple[str, float]]:
     extended = _with(tokenizer, chosen)
-    symbols = symbols_of(extended, merges=False)
+    symbols = symbols_of(extended)
     unknown = symbols.names.get(unknown_of(tokenizer))
     added = added_ids(tokenizer)
     symbols.refuses = lambda left, right: (
@@ -258,22 +253,20 @@ def _lost(pipeline: Tokenizer, words: Sequence[Word], encoded: Encoded, unknown:
 
 
 def _curves(
-    tokenizer: dict[str, Any],
+    request: Request,
     old: Tokenizer,
     chosen: Sequence[tuple[str, float]],
     words: Sequence[Word],
     counts: Ints,
-    languages: Iterable[str],
-    test: Mapping[str, Sequence[str]],
-    pivot: str,
 ) -> dict[str, tuple[Point, ...]]:
     """Lengths and premiums at a few sizes, by encoding all text with that many pieces."""
-    codes = {code: column for column, code in enumerate(languages) if code in test}
+    tokenizer, test = request.tokenizer, request.test
+    codes = {code: column for column, code in enumerate(request.texts) if code in test}
     curves: dict[str, list[Point]] = {code: [] for code in codes}
     sizes = sorted({round(len(chosen) * (i / _POINTS) ** 2) for i in range(_POINTS + 1)})
     for size in sizes if codes else ():
         extended = load(_with(tokenizer, chosen[:size])) if size else old
-        unit = lengths(extended, test[pivot])
+        unit = lengths(extended, test[request.options.pivot])
         totals = counts.T @ Encoder(extended).ids(words).sizes
         for code, column in codes.items():
             premium = mean_ratio(lengths(extended, test[code]), unit)

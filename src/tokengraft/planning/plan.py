@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, cast
 
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
 from tokengraft.core.options import PIVOT
 from tokengraft.planning.new_tokens import NewToken, check_tokens
-from tokengraft.planning.sound import check_values
+from tokengraft.planning.sound import check_values, read_as
 from tokengraft.tokenizer import insert as inserting
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family
@@ -22,11 +22,6 @@ Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]
 Objective: TypeAlias = str  # one of OBJECTIVES, or minimax:PREMIUM
 OBJECTIVES = ("total", "parity", "equal", "speakers")
 BUDGET = 2000
-_CHOICES = {
-    "family": get_args(Family),
-    "mode": get_args(Mode),
-    "objective": (*OBJECTIVES, "minimax"),
-}
 
 
 @dataclass(frozen=True)
@@ -201,27 +196,11 @@ class Plan:
             raise TokengraftError(
                 f"this plan has schema {data.get('schema')!r}, this reads {SCHEMA}: plan again"
             )
-        try:
-            named = str(data["objective"]).partition(":")[0]
-            check_values({**data, "objective": named}, _CHOICES)
-            return cls(
-                tokenizer=data["tokenizer"],
-                family=cast(Family, data["family"]),
-                mode=cast(Mode, data["mode"]),
-                objective=data["objective"],
-                budget=data["budget"],
-                cut=Cut(**{**data["cut"], "scripts": tuple(data["cut"]["scripts"])}),
-                tokens=tuple(NewToken(**{**t, "parts": tuple(t["parts"])}) for t in data["tokens"]),
-                merges=tuple((left, right) for left, right in data["merges"]),
-                languages={code: _effect(o) for code, o in data["languages"].items()},
-                pivot=data["pivot"],
-                check=Check(**data["check"]),
-                notes=tuple(data["notes"]),
-                label=data.get("label"),
-                protected=_protection(data.get("protected")),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TokengraftError(f"this is not a plan: {error!r}") from error
+        known = {one.name for one in fields(cls)}
+        given = {key: value for key, value in data.items() if key in known}
+        plan = cast(Plan, read_as(cls, given, "the plan"))
+        check_values(plan, (*OBJECTIVES, "minimax"))
+        return plan
 
     def write(self, path: Path) -> Path:
         """Write `plan.json`, whole or not at all."""
@@ -232,17 +211,6 @@ def _drop_none(data: dict[str, Any], *keys: str) -> None:
     for key in keys:
         if data[key] is None:
             del data[key]
-
-
-def _effect(data: Mapping[str, Any]) -> Effect:
-    return Effect(**{**data, "curve": tuple(Point(**point) for point in data["curve"])})
-
-
-def _protection(data: Mapping[str, Any] | None) -> Protection | None:
-    if data is None:
-        return None
-    elsewhere = tuple(Elsewhere(**one) for one in data["elsewhere"])
-    return Protection(**{**data, "sources": tuple(data["sources"]), "elsewhere": elsewhere})
 
 
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:

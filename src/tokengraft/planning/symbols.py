@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +20,14 @@ class Symbols:
 
     `wholes` maps a character spelled in bytes (byte fallback) to the number of tokens it saves
     once it is in the vocabulary; no pair may touch it before. `refuses` says which pairs may never
-    be merged; `old_merges` gives, for a token, the old merges it is a part of, by rank.
+    be merged; `old_merges` gives, for a token, the old merges (rank, left, right) it is a part of.
     """
 
     ids: dict[str, int]
     names: dict[int, str]
     first_new: int
     piece: Callable[[str], bytes]
-    old_merges: Mapping[int, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    old_merges: Callable[[int], Sequence[tuple[int, int, int]]] = lambda _part: ()
     wholes: dict[int, int] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = lambda _left, _right: False
 
@@ -35,34 +36,27 @@ class Symbols:
         return borders(self.piece(self.names[symbol]))
 
 
-class OldMerges(dict[int, list[tuple[int, int, int]]]):
-    """Old merges by part, built when first asked for: few plans ever need them."""
-
-    def __init__(self, tokenizer: dict[str, Any], ids: Mapping[str, int]) -> None:
-        super().__init__()
-        self._tokenizer, self._ids = tokenizer, ids
-        self._ready = False
-
-    def get(self, key: int, default: Any = ()) -> Any:
-        """The merges (rank, left, right) that have token `key` as a part."""
-        if not self._ready:
-            self._ready = True
-            for rank, pair in enumerate(merge_pairs(self._tokenizer)):
-                left, right = self._ids[pair[0]], self._ids[pair[1]]
-                for part in {left, right}:
-                    self.setdefault(part, []).append((rank, left, right))
-        return super().get(key, default)
-
-
-def symbols_of(tokenizer: dict[str, Any], merges: bool = True) -> Symbols:
-    """The symbols of a tokenizer before anything is learned; `merges` says whether it has some."""
+def symbols_of(tokenizer: dict[str, Any]) -> Symbols:
+    """The symbols of a tokenizer before anything is learned."""
     ids = vocabulary(tokenizer)
+
+    @functools.cache
+    def merges_by_part() -> dict[int, list[tuple[int, int, int]]]:
+        """Built when first asked for: few plans ever need it."""
+        merges: dict[int, list[tuple[int, int, int]]] = {}
+        pairs = merge_pairs(tokenizer) if "merges" in tokenizer["model"] else []
+        for rank, pair in enumerate(pairs):
+            left, right = ids[pair[0]], ids[pair[1]]
+            for part in {left, right}:
+                merges.setdefault(part, []).append((rank, left, right))
+        return merges
+
     return Symbols(
         ids=dict(ids),
         names={number: token for token, number in ids.items()},
         first_new=first_free_id(tokenizer),
         piece=piece_reader(family(tokenizer)),
-        old_merges=OldMerges(tokenizer, ids) if merges else {},
+        old_merges=lambda part: merges_by_part().get(part, ()),
     )
 
 
