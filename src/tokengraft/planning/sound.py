@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,7 @@ from tokengraft.tokenizer.boundaries import SCRIPTS
 if TYPE_CHECKING:
     from tokengraft.planning.plan import Effect, Plan
 
-_types = functools.cache(get_type_hints)
+_types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 _PLAIN = {str: "text", int: "a whole number", float: "a number"}
 
 
@@ -43,8 +43,8 @@ def read_as(kind: Any, value: Any, what: str) -> Any:
             return tuple(read_as(kinds[i], one, f"{what} {i}") for i, one in enumerate(value))
     if origin is Mapping and isinstance(value, Mapping):
         return {key: read_as(kinds[1], one, f"{what} {key}") for key, one in value.items()}
-    if is_dataclass(kind) and isinstance(value, Mapping) and value.keys() <= _types(kind).keys():
-        types = _types(kind)
+    types = _types(kind) if is_dataclass(kind) else {}
+    if types and isinstance(value, Mapping) and value.keys() <= types.keys():
         given = {key: read_as(types[key], one, f"{key} of {what}") for key, one in value.items()}
         try:
             return kind(**given)
