@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any, Literal, TypeAlias, cast
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
 from tokengraft.core.options import PIVOT
+from tokengraft.languages.codes import well_formed
 from tokengraft.planning.new_tokens import NewToken, check_tokens
-from tokengraft.planning.sound import check_values, read_as
+from tokengraft.planning.sound import read_as, require
 from tokengraft.tokenizer import insert as inserting
-from tokengraft.tokenizer.boundaries import relaxed_pattern
+from tokengraft.tokenizer.boundaries import SCRIPTS, relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family
 
 SCHEMA = 1
@@ -199,7 +201,7 @@ class Plan:
         known = {one.name for one in fields(cls)}
         given = {key: value for key, value in data.items() if key in known}
         plan = cast(Plan, read_as(cls, given, "the plan"))
-        check_values(plan, (*OBJECTIVES, "minimax"))
+        _check_values(plan)
         return plan
 
     def write(self, path: Path) -> Path:
@@ -211,6 +213,38 @@ def _drop_none(data: dict[str, Any], *keys: str) -> None:
     for key in keys:
         if data[key] is None:
             del data[key]
+
+
+def _check_values(plan: Plan) -> None:
+    """TokengraftError for a plan with a value out of range."""
+    objectives, objective = (*OBJECTIVES, "minimax"), plan.objective.partition(":")[0]
+    require(objective in objectives, "objective", objective, f"one of {', '.join(objectives)}")
+    require(plan.tokens, "tokens", plan.tokens, "at least one token")
+    require(plan.languages, "languages", plan.languages, "at least one language")
+    relaxable = {script for names in SCRIPTS.values() for script in names}
+    for name in plan.cut.scripts:
+        require(name in relaxable, "a script", name, f"one of {', '.join(sorted(relaxable))}")
+    for token in plan.tokens:
+        require(token.parts, f"parts of token {token.id}", token.parts, "old ids")
+    for code in (*plan.languages, *([] if plan.pivot is None else [plan.pivot])):
+        require(well_formed(code), "a language", code, "like shn_Mymr")
+    for code, effect in plan.languages.items():
+        _check_effect(code, effect)
+
+
+def _check_effect(code: str, effect: Effect) -> None:
+    for figures in (effect, *effect.curve):
+        for name, value in vars(figures).items():
+            if value is not None and name.startswith(("premium", "floor")):
+                require(value > 0, f"{name} of {code}", value, "a number above 0")
+            elif value is not None and name.startswith("unk_share"):
+                require(0 <= value <= 1, f"{name} of {code}", value, "a share from 0 to 1")
+    if effect.curve:
+        ends = (effect.premium_before, effect.curve[0]), (effect.premium_after, effect.curve[-1])
+        for said, point in ends:
+            end = point.premium
+            same = said == end or (said and end and math.isclose(said, end, rel_tol=1e-6))
+            require(same, f"a premium of {code}", said, f"where its curve ends, {end}")
 
 
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:

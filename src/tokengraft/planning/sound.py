@@ -10,14 +10,9 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.languages.codes import well_formed
-from tokengraft.tokenizer.boundaries import SCRIPTS
-
-if TYPE_CHECKING:
-    from tokengraft.planning.plan import Effect, Plan
 
 _types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 _PLAIN = {str: "text", int: "a whole number", float: "a number"}
@@ -61,39 +56,8 @@ def _is_plain(kind: type, value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def check_values(plan: Plan, objectives: tuple[str, ...]) -> None:
-    """TokengraftError for a plan with a value out of range."""
-    objective = plan.objective.partition(":")[0]
-    _require(objective in objectives, "objective", objective, f"one of {', '.join(objectives)}")
-    _require(plan.tokens, "tokens", plan.tokens, "at least one token")
-    _require(plan.languages, "languages", plan.languages, "at least one language")
-    relaxable = {script for names in SCRIPTS.values() for script in names}
-    for name in plan.cut.scripts:
-        _require(name in relaxable, "a script", name, f"one of {', '.join(sorted(relaxable))}")
-    for token in plan.tokens:
-        _require(token.parts, f"parts of token {token.id}", token.parts, "old ids")
-    for code in (*plan.languages, *([] if plan.pivot is None else [plan.pivot])):
-        _require(well_formed(code), "a language", code, "like shn_Mymr")
-    for code, effect in plan.languages.items():
-        _check_effect(code, effect)
-
-
-def _check_effect(code: str, effect: Effect) -> None:
-    for figures in (effect, *effect.curve):
-        for name, value in vars(figures).items():
-            if value is not None and name.startswith(("premium", "floor")):
-                _require(value > 0, f"{name} of {code}", value, "a number above 0")
-            elif value is not None and name.startswith("unk_share"):
-                _require(0 <= value <= 1, f"{name} of {code}", value, "a share from 0 to 1")
-    if effect.curve:
-        ends = (effect.premium_before, effect.curve[0]), (effect.premium_after, effect.curve[-1])
-        for said, point in ends:
-            end = point.premium
-            same = said == end or (said and end and math.isclose(said, end, rel_tol=1e-6))
-            _require(same, f"a premium of {code}", said, f"where its curve ends, {end}")
-
-
-def _require(holds: object, what: str, got: Any, wanted: str) -> None:
+def require(holds: object, what: str, got: Any, wanted: str) -> None:
+    """TokengraftError unless what was read of `what` is as a plan has it."""
     if not holds:
         _refuse(what, got, wanted)
 
