@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
-from tokengraft.grafting.graft import Finishing, Output, Rows, graft, logits_processor
+from tokengraft.deriving.derive import Derived
+from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named
 
@@ -47,7 +48,7 @@ def test_the_command_line_explains_it(policy: OutputPolicy) -> None:
 @each_policy
 def test_a_graft_does_what_its_row_says(policy: OutputPolicy, base: Path, tmp_path: Path) -> None:
     # Long rows, which win many steps where they may be written.
-    rows = Rows(new_rows() * 4, "loud", head=new_rows() * 4)
+    rows = Derived(new_rows() * 4, "loud", head=new_rows() * 4)
     folder = tmp_path / "graft"
     done = graft(
         base,
@@ -78,7 +79,7 @@ def test_a_graft_does_what_its_row_says(policy: OutputPolicy, base: Path, tmp_pa
 
 @each_policy
 def test_a_bias_is_for_those_that_pool(policy: OutputPolicy, base: Path, tmp_path: Path) -> None:
-    rows = Rows(new_rows(), "random")
+    rows = Derived(new_rows(), "random")
     given = {
         "output": Output(policy.name, bias=1.0), "options": Finishing(LINES, verified=False),
     }  # fmt: skip

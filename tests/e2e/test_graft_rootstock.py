@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tokengraft.corpus import udhr
-from tokengraft.grafting.graft import Rows, graft
+from tokengraft.deriving.derive import Derived
+from tokengraft.grafting.graft import graft
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.folder import resolve
 from tokengraft.model.tokenizer_files import base_tokenizer
@@ -39,7 +40,7 @@ def grafted(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     old = checkpoint.rows(table, 0, table.shape[0])
     rows = np.stack([old[list(token.parts)].mean(0) for token in plan.tokens])
     out = tmp_path_factory.mktemp("rootstock") / "grafted"
-    done = graft("rootstock", plan, out, rows=Rows(rows, "mean"))
+    done = graft("rootstock", plan, out, rows=Derived(rows, "mean"))
     assert done.report is not None
     assert done.report.passed, done.report.lines()
     return out

@@ -10,10 +10,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import make, new_rows, plan, texts
 
+from tokengraft.deriving.derive import Derived
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.protected import protected_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
-from tokengraft.grafting.graft import Finishing, Output, Rows, graft
+from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.model.frozen import FrozenModel
 
 
@@ -30,7 +31,7 @@ def test_a_graft_of_nothing_keeps_english_exactly(base: FrozenModel) -> None:
 
 
 def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path) -> None:
-    made = Rows(new_rows(), "given", head=40 * new_rows(seed=2))
+    made = Derived(new_rows(), "given", head=40 * new_rows(seed=2))
     graft(
         base.folder,
         plan(),

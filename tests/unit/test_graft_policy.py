@@ -27,7 +27,8 @@ from test_graft_tiny import (
 from test_graft_tiny import grow as write
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.grafting.graft import Derivation, Finishing, Output, Rows, graft, logits_processor
+from tokengraft.deriving.derive import Derived
+from tokengraft.grafting.graft import Derivation, Finishing, Output, graft, logits_processor
 from tokengraft.grafting.output_policies import named
 from tokengraft.grafting.policy import generation_config, removable, removal
 from tokengraft.grafting.verify.invariants import verify
@@ -152,7 +153,7 @@ def test_only_unused_pieces_of_several_bytes_inside_characters_are_removable() -
 
 def test_remove_says_in_the_folder_what_it_bars(tied: Path, tmp_path: Path) -> None:
     done = graft(
-        tied, plan(), tmp_path / "out", Rows(new_rows(), "given"),
+        tied, plan(), tmp_path / "out", Derived(new_rows(), "given"),
         output=Output(policy="remove"), options=Finishing(check=LINES, verified=False),
     )  # fmt: skip
     barred = len(done.written.barred)
@@ -215,7 +216,7 @@ def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> No
         tied,
         plan(),
         tmp_path / "out",
-        rows=Rows(loud_rows(), "loud"),
+        rows=Derived(loud_rows(), "loud"),
         options=Finishing(verified=False),
         output=Output(policy="winner-takes-all", bias=-1e9),
     ).folder
@@ -235,7 +236,7 @@ def test_a_processor_needs_a_grafted_model(tied: Path) -> None:
 def test_write_gives_every_architecture_output_rows_of_its_own(case: str, tmp_path: Path) -> None:
     base = make(tmp_path / "base", case, rows=OLD + 5)  # five spare rows
     rows, head = new_rows(), new_rows(seed=2)
-    made = Rows(rows, "given", head=head)
+    made = Derived(rows, "given", head=head)
     found = graft(
         base,
         plan(),
@@ -277,7 +278,7 @@ def test_write_may_keep_one_table_for_both_ends(tied: Path, tmp_path: Path) -> N
 
 
 def test_a_head_that_lost_an_old_row_is_seen(tied: Path, tmp_path: Path) -> None:
-    made = Rows(new_rows(), "given", head=new_rows(seed=2))
+    made = Derived(new_rows(), "given", head=new_rows(seed=2))
     graft(
         tied,
         plan(),

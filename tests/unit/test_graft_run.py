@@ -26,9 +26,11 @@ from tokengraft.core.errors import (
     TokenizerError,
     UsageError,
 )
+from tokengraft.deriving.derive import Derived
+from tokengraft.deriving.distil.recipe import HeldOut
 from tokengraft.deriving.registry import METHODS
 from tokengraft.grafting import graft as run
-from tokengraft.grafting.graft import Derivation, Finishing, Rows, graft
+from tokengraft.grafting.graft import Derivation, Finishing, graft
 from tokengraft.grafting.manifest import shown_command
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model import checkpoint as weights
@@ -45,7 +47,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("run") / "base", "llama-tied")
 
 
-ROWS = Rows(new_rows(), "random", {"seed": 1}, ("for tests only",))
+ROWS = Derived(new_rows(), "random", {"seed": 1}, ("for tests only",))
 
 
 def do(base: Path, out: Path, rows: Any = ROWS, **options: Any) -> Any:
@@ -53,7 +55,8 @@ def do(base: Path, out: Path, rows: Any = ROWS, **options: Any) -> Any:
 
 
 def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
-    rows = replace(ROWS, scores={"KL": 0.19, "agreement": 0.86})
+    judged = HeldOut(0.19, 0.86, 0.9, 100)
+    rows = replace(ROWS, held_out=judged, floor=HeldOut(2.0, 0.1, 0.1, 100))
     command = ["tokengraft", "graft", str(base), "plan.json", f"--out={tmp_path / 'out'}"]
     done = do(base, tmp_path / "out", rows, command=command)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -69,9 +72,11 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
         "0.860",
         "input-only",
         "## Limits",
-        "**Not judged",
+        "**This graft works",
     ):
         assert words in card
+    do(base, tmp_path / "bare", verified=False)
+    assert "**Not judged" in (tmp_path / "bare" / "README.md").read_text(encoding="utf-8")
     manifest = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
     assert manifest["command"] == "tokengraft graft base plan.json --out=out"
     assert set(manifest["files"]) == {
@@ -83,10 +88,12 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
 def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -> None:
     hostile = "x](http://evil) <img src=x> `# |"
     steps = replace(plan(), notes=(hostile,))
-    rows = Rows(
-        new_rows(), hostile, {"seed": hostile}, (hostile,), scores={hostile: 0.5},
-        verdict="It works: <b>",
-    )  # fmt: skip
+
+    class Hostile(Derived):
+        scores = property(lambda self: {hostile: 0.5})
+        verdict = property(lambda self: "It works: <b>")
+
+    rows = Hostile(new_rows(), hostile, {"seed": hostile}, (hostile,))
     given = Finishing(LINES, verified=False, license=hostile)
     graft(base, steps, tmp_path / 'o](u) <b>"', rows, options=given)
     _, _, card = (tmp_path / 'o](u) <b>"' / "README.md").read_text(encoding="utf-8").split("---", 2)
@@ -173,7 +180,7 @@ def test_a_failed_verification_leaves_nothing(
     dead = new_rows()
     dead[3] = 0
     with pytest.raises(GraftError, match="no dead rows") as caught:
-        do(base, tmp_path / "out", rows=Rows(dead, "broken"))
+        do(base, tmp_path / "out", rows=Derived(dead, "broken"))
     assert caught.value.exit_code == 3
     assert nothing_left(tmp_path)
 
@@ -336,12 +343,12 @@ def test_every_method_with_a_token_behind_the_table(
 
 
 def test_rows_say_in_a_line_what_they_are() -> None:
-    assert repr(Rows(new_rows(), "random")) == "Rows(24 of 16 by random)"
+    assert repr(Derived(new_rows(), "random")) == "Derived(24 rows of 16 by random)"
 
 
 def test_outsized_rows_are_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(GraftError, match="over 10 times as long as the longest old one"):
-        do(base, tmp_path / "out", rows=Rows(new_rows() * 100, "loud"))
+        do(base, tmp_path / "out", rows=Derived(new_rows() * 100, "loud"))
     assert nothing_left(tmp_path)
 
 

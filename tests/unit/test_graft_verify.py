@@ -16,7 +16,8 @@ from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokeni
 
 from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
-from tokengraft.grafting.graft import Finishing, Output, Rows, graft
+from tokengraft.deriving.derive import Derived
+from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import around, wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
@@ -45,7 +46,7 @@ def sound(base: Path) -> Path:
         base,
         plan(),
         base.parent / "sound",
-        rows=Rows(new_rows(), "random"),
+        rows=Derived(new_rows(), "random"),
         options=Finishing(check=LINES),
     )
     assert done.report is not None
@@ -279,7 +280,7 @@ def framed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     given = {code: lines for code, lines in texts().items() if code != "eng_Latn"}
     parsed = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
     chosen = plan_tokens(parsed, given, Planning(budget=24))
-    rows = Rows(new_rows()[: len(chosen.tokens)], "random")
+    rows = Derived(new_rows()[: len(chosen.tokens)], "random")
     return base, graft(
         base, chosen, base.parent / "sound", rows=rows, options=Finishing(check=LINES)
     ).folder
@@ -317,7 +318,7 @@ def pooled(base: Path) -> Path:
         base,
         plan(),
         base.parent / "pooled",
-        rows=Rows(new_rows(), "random"),
+        rows=Derived(new_rows(), "random"),
         options=Finishing(check=LINES),
         output=Output(policy="winner-takes-all"),
     )

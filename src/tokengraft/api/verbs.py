@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokengraft.core.cache import Store
+    from tokengraft.deriving.derive import Derived
     from tokengraft.engine.count_shards import Meter, OnMeter
     from tokengraft.engine.protocol import Engine
-    from tokengraft.grafting.graft import Rows
     from tokengraft.model.frozen import FrozenModel
     from tokengraft.serving.export_gguf import Exported
 
@@ -206,7 +206,7 @@ def derive(
     seed: int = 0,
     derive_options: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
-) -> Rows:
+) -> Derived:
     """Input rows for a plan's tokens, as `graft` takes them (`rows=`).
 
     `auto` distils where `text` is given, else takes the best method that needs none. `minutes` and
@@ -231,7 +231,7 @@ def graft(
     plan: AnyPlan,
     out: Place,
     *,
-    rows: Rows | NDArray[np.float32] | None = None,
+    rows: Derived | NDArray[np.float32] | None = None,
     method: str = "auto",
     text: Sources | None = None,
     minutes: float | None = None,

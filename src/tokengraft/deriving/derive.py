@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
+from tokengraft.core.verdict import Judged, judge
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.registry import named
 from tokengraft.deriving.task import Deriving, Task
@@ -37,9 +39,9 @@ class Derived:
 
     rows: Rows  # (new tokens, dimensions), float32
     method: str
-    params: Mapping[str, Any]
-    seconds: float
+    params: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
     held_out: HeldOut | None = None
     start: HeldOut | None = None
     floor: HeldOut | None = None
@@ -51,6 +53,28 @@ class Derived:
         judged = "" if self.held_out is None else f", held-out KL {self.held_out.kl:.3f}"
         count, width = self.rows.shape
         return f"Derived({count} rows of {width} by {self.method}{judged})"
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores on held-out text by their names; empty where there are none."""
+        score = self.held_out
+        if score is None:
+            return {}
+        return {"KL (nats)": score.kl, "top-1 agreement": score.agreement, "cosine": score.cosine}
+
+    @property
+    def verdict(self) -> str:
+        """What the scores on held-out text say of the rows, in a sentence; empty without any."""
+        score = self.held_out
+        if score is None:
+            return ""
+        low = self.floor or score
+        figures = (
+            ("kl", score.kl, low.kl),
+            ("top1", score.agreement, low.agreement),
+            ("aligned_cosine", score.cosine, low.cosine),
+        )
+        return judge([Judged(name, "held-out text", *both) for name, *both in figures]).sentence
 
 
 def derive_rows(
@@ -112,13 +136,12 @@ def derive_rows(
     rows = chosen.derive(task)
     if not np.isfinite(rows).all():
         raise UsageError(f"method {chosen.name} gave rows that are not finite: take another one")
-    seconds = time.monotonic() - begun
     return Derived(
         rows,
         chosen.name,
-        task.params,
-        seconds,
+        json.loads(json.dumps(task.params, default=lambda number: number.item())),  # of numpy
         tuple(notes),
+        time.monotonic() - begun,
         **task.scores,
         curve=task.curve,
         head=task.head,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,11 @@ from tokengraft.core.errors import (
 )
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
-from tokengraft.core.verdict import Judged, judge
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
+from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
+from tokengraft.deriving.task import Deriving
 from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
@@ -45,28 +45,7 @@ from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece_file import checked_file
 
-if TYPE_CHECKING:
-    from tokengraft.model.frozen import FrozenModel
-
 _MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
-
-
-@dataclass(frozen=True, repr=False)
-class Rows:
-    """Input rows of the new tokens, in the plan's order, and how they came about."""
-
-    rows: NDArray[np.float32]  # (n, d)
-    method: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    head: NDArray[np.float32] | None = None  # (n, d), for an untied output table
-    scores: Mapping[str, float] = field(default_factory=dict)  # on held-out text, for the card
-    verdict: str = ""  # on the same text, in a sentence
-    student: FrozenModel | None = None  # the model with what its body learned, where it did
-
-    def __repr__(self) -> str:
-        size = " of ".join(map(str, self.rows.shape))
-        return f"Rows({size} by {self.method}{'' if self.head is None else ', with a head'})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +54,7 @@ class Graft:
 
     folder: Path
     written: Written
-    rows: Rows
+    rows: Derived
     report: Report | None
 
 
@@ -131,7 +110,7 @@ def graft(
     model: str | Path,
     plan: Plan | Path | str,
     out: Path | str,
-    rows: Rows | NDArray[np.float32] | Derivation = Derivation(),  # noqa: B008 - frozen
+    rows: Derived | NDArray[np.float32] | Derivation = Derivation(),  # noqa: B008 - frozen
     *,
     output: Output = Output(),  # noqa: B008 - frozen
     options: Finishing = Finishing(),  # noqa: B008 - frozen
@@ -168,8 +147,10 @@ def graft(
             settings["adapting"] = adapting
         settings = {"seed": options.seed, **settings}
         made = derive_for(base.path, steps, new, rows.method, training, settings)
+    elif isinstance(rows, Derived):
+        made = rows
     else:
-        made = rows if isinstance(rows, Rows) else Rows(np.asarray(rows, np.float32), "given")
+        made = Derived(np.asarray(rows, np.float32), "given")
     parts = [token.parts for token in steps.tokens]
     check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
@@ -236,7 +217,7 @@ def graft(
 
 
 def _adapting(
-    rows: Rows | NDArray[np.float32] | Derivation,
+    rows: Derived | NDArray[np.float32] | Derivation,
     text: Sequence[str] | None,
     protect: Sources | None,
 ) -> Adapting | None:
@@ -293,35 +274,13 @@ def derive_for(
     method: str,
     text: Sequence[str] | None,
     options: Mapping[str, Any],
-) -> Rows:
+) -> Derived:
     """Rows for the plan's tokens, which `tokenizer` holds already; see `Derivation.options`."""
-    from tokengraft.deriving.derive import derive_rows
-    from tokengraft.deriving.task import Deriving
-
     settings = dict(options)
     parts = [token.parts for token in plan.tokens]
-    made = derive_rows(
+    return derive_rows(
         model, parts, method, text=text, tokenizer=tokenizer,
         progress=settings.pop("progress", None), options=options_from(Deriving, settings),
-    )  # fmt: skip
-    scores: dict[str, float] = {}
-    verdict = ""
-    if made.held_out is not None:
-        score = made.held_out
-        scores = {"KL (nats)": score.kl, "top-1 agreement": score.agreement, "cosine": score.cosine}
-        low = made.floor or score
-        verdict = judge(
-            [
-                Judged("kl", "held-out text", score.kl, low.kl),
-                Judged("top1", "held-out text", score.agreement, low.agreement),
-                Judged("aligned_cosine", "held-out text", score.cosine, low.cosine),
-            ]
-        ).sentence
-    return Rows(
-        np.asarray(made.rows, np.float32), made.method, _plain(dict(made.params)),
-        tuple(made.notes), scores=scores, verdict=verdict,
-        head=None if made.head is None else np.asarray(made.head, np.float32),
-        student=made.student,
     )  # fmt: skip
 
 
@@ -337,11 +296,6 @@ def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:
 def _sample(text: Sequence[str]) -> Sequence[str]:
     """At most `_MOST_LINES` lines, evenly spaced."""
     return text[:: -(-len(text) // _MOST_LINES)] if text else text
-
-
-def _plain(value: Any) -> Any:
-    """Parameters as JSON has them: numpy's numbers become Python's."""
-    return json.loads(json.dumps(value, default=lambda one: one.item()))
 
 
 def _removable(
