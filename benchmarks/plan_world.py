@@ -177,7 +177,7 @@ def run(job: tuple[str, str], options: argparse.Namespace) -> str:
 
 def write_up(out: Path) -> None:
     """Tables of what was bought and what it cost, and a figure a tokenizer, from the runs."""
-    from tokengraft.render.figures.frontier import draw_frontier
+    from tokengraft.render.figures.curves import draw_frontier
     from tokengraft.render.figures.style import save_figure, styled
 
     every = [json.loads(path.read_text()) for path in sorted(out.glob("*-*-*-*.json"))]

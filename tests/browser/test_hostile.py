@@ -44,7 +44,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     plan = {"languages": {}, "tokens": [{"text": IMAGE + BIDI, "bytes": "", "parts": [1]}]}
     plan |= {"mode": SCRIPT, "objective": END, "notes": [IMAGE], "budget": 1, "check": {}}
     (folder / "run" / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    scores = {"shn_Mymr": {SCRIPT: {"value": 0.5}}}
+    scores = [{"language": "shn_Mymr", "metric": SCRIPT, "value": 0.5}]
     samples = [{"prompt": SCRIPT, "base": END + BIDI, "graft": IMAGE}]
     evaluation = {"scores": scores, "samples": samples}
     (folder / "run" / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")

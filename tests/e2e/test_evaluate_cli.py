@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 pytest.importorskip("torch", reason="evaluating needs the model extra")
 pytest.importorskip("transformers", reason="evaluating needs the model extra")
 
-from tokengraft.cli.evaluate import evaluate, fidelity
+from tokengraft.cli.evaluate import evaluate
+from tokengraft.cli.reproduce import fidelity
 
 app = typer.Typer()
 app.command("evaluate")(evaluate)

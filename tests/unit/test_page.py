@@ -22,13 +22,12 @@ from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
 from tokengraft.evaluating.measures import PLAIN, described
 from tokengraft.planning.plan_files import read_plan
+from tokengraft.render.colours import READABLE, STEPS, colour_css, contrast
 from tokengraft.render.page.audits import _reference, downloads
 from tokengraft.render.page.build import LIMIT
-from tokengraft.render.page.colours import READABLE, STEPS, colour_css, contrast
-from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.fonts import font_css
 from tokengraft.render.page.headline import headline
-from tokengraft.render.page.plans import plan_data
+from tokengraft.render.page.runs import evaluation_data, plan_data
 from tokengraft.render.page.samples import choose_units, segment
 from tokengraft.render.page.shown import safe_json, without_paths
 from tokengraft.tokenizer import load
@@ -320,18 +319,15 @@ def test_plan_and_evaluation_are_read_tolerantly(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"languages": {"shn_Mymr": {}}, "tokens": [{}]}')
     plan = plan_data(tmp_path / "plan.json")
     assert plan["languages"][0]["name"] == "Shan" and plan["count"] == 1
-    nested = {"languages": {"shn_Mymr": {"methods": {"distil": {"kl": {"value": 0.1, "n": 3}}}}}}
-    flat = {"scores": [{"language": "shn_Mymr", "method": "distil", "metric": "kl", "value": 0.1}]}
-    for value in (nested, flat):
-        path = tmp_path / "evaluation.json"
-        path.write_text(json.dumps(value), encoding="utf-8")
-        (score,) = evaluation_data(path)["scores"]
-        assert (score["language"], score["method"], score["measure"]) == (
-            "shn_Mymr",
-            "distil",
-            "kl",
-        )
-        assert score["value"] == 0.1 and score["floor"] is None
+    row = {"language": "shn_Mymr", "method": "distil", "metric": "kl", "value": 0.1, "floor": "?"}
+    task = {"task": "belebele", "model": "graft", "metric": "acc", "value": 0.5}
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps({"scores": [row, {}, 3], "tasks": [task]}), encoding="utf-8")
+    score, done = evaluation_data(path)["scores"]
+    said = (score["language"], score["method"], score["measure"])
+    assert said == ("shn_Mymr", "distil", "kl")
+    assert score["value"] == 0.1 and score["floor"] is None
+    assert (done["method"], done["measure"], done["value"]) == ("belebele, graft", "acc", 0.5)
     (tmp_path / "evaluation.json").write_text("[]")
     with pytest.raises(TokengraftError, match="JSON object"):
         evaluation_data(tmp_path / "evaluation.json")

@@ -1,16 +1,21 @@
-"""What `Audit.check` gives back: findings that are true where all passed, as tables and files."""
+"""What `Audit.check` gives back: findings as a table, JUnit XML, or Markdown for a pull request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from xml.etree import ElementTree
 
 import polars as pl
 
-from tokengraft.auditing.check import Finding
+from tokengraft.auditing.check import Finding, named
 from tokengraft.core.errors import CheckFailed
-from tokengraft.render import check_report
-from tokengraft.render.tables import html
+from tokengraft.core.wording import counted, in_markdown
+from tokengraft.render.tables import Cell, Printed, html, markdown
+
+_MOST = 50  # rows of a summary
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +29,7 @@ class Checked:
     @property
     def passed(self) -> bool:
         """Whether none failed; a check that could not be made did not fail."""
-        return all(finding.passed is not False for finding in self.findings)
+        return not self.failures
 
     def __bool__(self) -> bool:
         return self.passed
@@ -34,6 +39,14 @@ class Checked:
         """Those that failed."""
         return tuple(finding for finding in self.findings if finding.passed is False)
 
+    @property
+    def verdict(self) -> str:
+        """How many checks were made, and how many failed or could not be made."""
+        skipped = sum(finding.passed is None for finding in self.findings)
+        made = counted(len(self.findings) - skipped, "check")
+        text = f"{len(self.failures):,} of {made} failed."
+        return f"{text} {counted(skipped, 'check')} could not be made." if skipped else text
+
     def table(self) -> pl.DataFrame:
         """One row a check."""
         schema = {
@@ -42,20 +55,64 @@ class Checked:
         return pl.DataFrame([asdict(finding) for finding in self.findings], schema)
 
     def junit(self) -> str:
-        """JUnit XML, as CI systems read it."""
-        return check_report.junit(self.findings, self.labels)
+        """JUnit XML as CI systems read it: one test case a finding, in a suite a tokenizer."""
+        root = ElementTree.Element("testsuites", {"name": "tokengraft audit"})
+        for tokenizer in dict.fromkeys(finding.tokenizer for finding in self.findings):
+            own = [finding for finding in self.findings if finding.tokenizer == tokenizer]
+            label = self.labels.get(tokenizer, tokenizer)
+            suite = _element(root, "testsuite", name=label, **_totals(own))
+            for finding in own:
+                name = f"{named(finding)}: {finding.limit}"
+                case = _element(suite, "testcase", classname=label, name=name)
+                if not finding.passed:
+                    kind = "skipped" if finding.passed is None else "failure"
+                    _element(case, kind, message=finding.detail)
+        for key, value in _totals(self.findings).items():
+            root.set(key, value)
+        ElementTree.indent(root)
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, "unicode")}\n'
 
     def markdown(self) -> str:
-        """A summary for a pull request."""
-        return check_report.summary(self.findings, self.labels, self.corpus)
+        """A summary for a pull request: the verdict, and a table of what failed."""
+        failed = self.failures
+        title = f"{counted(len(failed), 'check')} failed" if failed else "All checks passed"
+        text = f"### tokengraft audit: {title}\n\n"
+        text += f"{self.verdict} Text: {in_markdown(self.corpus)}.\n"
+        if not failed:
+            return text
+        rows = [
+            [Cell(self.labels.get(one.tokenizer, one.tokenizer)), Cell(named(one)),
+             Cell(one.limit), Cell(one.detail)]
+            for one in failed[:_MOST]
+        ]  # fmt: skip
+        header = ["tokenizer", "language", "wanted", "found"]
+        rest = len(failed) - _MOST
+        notes = [f"… and {rest:,} more; the JUnit file has all."] if rest > 0 else []
+        table = Printed("failed", "What failed", header, rows, 4, notes=notes)
+        return f"{text}\n{markdown(table)}"
 
     def require(self) -> None:
         """Raise CheckFailed, which ends the command line with 4, unless all passed."""
         if not self.passed:
-            raise CheckFailed(check_report.verdict(self.findings))
+            raise CheckFailed(self.verdict)
 
     def __repr__(self) -> str:
-        return f"Checked({check_report.verdict(self.findings)})"
+        return f"Checked({self.verdict})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), self.table().sort("passed", nulls_last=True, maintain_order=True))
+
+
+def _element(parent: ElementTree.Element, tag: str, /, **attributes: str) -> ElementTree.Element:
+    """An element whose attributes hold no character that XML cannot hold."""
+    legal = {key: _NO_XML.sub("\ufffd", value) for key, value in attributes.items()}
+    return ElementTree.SubElement(parent, tag, legal)
+
+
+def _totals(findings: Sequence[Finding]) -> dict[str, str]:
+    return {
+        "tests": str(len(findings)),
+        "failures": str(sum(finding.passed is False for finding in findings)),
+        "errors": "0",
+        "skipped": str(sum(finding.passed is None for finding in findings)),
+    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import polars as pl
 
 from tokengraft.api.checked import Checked
-from tokengraft.auditing.audit_tables import AuditTables, Frames
+from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.auditing.check import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
@@ -26,13 +26,13 @@ from tokengraft.grafting.verify.invariants import Check, Report
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
-from tokengraft.render.audit_folder import write_audit
+from tokengraft.render.audit_folder import read_audit, write_audit
 from tokengraft.render.comparison_folder import FILE as COMPARISON
-from tokengraft.render.comparison_folder import write_comparison
+from tokengraft.render.comparison_folder import read_comparison, write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.selection import labels
-from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, read_data, write_data
+from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
 
 if TYPE_CHECKING:
@@ -63,8 +63,11 @@ class Result(abc.ABC):
 
     def save(self, out: Place, figures: bool = True) -> list[Path]:
         """Write everything into the folder `out`, all files or none; returns their paths."""
+        return self._save(out, lambda new: self._write(new, figures))
+
+    def _save(self, out: Place, write: Callable[[Path], list[Path]]) -> list[Path]:
         with adding(Path(out)) as new:
-            paths = self._write(new, figures)
+            paths = write(new)
         return [Path(out) / path.relative_to(new) for path in paths]
 
     @classmethod
@@ -136,11 +139,7 @@ class Audit(AuditTables, Result):
 
     @classmethod
     def _read(cls, folder: Path) -> Self:
-        facts = read_json(folder / cls.mark)
-        there = {name: path for name in cls.NAMES if (path := read_data(folder, name)) is not None}
-        if "corpus" not in facts or not there:
-            raise TokengraftError(f"{folder}: an audit of an older version; audit again")
-        return cls(facts, Frames(there))
+        return cls.of(read_audit(folder))
 
     def _in_short(self) -> str:
         names = ", ".join(known.label for known in self.tokenizers)
@@ -177,9 +176,7 @@ class Planned(TestedPlan, Result):
 
         `others` are plans by objective to draw side by side.
         """
-        with adding(Path(out)) as new:
-            paths = write_plan(self, new, figures, others)
-        return [Path(out) / path.relative_to(new) for path in paths]
+        return self._save(out, lambda new: write_plan(self, new, figures, others))
 
     def _write(self, folder: Path, figures: bool) -> list[Path]:
         return write_plan(self, folder, figures)
@@ -402,13 +399,7 @@ class Comparison(Result):
 
     @classmethod
     def _read(cls, folder: Path) -> Self:
-        readers = {name: read_data(folder, name) for name in ("languages", "summary")}
-        facts = read_json(folder / cls.mark)
-        facts["labels"], facts["corpus"]["source"]  # what every comparison has
-        missing = [name for name, reader in readers.items() if reader is None]
-        if missing:
-            raise TokengraftError(f"{folder}: this comparison lacks {', '.join(missing)}")
-        return cls(facts, {name: reader() for name, reader in readers.items() if reader})
+        return cls(*read_comparison(folder))
 
     def _in_short(self) -> str:
         a, b = (self.facts[side]["label"] for side in "ab")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, compare, evaluate, export, graft, page, plan, push, reproduce
+from tokengraft.cli import audit, compare, evaluate, graft, plan, publish, reproduce
 from tokengraft.cli import listings as lists
 
 app = typer.Typer(
@@ -24,15 +24,14 @@ app.command("plan")(plan.plan)
 app.command("insert")(plan.insert)
 app.command("graft")(graft.graft)
 app.command("verify")(graft.verify)
-app.command("export")(export.export)
+app.command("export")(graft.export)
 app.command("evaluate")(evaluate.evaluate)
-app.command("report")(page.report)
-app.command("push")(push.push)
-app.command("playground")(page.playground)
+app.command("report")(publish.report)
+app.command("push")(publish.push)
+app.command("playground")(publish.playground)
 app.command("tokenizers", epilog=lists.files_read())(lists.tokenizers)
 app.command("corpora")(lists.corpora)
 app.command("languages")(lists.languages)
-reproduce.app.command("fidelity")(evaluate.fidelity)
 app.add_typer(reproduce.app, name="reproduce")
 
 

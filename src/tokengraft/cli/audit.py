@@ -118,44 +118,27 @@ def audit(
         if monolingual or stream:
             # Where nothing in the data says the language, one -l does.
             fixed = language[0] if language and len(language) == 1 and not any(ways[1:]) else None
+            layout = Layout(
+                text_column or "text", language_column, language_from_path, detector,
+                None if stream else fixed,
+                tuple(language) if language and (stream or fixed is None) else None,
+                max_row_bytes=max_row_bytes or MAX_ROW_BYTES,
+            )  # fmt: skip
             result = verbs.survey(
-                corpus or (),
-                tokenizer or BUNDLED,
-                layout=Layout(
-                    text_column or "text",
-                    language_column,
-                    language_from_path,
-                    detector,
-                    None if stream else fixed,
-                    tuple(language) if language and (stream or fixed is None) else None,
-                    max_row_bytes=max_row_bytes or MAX_ROW_BYTES,
-                ),
-                parallel=stream,
-                pivot=pivot,
-                format_=format_.value if format_ else None,
-                search=tokenizers or (),
-                engine=engine,
-                workers=workers,
-                address=address,
-                shard_bytes=shard_bytes or SHARD_BYTES,
-                skip_bad=skip_bad,
-                state=state,
+                corpus or (), tokenizer or BUNDLED, layout=layout, parallel=stream, pivot=pivot,
+                format_=format_, search=tokenizers or (),
+                engine=engine, workers=workers, address=address,
+                shard_bytes=shard_bytes or SHARD_BYTES, skip_bad=skip_bad, state=state,
                 progress=progress,
-            )
+            )  # fmt: skip
         else:
             # None: this process, whose tokenizers use all cores.
             here = engine == "local" and workers is None and address is None
             result = verbs.audit(
-                corpus or "udhr",
-                tokenizer or BUNDLED,
-                language or None,
-                split=split,
-                pivot=pivot,
-                search=tokenizers or (),
-                prices=prices,
+                corpus or "udhr", tokenizer or BUNDLED, language or None, split=split, pivot=pivot,
+                search=tokenizers or (), prices=prices, progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
-                progress=progress,
-            )
+            )  # fmt: skip
     if prices:
         _tell_unused(prices, {known.name for known in result.tokenizers})
     if out and "cost" in result.frames:

@@ -1,4 +1,4 @@
-"""`tokengraft evaluate` and `tokengraft reproduce fidelity`."""
+"""`tokengraft evaluate`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import typer
 
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
-from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_file
+from tokengraft.cli.destination import ForceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
-from tokengraft.core.progress import by_stages
-from tokengraft.corpus.lines_of import lines_of
-from tokengraft.render.terminal import show_evaluation, show_fidelity
+from tokengraft.render.terminal import show_evaluation
 
 
 def evaluate(
@@ -129,100 +127,3 @@ def evaluate(
             stdout.print(f"{len(written)} files written to {out}")
     if fail_below_floor and verdict.below:
         raise typer.Exit(3)
-
-
-def fidelity(
-    model: Annotated[str, typer.Option(help="A model: rootstock, a folder or a hub id.")],
-    corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
-    languages: Annotated[
-        list[str] | None,
-        typer.Option("--languages", "-l", help="Only these. Default: the paper's twelve."),
-    ] = None,
-    lines: Annotated[
-        int | None, typer.Option(min=2, help="At most this many lines per language.")
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="Lines to judge on; characters are always those of all splits.")
-    ] = "devtest",
-    text: Annotated[
-        Path | None,
-        typer.Option(help="Folder of xxx_Ssss.txt for the default mode. None: the paper's only."),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", help="For the default mode; repeat. Default: mean and distil."),
-    ] = None,
-    budget: Annotated[int, typer.Option(min=1, help="New tokens per language.")] = 2000,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a distillation.")] = None,
-    positions: Annotated[
-        int, typer.Option(min=0, help="Positions for distributions; 0: all.")
-    ] = MOST_POSITIONS,
-    last_layer: Annotated[
-        str,
-        typer.Option(
-            help="What layer n is: norm, after the model's final norm, which is what the paper's "
-            "layer 16 is; or block, the last block's output before it.",
-        ),
-    ] = "norm",
-    minutes: Annotated[
-        float | None, typer.Option(help="Start no cell after this many minutes.")
-    ] = None,
-    device: options.DeviceOption = "auto",
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help=f"Tables go here; finished cells to its .work. {RULE}"),
-    ] = Path("fidelity"),
-    force: ForceOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
-) -> None:
-    """The paper's 40 strategies × 12 languages, by its metric and by those that rank rightly.
-
-    An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
-    paper's figures come out; for any other model they stand beside ours for comparison.
-
-    [bold]Example[/bold]
-
-      tokengraft reproduce fidelity --model rootstock --corpus flores200.tar.xz -l shn -o fidelity/
-    """
-    from tokengraft.corpus import load
-    from tokengraft.render.fidelity_table import save_fidelity
-    from tokengraft.reproduce import paper_fidelity as reproducing
-    from tokengraft.reproduce.grid import Settings
-    from tokengraft.reproduce.methods import METHODS, DefaultMode
-
-    check_out(out, _holds_grid, force)
-    with drawing() as progress:
-        measured = reproducing.run(
-            model, load(corpus), languages or None, judged=load(corpus, split=split),
-            text=None if text is None else read_texts(text),
-            mode=DefaultMode(method or METHODS, budget, steps),
-            settings=Settings(lines, positions),
-            running=reproducing.Running(
-                work=out / ".work", device=device,
-                seconds=None if minutes is None else 60 * minutes,
-                on_cell=by_stages(progress, "cells"), last_layer=last_layer,
-            ),
-        )  # fmt: skip
-    said = reproducing.read_with(split, last_layer)
-    written = save_fidelity(measured, out, said)
-    if json:
-        print_json(measured.grid.to_dicts())
-    else:
-        show_fidelity(stdout, measured)
-        stdout.print(said, markup=False)
-        stdout.print(f"{len(written)} files written to {out}")
-        if measured.missing:
-            stdout.print(f"{measured.missing} cells are missing: run again to go on.")
-        if measured.verdict is not None:
-            stdout.print(measured.verdict.line, markup=False)
-    if measured.verdict is not None and not measured.verdict.holds:
-        raise typer.Exit(1)
-
-
-def read_texts(folder: Path) -> dict[str, list[str]]:
-    """Lines of every xxx_Ssss.txt in a folder."""
-    return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
-
-
-def _holds_grid(folder: Path) -> bool:
-    return (folder / ".work").is_dir() or (folder / "fidelity.json").is_file()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tokengraft.cli.destination import RULE
+from tokengraft.corpus.shards import Format
 from tokengraft.engine.registry import ENGINES
 
 _PANEL = "Large corpora (docs/scale.md)"
-
-
-class FormatName(str, enum.Enum):
-    """How files are written."""
-
-    jsonl = "jsonl"
-    text = "text"
-    parquet = "parquet"
 
 
 TokenizersOption = Annotated[
@@ -101,7 +93,7 @@ DetectorOption = Annotated[
     _option("--detector", help="package.module:function that gives the language of a text."),
 ]
 FormatOption = Annotated[
-    FormatName | None, _option("--format", help="Format of the files. Default: by suffix.")
+    Format | None, _option("--format", help="Format of the files. Default: by suffix.")
 ]
 SkipBadOption = Annotated[
     bool,

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tokengraft.cli import options
+from tokengraft.cli import destination, options
 from tokengraft.cli.audit import tell_left_out
 from tokengraft.cli.console import drawing, print_json, stdout, warn
-from tokengraft.cli.destination import (
-    RULE,
-    WHOLE_RULE,
-    ForceOption,
-    ReplaceOption,
-    check_out,
-    holds_file,
-)
+from tokengraft.cli.destination import ForceOption, ReplaceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, by_language, lines_by_language
 from tokengraft.core.errors import UsageError
 
@@ -27,23 +19,6 @@ if TYPE_CHECKING:
 
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.planning.count_words import CountedTexts
-
-
-class Mode(str, enum.Enum):
-    """How tokens are chosen."""
-
-    merges = "merges"
-    characters = "characters"
-    paper = "paper"
-
-
-class Boundaries(str, enum.Enum):
-    """What happens to the split pattern."""
-
-    auto = "auto"
-    keep = "keep"
-    relax = "relax"
-    portable = "portable"
 
 
 def plan(
@@ -76,20 +51,20 @@ def plan(
         ),
     ] = None,
     mode: Annotated[
-        Mode,
+        Literal["merges", "characters", "paper"],
         typer.Option(
             help="merges: continued BPE on the old tokens; characters: only split characters; "
             "paper: the paper's procedure, for reproduction (makes many languages longer).",
         ),
-    ] = Mode.merges,
+    ] = "merges",
     boundaries: Annotated[
-        Boundaries,
+        Literal["auto", "keep", "relax", "portable"],
         typer.Option(
             help="auto relaxes the split pattern for the planned scripts where its floor is above "
             "1.2; keep never does; relax always; portable only as every program can cut (llama.cpp "
             "has no relaxed pattern, so today as keep), and says what that costs.",
         ),
-    ] = Boundaries.auto,
+    ] = "auto",
     objective: Annotated[
         str,
         typer.Option(
@@ -118,7 +93,9 @@ def plan(
     tokenizers: options.TokenizersOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help=f"Write plan.json, tables and the curve here. {RULE}"),
+        typer.Option(
+            "--out", "-o", help=f"Write plan.json, tables and the curve here. {destination.RULE}"
+        ),
     ] = None,
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
@@ -167,41 +144,26 @@ def plan(
     check_objective(objective)
     codes, sources = _asked(tokenizer, language, text or [], corpus, pivot, tokenizers or ())
     texts: CountedTexts | dict[str, list[str]] | None = None
-    if sources and mode is Mode.paper:
+    if sources and mode == "paper":
         texts = lines_by_language(sources, text_column or "text", format_)
     elif sources:
         with drawing() as progress:
             texts = counted = count_words(
-                sources,
-                text_column=text_column or "text",
-                format_=format_.value if format_ else None,
-                engine=engine,
-                workers=workers,
-                address=address,
-                skip_bad=skip_bad,
-                state=state,
-                progress=progress,
-            )
+                sources, text_column=text_column or "text",
+                format_=format_, engine=engine, workers=workers,
+                address=address, skip_bad=skip_bad, state=state, progress=progress,
+            )  # fmt: skip
         tell_left_out(counted.total)
     wanted = list(dict.fromkeys((*OBJECTIVES, objective))) if compare else [objective]
     plans = {}
     for goal in wanted:
         with drawing() as progress:
             plans[goal] = run_plan(
-                tokenizer,
-                codes,
-                texts,
-                chosen_on=_names(sources) if sources else None,
-                budget=budget,
-                mode=mode.value,
-                boundaries=boundaries.value,
-                objective=goal,
-                test=corpus,
-                pivot=pivot,
-                search=tokenizers or (),
+                tokenizer, codes, texts, chosen_on=_names(sources) if sources else None,
+                budget=budget, mode=mode, boundaries=boundaries, objective=goal,
+                protect=protect or (), test=corpus, pivot=pivot, search=tokenizers or (),
                 progress=progress,
-                protect=protect or (),
-            )
+            )  # fmt: skip
     chosen = plans[objective]
     for note in chosen.plan.notes:
         warn(note)
@@ -257,7 +219,7 @@ def insert(
     plan: options.PlanArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help=f"The folder for the tokenizer. {WHOLE_RULE}"),
+        typer.Option("--out", "-o", help=f"The folder for the tokenizer. {destination.WHOLE_RULE}"),
     ],
     tokenizers: options.TokenizersOption = None,
     force: ReplaceOption = False,

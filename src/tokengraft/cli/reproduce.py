@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
-from tokengraft.core.options import RESAMPLES
-from tokengraft.core.progress import by_lines
-from tokengraft.render.terminal import show_verdict
+from tokengraft.cli.destination import RULE, ForceOption, check_out
+from tokengraft.cli.options import DeviceOption
+from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.progress import by_lines, by_stages
+from tokengraft.corpus.lines_of import lines_of
+from tokengraft.render.terminal import show_fidelity, show_verdict
 
 if TYPE_CHECKING:
     from tokengraft.reproduce.claim import Verdict
@@ -91,6 +94,100 @@ def new_token_share(
     from tokengraft.reproduce.tokenizer_tables import new_token_share as compute
 
     _finish(compute(corpus), [], json, out)
+
+
+@app.command("fidelity")
+def fidelity(
+    model: Annotated[str, typer.Option(help="A model: rootstock, a folder or a hub id.")],
+    corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
+    languages: Annotated[
+        list[str] | None,
+        typer.Option("--languages", "-l", help="Only these. Default: the paper's twelve."),
+    ] = None,
+    lines: Annotated[
+        int | None, typer.Option(min=2, help="At most this many lines per language.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Lines to judge on; characters are always those of all splits.")
+    ] = "devtest",
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Folder of xxx_Ssss.txt for the default mode. None: the paper's only."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="For the default mode; repeat. Default: mean and distil."),
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="New tokens per language.")] = 2000,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a distillation.")] = None,
+    positions: Annotated[
+        int, typer.Option(min=0, help="Positions for distributions; 0: all.")
+    ] = MOST_POSITIONS,
+    last_layer: Annotated[
+        str,
+        typer.Option(
+            help="What layer n is: norm, after the model's final norm, which is what the paper's "
+            "layer 16 is; or block, the last block's output before it.",
+        ),
+    ] = "norm",
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no cell after this many minutes.")
+    ] = None,
+    device: DeviceOption = "auto",
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help=f"Tables go here; finished cells to its .work. {RULE}"),
+    ] = Path("fidelity"),
+    force: ForceOption = False,
+    json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
+) -> None:
+    """The paper's 40 strategies × 12 languages, by its metric and by those that rank rightly.
+
+    An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
+    paper's figures come out; for any other model they stand beside ours for comparison.
+
+    [bold]Example[/bold]
+
+      tokengraft reproduce fidelity --model rootstock --corpus flores200.tar.xz -l shn -o fidelity/
+    """
+    from tokengraft.corpus import load
+    from tokengraft.render.fidelity_table import save_fidelity
+    from tokengraft.reproduce import paper_fidelity as reproducing
+    from tokengraft.reproduce.grid import Settings
+    from tokengraft.reproduce.methods import METHODS, DefaultMode
+
+    check_out(out, lambda at: (at / ".work").is_dir() or (at / "fidelity.json").is_file(), force)
+    with drawing() as progress:
+        measured = reproducing.run(
+            model, load(corpus), languages or None, judged=load(corpus, split=split),
+            text=None if text is None else _texts(text),
+            mode=DefaultMode(method or METHODS, budget, steps),
+            settings=Settings(lines, positions),
+            running=reproducing.Running(
+                work=out / ".work", device=device,
+                seconds=None if minutes is None else 60 * minutes,
+                on_cell=by_stages(progress, "cells"), last_layer=last_layer,
+            ),
+        )  # fmt: skip
+    said = reproducing.read_with(split, last_layer)
+    written = save_fidelity(measured, out, said)
+    if json:
+        print_json(measured.grid.to_dicts())
+    else:
+        show_fidelity(stdout, measured)
+        stdout.print(said, markup=False)
+        stdout.print(f"{len(written)} files written to {out}")
+        if measured.missing:
+            stdout.print(f"{measured.missing} cells are missing: run again to go on.")
+        if measured.verdict is not None:
+            stdout.print(measured.verdict.line, markup=False)
+    if measured.verdict is not None and not measured.verdict.holds:
+        raise typer.Exit(1)
+
+
+def _texts(folder: Path) -> dict[str, list[str]]:
+    """Lines of every xxx_Ssss.txt in a folder."""
+    return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
 
 
 def _finish(verdict: Verdict, remarks: list[str], json: bool, out: Path | None) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tokengraft.cli.options import FormatName
 from tokengraft.core.errors import UsageError
+from tokengraft.corpus.shards import Format
 from tokengraft.languages.codes import resolve
-
-if TYPE_CHECKING:
-    from tokengraft.corpus.shards import Format
 
 KINDS = "a file, folder, glob or URL of text, JSONL or Parquet, plain or compressed"
 
@@ -21,7 +18,7 @@ TextColumnOption = Annotated[
     str, typer.Option("--text-column", help="Column of JSONL or Parquet that holds the text.")
 ]
 FormatOption = Annotated[
-    FormatName | None,
+    Format | None,
     typer.Option(
         "--format", help="Format of the text. Default: by suffix; text where that says nothing."
     ),
@@ -51,7 +48,7 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
 
 
 def read_text(
-    values: Sequence[str] | None, text_column: str = "text", format_: FormatName | None = None
+    values: Sequence[str] | None, text_column: str = "text", format_: Format | None = None
 ) -> list[str] | None:
     """The lines of all `--text` values, or None where there are none."""
     if not values:
@@ -61,13 +58,12 @@ def read_text(
 
 
 def lines_by_language(
-    sources: Mapping[str, Sequence[str]], text_column: str, format_: FormatName | None
+    sources: Mapping[str, Sequence[str]], text_column: str, format_: Format | None
 ) -> dict[str, list[str]]:
     """The lines of each language's files."""
     from tokengraft.corpus.lines_of import lines_of_files
 
-    chosen: Format | None = format_.value if format_ else None
     return {
-        code: list(lines_of_files(paths, text_column=text_column, format_=chosen))
+        code: list(lines_of_files(paths, text_column=text_column, format_=format_))
         for code, paths in sources.items()
     }

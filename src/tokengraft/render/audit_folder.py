@@ -7,26 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from tokengraft.auditing.audit_tables import AuditTables, Frames
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.core.files import write_json, write_text
+from tokengraft.core.errors import TokengraftError
+from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
-from tokengraft.render.selection import (
-    comparable_note,
-    credit,
-    disagreements,
-    labels,
-    pivot_name,
-)
-from tokengraft.render.tables import markdown, matrix, printed, unk_note, write_data
-
-if TYPE_CHECKING:
-    from tokengraft.auditing.audit_tables import AuditTables
+from tokengraft.render.selection import comparable_note, credit, disagreements, labels, pivot_name
+from tokengraft.render.tables import markdown, matrix, printed, read_data, unk_note, write_data
 
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
@@ -145,6 +138,22 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
     paths.append(write_json(folder / "manifest.json", audit.manifest()))
     paths.append(write_text(folder / "README.md", write_up(audit, folder, paths)))
     return paths
+
+
+def read_audit(folder: Path) -> AuditTables:
+    """What `write_audit` wrote, tables read when asked for; TokengraftError where it is damaged."""
+    facts = read_json(folder / "manifest.json")
+    there = {
+        name: read for name in AuditTables.NAMES if (read := read_data(folder, name)) is not None
+    }
+    if "corpus" not in facts or not there:
+        raise TokengraftError(f"{folder}: an audit of an older version; audit again")
+    audit = AuditTables(facts, Frames(there))
+    try:
+        _ = audit.corpus, audit.tokenizers, audit.pivot
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TokengraftError(f"{folder}: this audit is damaged ({error!r})") from error
+    return audit
 
 
 def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:

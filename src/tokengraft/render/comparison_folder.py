@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tokengraft.core.files import write_json, write_text
+from tokengraft.core.errors import TokengraftError
+from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
-from tokengraft.render.tables import Cell, Printed, markdown, write_data
+from tokengraft.render.tables import Cell, Printed, markdown, read_data, write_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +50,16 @@ def write_comparison(
             paths += save_figure(drawn, folder / "figures" / f"pair-{number}")
             text += [f"![Change of tokens by language](figures/pair-{number}.png)", ""]
     return [*paths, write_text(folder / "README.md", "\n".join(text))]
+
+
+def read_comparison(folder: Path) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
+    """What `write_comparison` wrote: the facts, and the tables by name."""
+    readers = {name: read_data(folder, name) for name in ("languages", "summary")}
+    facts = read_json(folder / FILE)
+    facts["labels"], facts["corpus"]["source"]  # what every comparison has
+    if missing := [name for name, reader in readers.items() if reader is None]:
+        raise TokengraftError(f"{folder}: this comparison lacks {', '.join(missing)}")
+    return facts, {name: reader() for name, reader in readers.items() if reader}
 
 
 def of_pair(cells: pl.DataFrame, pair: Mapping[str, Any]) -> pl.DataFrame:

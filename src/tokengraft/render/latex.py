@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tokengraft.render.colours import luminance, mix, rgb
 from tokengraft.render.tables import Cell, Printed
 
 LONG = 40  # rows; a longer table breaks over pages
@@ -11,8 +12,11 @@ PORTRAIT, LANDSCAPE = 455.0, 660.0  # points across the text of A4 with margins 
 COLOURED = ("premiums", "cost", "jaccard", "containment")
 
 # ColorBrewer's nine reds, which the paper's table uses through matplotlib and pandas.
-_REDS = ("fff5f0", "fee0d2", "fcbba1", "fc9272", "fb6a4a", "ef3b2c", "cb181d", "a50f15", "67000d")
-_DARK = 0.408  # relative luminance below which pandas, and so the paper, sets white text
+_REDS = (
+    "#fff5f0", "#fee0d2", "#fcbba1", "#fc9272", "#fb6a4a", "#ef3b2c", "#cb181d", "#a50f15",
+    "#67000d",
+)  # fmt: skip
+_DARK = 0.409  # luminance below which pandas, and so the paper, sets white text (.408 unrounded)
 _SPOILT = r"{\cellcolor[HTML]{E3E3E3}} \color[HTML]{6B6B6B} "
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -115,14 +119,10 @@ def fitting(table: Printed) -> tuple[str, bool]:
 
 def colours(share: float) -> tuple[str, str]:
     """Background and text colour (six hex digits) at `share` of the scale from white to red."""
-    steps = len(_REDS) - 1
     # Matplotlib's map has 256 colours; the same steps give the paper's very digits.
-    place = min(int(share * 256), 255) / 255 * steps
-    below = min(int(place), steps - 1)
-    pairs = zip(_rgb(_REDS[below]), _rgb(_REDS[below + 1]), strict=True)
-    mixed = [a + (b - a) * (place - below) for a, b in pairs]
-    background = "".join(f"{round(part):02X}" for part in mixed)
-    return background, "F1F1F1" if _luminance(mixed) < _DARK else "000000"
+    background = mix(_REDS, min(int(share * 256), 255) / 255)
+    text = "F1F1F1" if luminance(rgb(background)) < _DARK else "000000"
+    return background[1:].upper(), text
 
 
 def _cells(table: Printed, row: Sequence[Cell], low: float, high: float, shade: bool) -> list[str]:
@@ -148,13 +148,3 @@ def _line(cells: Sequence[str]) -> str:
 def _range(table: Printed) -> tuple[float, float]:
     values = [cell.value for row in table.rows for cell in row if cell.value is not None]
     return (min(values), max(values)) if values else (0.0, 0.0)
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[:2], 16), int(colour[2:4], 16), int(colour[4:], 16)
-
-
-def _luminance(rgb: Sequence[float]) -> float:
-    parts = [p / 255 for p in rgb]
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,6 @@ from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from tokengraft.planning.plan import Plan
     from tokengraft.planning.plan_files import TestedPlan
 
@@ -113,23 +109,17 @@ def write_plan(
     if len(plan.languages) > 1 and reached:
         paths += write_data(spreads(every), folder / "tables" / "frontier")
     paths.append(write_text(folder / "README.md", write_up(planned)))
-    drawings: dict[str, Mapping[str, TestedPlan]] = {
-        "curve": {plan.objective: planned},
-        "objectives": others or {},
-    }
-    for name, plans in drawings.items():
-        if figures and plans and (drawn := draw(plans)) is not None:
-            from tokengraft.render.figures.style import save_figure
+    if not figures:
+        return paths
+    from tokengraft.render.figures.curves import draw_curves, draw_frontier
+    from tokengraft.render.figures.style import save_figure
 
+    for name, plans in (("curve", {plan.objective: planned}), ("objectives", others)):
+        if plans and (drawn := draw_curves(plans)) is not None:
             paths += save_figure(drawn, folder / "figures" / name)
-    if figures and len(plan.languages) > 1 and reached:
-        from tokengraft.render.figures.frontier import draw_frontier
-        from tokengraft.render.figures.style import save_figure, styled
-
-        with styled():
-            drawn = draw_frontier(
-                reached, len(plan.languages), plan.label or "a tokenizer", planned.tested_on
-            )
+    if len(plan.languages) > 1 and reached:
+        label = plan.label or "a tokenizer"
+        drawn = draw_frontier(reached, len(plan.languages), label, planned.tested_on)
         paths += save_figure(drawn, folder / "figures" / "frontier")
     return paths
 
@@ -192,102 +182,3 @@ def _count(value: int | None) -> str:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
-
-
-def draw(plans: Mapping[str, TestedPlan]) -> Figure | None:
-    """Premium against the number of new tokens, a panel per plan; None where none is known."""
-    from tokengraft.render.figures.style import sheet, styled
-
-    first = next(iter(plans.values()))
-    known = {
-        name: {
-            code: [(p.tokens, p.premium) for p in outcome.curve if p.premium is not None]
-            for code, outcome in planned.plan.languages.items()
-        }
-        for name, planned in plans.items()
-    }
-    if not any(points for panel in known.values() for points in panel.values()):
-        return None
-    worst = max(first.plan.languages.items(), key=lambda pair: pair[1].premium_before or 0)
-    before, after = worst[1].premium_before or 0, worst[1].premium_after or 0
-    with styled():
-        title = (
-            f"{len(first.plan.tokens):,} tokens take {language(worst[0]).name} from "
-            f"{before:.1f} to {after:.1f} times {language(first.plan.pivot or '').name}"
-        )
-        lost = [o for o in first.plan.languages.values() if spoilt(o.unk_share_before)]
-        if lost:
-            title = (
-                f"{len(first.plan.tokens):,} tokens bring back text that was lost to UNK; before "
-                "them the premium is not honest"
-            )
-        subtitle = (
-            f"Premium of {first.plan.label} (tokens ÷ tokens of the same sentence in "
-            f"{language(first.plan.pivot or '').name}, mean over sentences) against the number of "
-            f"tokens added. Chosen on {first.chosen_on}."
-        )
-        wide, gap, tall = (6.4, 0.0, 4.0) if len(plans) == 1 else (3.4, 0.15, 3.4)
-        width = len(plans) * (wide + 1.4) + gap * (len(plans) - 1)
-        page = sheet(None, width, tall + 0.7, title, subtitle, f"Test text: {first.tested_on}.")
-        top = max(premium for panel in known.values() for ps in panel.values() for _, premium in ps)
-        for n, (name, panel) in enumerate(known.items()):
-            axes = page.axes(0.45 + n * (wide + 1.4 + gap), 0.5, wide, tall)
-            _panel(axes, panel, top * 1.05)
-            if len(plans) > 1:
-                axes.set_title(name, loc="left", fontsize=10, weight="bold")
-        return page.figure
-
-
-_COLOURS = (
-    "#c8553d", "#1b6ca8", "#2f8f5b", "#8a4fa3", "#d08c1d", "#4d5a66",
-    "#b3446c", "#1f9e9e", "#7a6a2b", "#5566cc", "#a0522d", "#2b4c3f",
-)  # fmt: skip
-
-
-_NAMED = 24  # languages with a name beside their line
-
-
-def _panel(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: float) -> None:
-    from tokengraft.render.figures.style import FAINT, LINE, QUIET, bare, write
-
-    bare(axes)
-    axes.set_yscale("log")
-    lowest = min((premium for points in panel.values() for _, premium in points), default=1.0)
-    axes.set_ylim(min(0.9, lowest * 0.9), top)
-    ticks = [
-        t for t in (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20) if axes.get_ylim()[0] <= t <= top
-    ]
-    axes.set_yticks(ticks, [f"{t:g}×" for t in ticks])
-    axes.minorticks_off()
-    axes.grid(axis="y", color=LINE, linewidth=0.7)
-    axes.axhline(1, color=QUIET, linewidth=0.9)
-    ends = []
-    drawn = {code: points for code, points in panel.items() if points}
-    named = set(drawn)
-    if len(drawn) > _NAMED:
-        # Those that pay most at either end; the others are the crowd behind them.
-        named = {
-            code
-            for place in (0, -1)
-            for code in sorted(drawn, key=lambda c: -drawn[c][place][1])[: _NAMED // 4]
-        }
-    colours = dict(zip(filter(named.__contains__, drawn), cycle(_COLOURS), strict=False))
-    for code in sorted(drawn, key=named.__contains__):
-        colour = colours.get(code, FAINT)
-        width = 1.8 if code in named else 0.5
-        axes.plot(*zip(*drawn[code], strict=True), color=colour, linewidth=width)
-        if code in named:
-            ends.append((drawn[code][-1][1], drawn[code][-1][0], code, colour))
-    right = max(points[-1][0] for points in drawn.values())
-    axes.set_xlim(0, right)
-    axes.set_xlabel("new tokens", fontsize=9)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    height = axes.get_window_extent().height
-    below = -1e9
-    for premium, _, code, colour in sorted(ends):
-        y = axes.transAxes.inverted().transform(axes.transData.transform((0, premium)))[1]
-        y = max(y, below + 13 / height * (axes.get_figure(root=True).dpi / 72))  # type: ignore[union-attr]
-        below = y
-        text = f"{language(code).name} {premium:.2f}"
-        size = min(8.5, 8.5 * 17 / len(text))  # the longest names would run off the sheet
-        write(axes, text, (1, y), (6, -3), "axes fraction", color=colour, fontsize=size)

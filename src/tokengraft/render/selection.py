@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tokengraft.core.errors import UsageError, did_you_mean
 from tokengraft.core.wording import counted
 from tokengraft.languages.codes import language, language_name
 
@@ -16,17 +15,9 @@ if TYPE_CHECKING:
 
 # The columns of the paper's premium table, left to right.
 PAPER_ORDER = (
-    "claude-2.1",
-    "olmo-2",
-    "bert-multilingual",
-    "llama-3",
-    "mistral-v0.3",
-    "t5",
-    "m2m100",
-    "gpt2",
-    "cl100k_base",
-    "o200k_base",
-)
+    "claude-2.1", "olmo-2", "bert-multilingual", "llama-3", "mistral-v0.3", "t5", "m2m100",
+    "gpt2", "cl100k_base", "o200k_base",
+)  # fmt: skip
 
 FEW, ASKED = 12, 40  # languages that a figure shows all of: unasked, asked for one by one
 
@@ -104,11 +95,6 @@ def readers(code: str) -> int:
     return 0 if second else entry.speakers_total or 0
 
 
-def most_expensive(audit: AuditTables, count: int) -> list[str]:
-    """The `count` costliest languages by median honest premium; the pivot is not among them."""
-    return typical_costs(audit)["language"].to_list()[:count]
-
-
 def typical_costs(audit: AuditTables) -> pl.DataFrame:
     """`by_cost` without the pivot, whose 1 is no finding."""
     return by_cost(audit).filter(pl.col("language") != audit.pivot)
@@ -144,30 +130,9 @@ def one_a_script(audit: AuditTables, tokenizer: str, count: int, costliest: int)
     return [code for code in ranked["language"] if code in chosen]
 
 
-def check_languages(audit: AuditTables, wanted: Iterable[str]) -> list[str]:
-    """`wanted` as a list; a language that the audit lacks is a UsageError."""
-    there = set(audit.corpus.languages)
-    codes = list(dict.fromkeys(wanted))
-    for code in codes:
-        if code not in there:
-            raise UsageError(f"The audit has no language {code!r}.{did_you_mean(code, there)}")
-    return codes
-
-
-def check_tokenizer(audit: AuditTables, name: str) -> str:
-    """`name`, if the audit has it; else a UsageError."""
-    names = [located.name for located in audit.tokenizers]
-    if name not in names:
-        raise UsageError(f"The audit has no tokenizer {name!r}.{did_you_mean(name, names)}")
-    return name
-
-
-def without_unk(audit: AuditTables, codes: Sequence[str] | None = None) -> list[str]:
+def without_unk(audit: AuditTables) -> list[str]:
     """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
-    cells = audit.premiums
-    if codes is not None:
-        cells = cells.filter(pl.col("language").is_in(list(codes)))
-    bad = set(cells.filter(pl.col("meaningless"))["tokenizer"])
+    bad = set(audit.premiums.filter(pl.col("meaningless"))["tokenizer"])
     return [name for name in column_order(audit) if name not in bad]
 
 
@@ -180,9 +145,14 @@ def printed_code(code: str) -> str:
 def credit(audit: AuditTables) -> str:
     """The corpus in words, without the place on disk it was read from."""
     corpus = audit.corpus
-    if corpus.source.startswith("own text files"):
+    if not corpus.source or corpus.source.startswith("own text files"):
         return corpus.name
-    return corpus.source.partition(", from ")[0].partition(", bundled")[0]
+    return source_name(corpus.source)
+
+
+def source_name(source: str) -> str:
+    """A corpus's source without where on this machine it was read from."""
+    return source.partition(", from ")[0].partition(", bundled")[0]
 
 
 def units(audit: AuditTables) -> str:

@@ -1,22 +1,26 @@
-"""Bars: what a dollar of the pivot language costs elsewhere, and what vocabularies consist of."""
+"""Bars: what content costs, what vocabularies consist of, and the premium taken apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from tokengraft.core.wording import counted
 from tokengraft.render.figures.style import (
     ABOVE,
     BESIDE,
     INK,
+    LINE,
+    PAPER_WHITE,
     QUIET,
     SHARE,
+    Sheet,
     bare,
     contrasting,
     row_labels,
@@ -26,11 +30,14 @@ from tokengraft.render.figures.style import (
 )
 from tokengraft.render.selection import (
     all_of_few,
-    check_languages,
+    column_order,
     credit,
     labels,
+    not_comparable,
+    one_a_script,
     pivot_name,
     readers,
+    units,
 )
 
 if TYPE_CHECKING:
@@ -39,14 +46,23 @@ if TYPE_CHECKING:
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16
 BAR = "#c8553d"
+ROWS, DEAREST = 25, 5
+_KEYS = 10.5  # inches that the legend takes
+_NUMBERS = 76  # points left of the bars for two columns of numbers
+PREFERRED = ("llama-3", "o200k_base")
+# Dark to light: the part nobody can graft away stands out; the rest is what can be won.
+PARTS = {
+    "floor": ("#16324f", "Split pattern", "forced by how words are cut before any merge"),
+    "missing_tokens": ("#e0a458", "Missing longer tokens", "saved by a vocabulary of whole words"),
+    "missing_characters": ("#c8553d", "Missing characters", "characters spelled in several tokens"),
+}
 
 
-def cost(audit: AuditTables, languages: Iterable[str] | None = None) -> Figure | None:
+def cost(audit: AuditTables) -> Figure | None:
     """What content worth a dollar in the pivot language costs on each priced model.
 
-    By default all of few languages or those asked for, else the most affected of over ten million
-    speakers. Models of one tokenizer share a panel. None where no priced model's tokenizer is in
-    the audit.
+    All of few languages, else the most affected of over ten million speakers. Models of one
+    tokenizer share a panel. None where no priced model's tokenizer is in the audit.
     """
     table = audit.cost.filter(
         pl.col("input_usd").is_not_null()
@@ -55,11 +71,7 @@ def cost(audit: AuditTables, languages: Iterable[str] | None = None) -> Figure |
     )
     if table.is_empty():
         return None
-    which = ""
-    if languages is None:
-        codes, which = _affected(audit, table)
-    else:
-        codes = check_languages(audit, languages)
+    codes, which = _affected(audit, table)
     panels = list(dict.fromkeys(table["tokenizer"]))
     # Of models with one tokenizer the one with the largest context speaks for all.
     table = table.sort("context", descending=True, maintain_order=True)
@@ -88,14 +100,8 @@ def cost(audit: AuditTables, languages: Iterable[str] | None = None) -> Figure |
         models = table.filter(pl.col("tokenizer") == name)
         _money(axes, rows, float(top["relative_cost"]))
         biggest = models.row(0, named=True)
-        axes.set_title(
-            _listed(list(dict.fromkeys(models["model"]))),
-            loc="left",
-            fontsize=9,
-            weight="bold",
-            color=INK,
-            pad=17,
-        )
+        title = _listed(list(dict.fromkeys(models["model"])))
+        axes.set_title(title, loc="left", fontsize=9, weight="bold", color=INK, pad=17)
         room = f"Context of {biggest['model']}: {_tokens(biggest['context'])} tokens"
         write(axes, room, (0, 1), (0, 7), ABOVE, fontsize=7.5, color=QUIET)
         if n == 0:
@@ -176,15 +182,8 @@ def vocabulary(audit: AuditTables) -> Figure | None:
         axes.barh(range(len(names)), shares[:, n], 0.8, starts, color=shade, edgecolor="white")
         for y, share in enumerate(shares[:, n]):
             if share > 0.025:
-                axes.text(
-                    starts[y] + share / 2,
-                    y,
-                    f"{share:.0%}"[:-1],
-                    color=contrasting(shade),
-                    fontsize=8,
-                    ha="center",
-                    va="center_baseline",
-                )
+                axes.text(starts[y] + share / 2, y, f"{share:.0%}"[:-1], color=contrasting(shade),
+                          fontsize=8, ha="center", va="center_baseline")  # fmt: skip
         starts += shares[:, n]
     for y, (name, size) in enumerate(zip(names, frame["clean_vocab_size"], strict=True)):
         write(axes, name, (0, y), (-58, -3), BESIDE, ha="right", fontsize=9)
@@ -205,3 +204,136 @@ def _keys(axes: Axes, shades: Any) -> None:
         write(axes, word, (0, 1), (34 * n + 14, 8), ABOVE, fontsize=8, color=QUIET)
         write(axes, "■", (0, 1), (34 * n, 6.5), ABOVE, fontsize=12, color=shade)
     write(axes, "Tokens", (0, 1), (-8, 8), ABOVE, ha="right", fontsize=8, color=QUIET)
+
+
+def apart(audit: AuditTables) -> Figure | None:
+    """The premium taken apart: what the split pattern forces, and what a vocabulary could save.
+
+    One panel each for Llama 3 and GPT-4o, or one for another tokenizer where neither is there.
+    None where no tokenizer of the audit has a floor.
+    """
+    shown = _tokenizers(audit)
+    if not shown:
+        return None
+    codes, which = all_of_few(audit, shown[0]), ""
+    if codes is None:
+        codes = one_a_script(audit, shown[0], ROWS, DEAREST)
+        which = "The most spoken language of each script, and the costliest."
+    missing = not_comparable(audit)
+    codes = [code for code in codes if code not in missing]
+    cells = {
+        (row["tokenizer"], row["language"]): row
+        for row in audit.premiums.filter(
+            pl.col("tokenizer").is_in(shown) & pl.col("language").is_in(codes)
+        ).to_dicts()
+    }
+    if not codes:
+        return None
+    pivot = pivot_name(audit)
+    subtitle = (
+        f"Premium over {pivot} (tokens ÷ tokens of the same unit in {pivot}, mean over "
+        f"{units(audit)}), taken apart exactly. The floor counts the pieces into which the "
+        f"tokenizer’s pattern cuts text before any merge: no vocabulary can go below it. {which}"
+    )
+    left, row, gap = 3.3, 0.29, 1.1
+    wide = 3.7 if len(shown) > 1 else _KEYS - left
+    width = left + len(shown) * wide + (len(shown) - 1) * gap
+    tall = row * len(codes)
+    title = _apart_title(audit, cells, shown, codes)
+    page = sheet(audit, max(width, _KEYS), tall + 1.35, title, subtitle)
+    most = max(_total(cell) for cell in cells.values())
+    for n, name in enumerate(shown):
+        axes = page.axes(left + n * (wide + gap), 0.4, wide, tall)
+        _stacked(axes, [cells[name, code] for code in codes], most, labels(audit)[name])
+        if n == 0:
+            row_labels(axes, codes, gap=_NUMBERS + 10)
+    _parts_legend(page, tall + 0.92, pivot)
+    return page.figure
+
+
+def _tokenizers(audit: AuditTables) -> list[str]:
+    floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
+    preferred = [name for name in PREFERRED if name in floored]
+    return preferred or [name for name in column_order(audit) if name in floored][:1]
+
+
+def _apart_title(
+    audit: AuditTables,
+    cells: dict[tuple[str, str], dict[str, Any]],
+    shown: Sequence[str],
+    codes: Sequence[str],
+) -> str:
+    first = [cells[shown[0], code] for code in codes]
+    worst = max(first, key=lambda cell: float(cell["floor"] or 0))
+    name = labels(audit)[shown[0]]
+    if not (worst["floor"] or 0) > 1.2:
+        return f"What {name}’s premiums consist of"
+    title = (
+        f"{name}’s split pattern alone makes {worst['name']} cost {worst['floor']:.1f} times "
+        f"{pivot_name(audit)}, whatever the vocabulary"
+    )
+    other = cells.get((shown[-1], worst["language"]))
+    if len(shown) > 1 and other and other["floor"] is not None and other["floor"] < worst["floor"]:
+        title += f"; {labels(audit)[shown[-1]]}’s only {other['floor']:.1f}"
+    return title
+
+
+def _stacked(axes: Axes, rows: Sequence[dict[str, Any]], most: float, name: str) -> None:
+    ys = np.arange(len(rows))
+    starts = np.zeros(len(rows))
+    for part, (colour, *_) in PARTS.items():
+        widths = np.array([max(0.0, float(row[part] or 0)) for row in rows])
+        axes.barh(ys, widths, 0.72, starts, color=colour, linewidth=0)
+        starts += widths
+    floors = [row["floor"] for row in rows]
+    _diamonds(axes, [float(row["utf8"]) for row in rows], list(ys))
+    _column(axes, "premium", 32 - _NUMBERS, list(starts), INK)
+    _column(axes, "floor", -9, floors, PARTS["floor"][0])
+    axes.axvline(1, color=QUIET, linewidth=0.9, linestyle=(0, (3, 2)), zorder=4)
+    axes.set_xlim(0, most * 1.04)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks([])
+    step = 2 if most < 16 else 5
+    places = np.arange(0, most * 1.04, step)
+    axes.set_xticks(places, [f"{p:g}×" for p in places], fontsize=8)
+    axes.grid(axis="x", color=LINE, linewidth=0.7)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title(name, loc="left", fontsize=11, weight="bold", color=INK, pad=6)
+
+
+def _diamonds(axes: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
+    axes.plot(xs, ys, linestyle="none", marker="D", markersize=5.5, markerfacecolor=PAPER_WHITE,
+              markeredgecolor=INK, markeredgewidth=1.1, clip_on=False, zorder=5)  # fmt: skip
+
+
+def _column(
+    axes: Axes, heading: str, offset: float, values: Sequence[float | None], colour: str
+) -> None:
+    """Numbers left of the bars, where no bar and no mark can hide them."""
+    for y, value in enumerate(values):
+        text = "–" if value is None else f"{value:.1f}"
+        look = {"color": colour, "weight": "bold", "fontsize": 8.5, "ha": "right"}
+        write(axes, text, (0, y), (offset, -3), BESIDE, **look)
+    write(axes, heading, (0, 1), (offset + 1, 3), ABOVE, color=colour, fontsize=7.5, ha="right")
+
+
+def _total(cell: dict[str, Any]) -> float:
+    parts = sum(max(0.0, float(cell[part] or 0)) for part in PARTS)
+    return max(parts, float(cell["utf8"]))
+
+
+def _parts_legend(page: Sheet, bottom: float, pivot: str) -> None:
+    axes = page.axes(0, bottom, 8.6, 0.34)
+    axes.set_xlim(0, 8.6)
+    axes.set_ylim(0, 0.34)
+    axes.set_axis_off()
+    x = 0.0
+    for colour, name, meaning in PARTS.values():
+        axes.add_patch(Rectangle((x, 0.19), 0.13, 0.13, color=colour))
+        axes.text(x + 0.2, 0.255, name, fontsize=8.5, weight="bold", va="center")
+        axes.text(x + 0.2, 0.06, meaning, fontsize=7.5, color=QUIET, va="center")
+        x += 2.85
+    _diamonds(axes, [x + 0.06], [0.255])
+    axes.text(x + 0.2, 0.255, "UTF-8", fontsize=8.5, weight="bold", va="center")
+    axes.text(x + 0.2, 0.06, f"bytes ÷ bytes in {pivot}", fontsize=7.5, color=QUIET, va="center")

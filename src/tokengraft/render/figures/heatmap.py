@@ -1,29 +1,33 @@
-"""The premium table as a heat map: a readable choice of languages, or all of them by script."""
+"""Heat maps with a number in every cell: premiums, overlap of vocabularies, coverage of scripts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.wording import counted
-from tokengraft.languages.codes import language
-from tokengraft.render.figures.matrices import fold, grid, name_columns, numbers, shade
+from tokengraft.languages.codes import known, language
 from tokengraft.render.figures.style import (
     FAINT,
     INK,
+    PAPER_WHITE,
     PREMIUM,
     QUIET,
+    SHARE,
     UNK_EDGE,
     UNK_FACE,
     Sheet,
@@ -36,11 +40,9 @@ from tokengraft.render.figures.style import (
 from tokengraft.render.selection import (
     all_of_few,
     by_cost,
-    check_languages,
     column_order,
     comparable_note,
     labels,
-    most_expensive,
     pivot_name,
     typical_costs,
     units,
@@ -49,6 +51,7 @@ from tokengraft.render.selection import (
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
+Values = NDArray[np.float64]
 TOP = 30
 PANEL_ROWS = 104  # rows per column of the full map, headings included
 # Equal ratios are equal steps of colour on both sides of 1.
@@ -57,21 +60,12 @@ _ALONE = "alone in their script"
 Row = tuple[str, bool]  # a language's code, or a heading
 
 
-def premiums(
-    audit: AuditTables, languages: Iterable[str] | None = None, top: int = TOP
-) -> Figure | None:
-    """Premiums of `languages`, or of the `top` costliest by median honest premium."""
-    if languages is None:
-        codes = most_expensive(audit, top)
-        every = typical_costs(audit).height
-        if all_of_few(audit) is not None:
-            codes = most_expensive(audit, every)
-        chosen = f"The {len(codes)} costliest of {counted(every, 'language')}"
-        if len(codes) == every:
-            chosen = counted(every, "language")
-    else:
-        codes = check_languages(audit, languages)
-        chosen = f"{len(codes)} of {counted(len(audit.corpus.languages), 'language')}"
+def premiums(audit: AuditTables) -> Figure | None:
+    """Premiums of all of few languages, else of the costliest by median honest premium."""
+    every = typical_costs(audit)["language"].to_list()
+    codes = every[:TOP] if all_of_few(audit) is None else every
+    chosen = f"The {len(codes)} costliest of " if len(codes) < len(every) else ""
+    chosen += counted(len(every), "language")
     columns = _cheapest_first(audit, codes)
     values, spoilt = _cells(audit, codes, columns)
     honest = np.where(spoilt, np.nan, values)
@@ -95,7 +89,7 @@ def premiums(
     names, head = fold(names, across)
     page = sheet(audit, width, 0.95 + head + cell * len(codes), title, subtitle)
     axes = page.axes(left, 0.6, across * len(names), cell * len(codes))
-    _draw(axes, values, spoilt, 8.5)
+    draw_cells(axes, values, PREMIUM, NORM, _form, 8.5, spoilt)
     name_columns(axes, names)
     axes.set_yticks([])
     row_labels(axes, codes)
@@ -134,15 +128,14 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     page = sheet(audit, wide, tall + 0.6 + head, title, subtitle)
     spoiled = False
     for place, panel in enumerate(panels):
-        codes = [code for code, heading in panel if not heading]
-        values, spoilt = _cells(audit, codes, columns)
-        spoiled |= bool(spoilt.any())
-        full, bad = with_gaps(panel, values, spoilt)
+        # Headings are no languages: their rows stay empty.
+        full, bad = _cells(audit, [code for code, _ in panel], columns)
+        spoiled |= bool(bad.any())
         height = cell * len(panel)
         axes = page.axes(
             place * (one + gap) + left, 0.6 + tall - height, across * len(columns), height
         )
-        _draw(axes, full, bad, 6, line=0.5)
+        draw_cells(axes, full, PREMIUM, NORM, _form, 6, bad, line=0.5)
         name_rows(axes, panel)
         axes.xaxis.tick_top()
         axes.set_xticks(range(len(columns)), [labels(audit)[c] for c in columns], fontsize=6.5)
@@ -169,7 +162,7 @@ def _cheapest_first(audit: AuditTables, codes: Sequence[str]) -> list[str]:
 
 def _cells(
     audit: AuditTables, codes: Sequence[str], columns: Sequence[str]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[Values, NDArray[np.bool_]]:
     """Premiums and whether UNK spoils them, (languages, tokenizers)."""
     where = {code: n for n, code in enumerate(codes)}
     place = {name: n for n, name in enumerate(columns)}
@@ -182,26 +175,6 @@ def _cells(
         values[where[code], place[name]] = value
         spoilt[where[code], place[name]] = bad
     return values, spoilt
-
-
-def _draw(
-    axes: Axes,
-    values: NDArray[np.float64],
-    spoilt: NDArray[np.bool_],
-    size: float,
-    line: float = 1.0,
-) -> None:
-    rows, columns = values.shape
-    shown = np.where(spoilt, np.nan, values)
-    shades = PREMIUM(NORM(np.ma.masked_invalid(shown)))
-    shade(axes, shades)
-    if spoilt.any():
-        axes.add_patch(_hatched([(x - 0.5, y - 0.5) for y, x in np.argwhere(spoilt)]))
-    grid(axes, rows, columns, line)
-    here = np.argwhere(np.isfinite(shown))
-    cells = [(x, y, _form(shown[y, x]), contrasting(shades[y, x])) for y, x in here]
-    numbers(axes, cells, size)
-    bare(axes)
 
 
 def _times(value: float) -> str:
@@ -285,17 +258,6 @@ def in_panels(rows: Sequence[Row], length: int) -> list[list[Row]]:
     return panels
 
 
-def with_gaps(
-    panel: Sequence[Row], values: NDArray[np.float64], spoilt: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """`values` and `spoilt` of the languages with empty rows where headings stand."""
-    full = np.full((len(panel), values.shape[1]), np.nan)
-    bad = np.zeros(full.shape, np.bool_)
-    here = [n for n, (_, heading) in enumerate(panel) if not heading]
-    full[here], bad[here] = values, spoilt
-    return full, bad
-
-
 def name_rows(axes: Axes, panel: Sequence[Row]) -> None:
     """Languages and headings at the left of their rows."""
     names = [text.upper() if heading else _short(text) for text, heading in panel]
@@ -308,3 +270,171 @@ def name_rows(axes: Axes, panel: Sequence[Row]) -> None:
 def _short(code: str, longest: int = 32) -> str:
     name = language(code).name
     return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
+
+
+def jaccard(audit: AuditTables) -> Figure | None:
+    """Jaccard similarity of the vocabularies in clustering order; None for a single one."""
+    names = audit.jaccard.columns[1:]
+    values = audit.jaccard.drop("label").to_numpy().astype(np.float64)
+    if len(names) < 2:
+        return None
+    apart = values - 2 * np.eye(len(values))
+    row, column = np.unravel_index(int(apart.argmax()), apart.shape)
+    first, second = sorted((names[row], names[column]), key=str.lower)
+    title = f"{first} and {second} share {values[row, column]:.0%} of their tokens"
+    subtitle = (
+        "Jaccard similarity: tokens that both vocabularies hold ÷ tokens that either holds, "
+        "in percent. Space markers removed before comparing; neighbours are alike."
+    )
+    return _square(audit, title, subtitle, names, values)
+
+
+def containment(audit: AuditTables) -> Figure | None:
+    """Share of the row's vocabulary that the column's holds; None for a single one."""
+    names = audit.containment.columns[1:]
+    values = audit.containment.drop("label").to_numpy().astype(np.float64)
+    if len(names) < 2:
+        return None
+    inside = (values - 2 * np.eye(len(values))).clip(0).sum(axis=0) / (len(values) - 1)
+    widest = int(inside.argmax())
+    title = f"{names[widest]} holds {inside[widest]:.0%} of the average other vocabulary"
+    subtitle = (
+        "Share of the row’s vocabulary that the column’s vocabulary holds too, in percent. "
+        "Space markers removed before comparing; same order as the Jaccard map."
+    )
+    return _square(audit, title, subtitle, names, values)
+
+
+def coverage(audit: AuditTables) -> Figure | None:
+    """Share of running text in one-token characters, scripts × tokenizers."""
+    columns = column_order(audit)
+    mean = (
+        audit.coverage.group_by("script", "tokenizer")
+        .agg(pl.col("running_share").fill_nan(None).mean(), pl.len())
+        .pivot(on="tokenizer", index=["script", "len"], values="running_share")
+        .with_columns(pl.mean_horizontal(columns).alias("typical"))
+        .sort(["typical", "script"], descending=[True, False])
+    )
+    values = mean.select(columns).to_numpy().astype(np.float64)
+    if values.size == 0:
+        return None
+    order = np.argsort(-np.nanmean(values, axis=0), kind="stable")
+    values = values[:, order]
+    names = [labels(audit)[columns[n]] for n in order]
+    scripts = {entry.script: entry.script_name for entry in known().values()}
+    rows = [f"{scripts.get(s) or s}  ({n})" for s, n in mean.select("script", "len").rows()]
+    half = (values < 0.5).sum(axis=0)
+    title = f"{names[-1]} has no token for most characters of {half[-1]} of {len(rows)} scripts"
+    if len(names) > 1:
+        title += f", {names[0]} for those of {half[0] or 'none'}"
+    subtitle = (
+        "Share of running text whose characters are one token, in percent (spaces apart), mean "
+        "over the script’s languages (how many in brackets). The other characters are spelled "
+        "byte by byte or become UNK."
+    )
+    cell = 0.27
+    names, head = fold(names, 0.78)
+    width, height = 1.9 + 0.78 * len(names), 0.35 + head + cell * len(rows)
+    page = sheet(audit, max(width, 5.2), height, title, subtitle)
+    axes = page.axes(1.9, 0, 0.78 * len(names), cell * len(rows))
+    draw_cells(axes, values, SHARE, Normalize(0, 1), _percent, 8)
+    name_columns(axes, names)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8.5, color=INK)
+    return page.figure
+
+
+def draw_cells(
+    axes: Axes,
+    values: Values,
+    colours: Colormap,
+    norm: Normalize,
+    form: Callable[[float], str],
+    size: float,
+    spoilt: NDArray[np.bool_] | None = None,
+    line: float = 1.0,
+) -> None:
+    """Fill the axes with coloured cells, white gaps between them, each with its number.
+
+    Cells are shapes centred on whole numbers, no image; those that UNK has `spoilt` are hatched.
+    """
+    rows, columns = values.shape
+    shown = values if spoilt is None else np.where(spoilt, np.nan, values)
+    shades = colours(norm(np.ma.masked_invalid(shown)))
+    across, down = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    axes.pcolormesh(across, down, shades, edgecolor="none", antialiased=False)
+    if spoilt is not None and spoilt.any():
+        axes.add_patch(_hatched([(x - 0.5, y - 0.5) for y, x in np.argwhere(spoilt)]))
+    axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, PAPER_WHITE, linewidth=line)
+    axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, PAPER_WHITE, linewidth=line)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    here = np.argwhere(np.isfinite(shown))
+    numbers(axes, [(x, y, form(shown[y, x]), contrasting(shades[y, x])) for y, x in here], size)
+    bare(axes)
+
+
+def numbers(axes: Axes, cells: Iterable[tuple[float, float, str, str]], size: float) -> None:
+    """Write (x, y, text, colour) centred on their places.
+
+    Each distinct text is one marker drawn at many places: thirty times faster than as many texts,
+    and a smaller SVG.
+    """
+    alike: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for x, y, text, colour in cells:
+        alike.setdefault((text, colour), []).append((x, y))
+    for (text, colour), places in alike.items():
+        outline = TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans"))
+        box = outline.get_extents()
+        middle = ((box.x0 + box.x1) / 2, size * 0.365)  # half the height of a digit
+        marker = Path(outline.vertices - middle, outline.codes)
+        # Matplotlib scales a marker so that its farthest coordinate is half the marker size.
+        reach = float(np.abs(marker.vertices).max())
+        xs, ys = zip(*places, strict=True)
+        axes.plot(xs, ys, linestyle="none", marker=marker, markersize=2 * reach,
+                  markerfacecolor=colour, markeredgewidth=0)  # fmt: skip
+
+
+def fold(names: Sequence[str], across: float, size: float = 8.5) -> tuple[list[str], float]:
+    """Names folded to columns `across` inches wide, and the inches above for further lines."""
+    room = max(6, int(across * 72 / (size * 0.66)))
+    fits = [TextPath((0, 0), name, size).get_extents().width < across * 72 - 3 for name in names]
+    folded = [
+        [name] if fit else textwrap.wrap(name, room) for name, fit in zip(names, fits, strict=True)
+    ]
+    lines = max(map(len, folded), default=1)
+    return ["\n".join(parts) for parts in folded], 0.14 * (lines - 1)
+
+
+def name_columns(axes: Axes, names: list[str], size: float = 8.5) -> None:
+    """Column names above the cells."""
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(names)), names, fontsize=size, color=INK)
+
+
+def _square(
+    audit: AuditTables, title: str, subtitle: str, names: list[str], values: Values
+) -> Figure:
+    count = len(names)
+    side, one = 0.62, 0.74
+    across = one * count
+    left = max(1.0, 0.075 * max(map(len, names)) - 0.15)
+    above, head = fold(names, one)
+    note = f"Vocabularies of {count} tokenizers."
+    tall = side * 0.8 * count
+    page = sheet(audit, max(left + across, 5.2), 0.35 + head + tall, title, subtitle, note)
+    axes = page.axes(left, 0, across, tall)
+    shown = values.copy()
+    np.fill_diagonal(shown, np.nan)
+    draw_cells(axes, shown, SHARE, Normalize(0, 1), _percent, 9)
+    numbers(axes, [(n, n, "–", FAINT) for n in range(count)], 9)
+    name_columns(axes, above)
+    axes.set_yticks(range(count), names, fontsize=8.5, color=INK)
+    return page.figure
+
+
+def _percent(share: float) -> str:
+    # "100" only for all of it, "0" only for none: 99.9 % is not everything.
+    percent = 100 * share
+    if 0 < percent < 0.5:
+        return "< 1"
+    return "> 99" if 99.5 <= percent < 100 else f"{percent:.0f}"

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from tokengraft.core.errors import UsageError, did_you_mean
-from tokengraft.render.figures.bars import cost, vocabulary
-from tokengraft.render.figures.breakdown import apart
-from tokengraft.render.figures.heatmap import premiums, premiums_all
-from tokengraft.render.figures.matrices import containment, coverage, jaccard
+from tokengraft.render.figures.bars import apart, cost, vocabulary
+from tokengraft.render.figures.heatmap import (
+    containment,
+    coverage,
+    jaccard,
+    premiums,
+    premiums_all,
+)
 from tokengraft.render.figures.speakers import speakers
 from tokengraft.render.figures.style import save_figure, styled
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
-FIGURES: dict[str, Callable[..., Figure | None]] = {
+FIGURES: dict[str, Callable[[AuditTables], Figure | None]] = {
     "premiums": premiums,
     "premiums_all": premiums_all,
     "apart": apart,
@@ -32,16 +36,12 @@ FIGURES: dict[str, Callable[..., Figure | None]] = {
 }
 
 
-def draw(audit: AuditTables, name: str, **options: object) -> Figure | None:
-    """The figure called `name`, or None where the audit does not hold what it shows.
-
-    `options` go to the figure's own function: `languages` (premiums, apart, cost), `top`
-    (premiums), `tokenizer` (speakers), `tokenizers` (apart).
-    """
+def draw(audit: AuditTables, name: str) -> Figure | None:
+    """The figure called `name`, or None where the audit does not hold what it shows."""
     if name not in FIGURES:
         raise UsageError(f"No figure {name!r}.{did_you_mean(name, FIGURES)}")
     with styled():
-        return FIGURES[name](audit, **options)
+        return FIGURES[name](audit)
 
 
 def save_figures(audit: AuditTables, folder: Path) -> list[Path]:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tokengraft.languages.scripts import NAMES, script_group
 from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
-    check_tokenizer,
     comparable_note,
     credit,
     labels,
@@ -43,12 +42,12 @@ _FRACTION = 0.6  # of the languages that each point of a trend line looks at
 Floats = NDArray[np.float64]
 
 
-def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
-    """Premium against speakers: the mean over tokenizers free of UNK, or one `tokenizer`.
+def speakers(audit: AuditTables) -> Figure | None:
+    """Premium against speakers: the mean over tokenizers free of UNK.
 
     None where fewer than five languages have a known number of speakers.
     """
-    points, who = _points(audit, tokenizer)
+    points, who = _points(audit)
     if points.height < 5:
         return None
     others = points.filter(pl.col("language") != audit.pivot)
@@ -80,17 +79,8 @@ def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
         here = points["group"].to_numpy() == group
         colour, marker = MARKS[group]
         size = 26 if group == "Latin" else 40
-        axes.scatter(
-            xs[here],
-            ys[here],
-            s=size,
-            c=colour,
-            marker=marker,
-            linewidths=0.6,
-            edgecolors="white",
-            alpha=0.9,
-            zorder=3,
-        )
+        axes.scatter(xs[here], ys[here], s=size, c=colour, marker=marker, linewidths=0.6,
+                     edgecolors="white", alpha=0.9, zorder=3)  # fmt: skip
     taken = boxes(axes, xs, ys)
     latin_script = pl.col("script") == "Latn"
     _trend(axes, points.filter(~latin_script), INK, "other scripts", taken)
@@ -100,15 +90,12 @@ def speakers(audit: AuditTables, tokenizer: str | None = None) -> Figure | None:
     return page.figure
 
 
-def _points(audit: AuditTables, tokenizer: str | None) -> tuple[pl.DataFrame, str]:
+def _points(audit: AuditTables) -> tuple[pl.DataFrame, str]:
     """One row per language with known speakers, and in words what `cost` is."""
     cells = audit.premiums.filter(
         ~pl.col("meaningless") & pl.col("premium").is_finite() & (pl.col("speakers_total") > 0)
     )
-    if tokenizer is not None:
-        cells = cells.filter(pl.col("tokenizer") == check_tokenizer(audit, tokenizer))
-        who = f"Tokenizer: {labels(audit)[tokenizer]}"
-    elif honest := without_unk(audit):
+    if honest := without_unk(audit):
         cells = cells.filter(pl.col("tokenizer").is_in(honest))
         names = [labels(audit)[name] for name in honest]
         who = f"Mean over the tokenizers that encode every language ({', '.join(names)})"
@@ -130,8 +117,7 @@ def _axes(axes: Axes, xs: Floats, ys: Floats, pivot: str) -> None:
     axes.set_yscale("log")
     axes.set_xlim(xs.min() / 1.6, xs.max() * 1.8)
     axes.set_ylim(min(0.9, ys.min() / 1.1), ys.max() * 1.18)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     steps = [10**n for n in range(2, 11)]
     names = ["100", "1,000", "10,000", "100,000", "1 million", "10 million", "100 million"]
     _ticks(axes, "x", steps, [*names, "1 billion", "10 billion"])

@@ -23,6 +23,7 @@ from matplotlib.text import Annotation
 
 from tokengraft.core.files import writing
 from tokengraft.languages.codes import language
+from tokengraft.render.colours import luminance
 from tokengraft.render.selection import credit
 
 if TYPE_CHECKING:
@@ -245,9 +246,7 @@ def bare(axes: Axes) -> None:
 
 def contrasting(rgba: Sequence[float]) -> str:
     """Ink or white, whichever reads better on `rgba`."""
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in rgba[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return INK if luminance > 0.3 else PAPER_WHITE
+    return INK if luminance(rgba[:3]) > 0.3 else PAPER_WHITE
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""An audit's folder → what the page needs of it, in columns, rounded to what is shown."""
+"""An audit → what the page needs of it, in columns, rounded to what is shown."""
 
 from __future__ import annotations
 
@@ -8,95 +8,70 @@ from typing import Any
 
 import polars as pl
 
+from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.auditing.cost import age_note
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
-from tokengraft.core.limits import parse_json
 from tokengraft.core.wording import counted as wording
 from tokengraft.languages.codes import language, well_formed
 from tokengraft.languages.scripts import script_group
 from tokengraft.render.page.shown import digits, last_name, pack, without_paths
-from tokengraft.render.selection import disagreements, readers
-from tokengraft.render.tables import read_data
+from tokengraft.render.selection import credit, disagreements, readers
 from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
 # T5 puts a space marker before each, so that nothing but UNK is a share of one half.
 _MOST = 0.4
-FORMS = ("csv", "tex")  # of tables that the page hands out
+FORMS = (".csv", ".tex")  # of tables that the page hands out
 _MISSING = 60  # characters named where a vocabulary lacks more
 # page name → column; values are one number a language, a list a tokenizer
 _CELLS = {
-    "premium": "premium",
-    "low": "premium_low",
-    "high": "premium_high",
-    "sums": "ratio_of_sums",
-    "unk": "unk_share",
-    "lossless": "lossless_share",
-    "floor": "floor",
-    "longer": "missing_tokens",
-    "characters": "missing_characters",
-    "perUnit": "tokens_per_unit",
-    "bytesPerToken": "bytes_per_token",
-}
+    "premium": "premium", "low": "premium_low", "high": "premium_high", "sums": "ratio_of_sums",
+    "unk": "unk_share", "lossless": "lossless_share", "floor": "floor",
+    "longer": "missing_tokens", "characters": "missing_characters",
+    "perUnit": "tokens_per_unit", "bytesPerToken": "bytes_per_token",
+}  # fmt: skip
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The run's manifest; TokengraftError where it cannot be read."""
-    try:
-        value: dict[str, Any] = parse_json((folder / "manifest.json").read_text(encoding="utf-8"))
-        value["corpus"]["languages"], value["tokenizers"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TokengraftError(f"{folder}: no audit manifest ({error!r})") from error
-    return value
-
-
-def read_table(folder: Path, name: str) -> pl.DataFrame | None:
-    """A run's table, or None where the run lacks it."""
-    read = read_data(folder, name)
-    return None if read is None else read()
-
-
-def audit_data(folder: Path) -> dict[str, Any]:
+def audit_data(audit: AuditTables) -> dict[str, Any]:
     """Everything the page shows of one audit, tokens and downloads apart."""
-    manifest = read_manifest(folder)
-    premiums = read_table(folder, "premiums")
-    if premiums is None or premiums.is_empty():
-        raise TokengraftError(f"{folder}: the audit has no premiums")
+    premiums, pivot = audit.premiums, audit.pivot
+    if premiums.is_empty():
+        raise TokengraftError(f"{audit.corpus.name}: the audit has no premiums")
     codes = sorted(premiums["language"].unique())
-    names = _order(premiums, manifest["pivot"])
+    names = _order(premiums, pivot)
     labels = dict(premiums.select("tokenizer", "label").unique().rows())
     grid = _Grid(premiums, names, codes)
     first = premiums.filter(pl.col("tokenizer") == premiums["tokenizer"][0])
     by_code = {row["language"]: row for row in first.to_dicts()}
     return {
-        "title": _credit(manifest),
-        "corpus": str(manifest["corpus"].get("name", "")),
-        "pivot": codes.index(manifest["pivot"]),
+        "title": without_paths(credit(audit)),
+        "corpus": audit.corpus.name,
+        "pivot": codes.index(pivot),
         "unkLimit": UNK_LIMIT,
         "unkMost": _MOST,
         "tokenizers": [_tokenizer(name, str(labels[name])) for name in names],
         "reference": names.index(_reference(premiums)),
         "languages": [about(code) | {"n": by_code[code]["n"]} for code in codes],
         "cells": {key: grid.numbers(column) for key, column in _CELLS.items()},
-        "disagreements": disagreements(premiums, labels, manifest["pivot"]),
+        "disagreements": disagreements(premiums, labels, pivot),
         "bad": grid.flags("meaningless"),
         "perCharacter": grid.numbers("tokens_per_character"),
         "utf8": [digits(by_code[code]["utf8"]) for code in codes],
-        "coverage": _coverage(folder, names, codes),
-        "vocabulary": _rows(folder, "vocabulary"),
-        "jaccard": _square(folder, "jaccard"),
-        "containment": _square(folder, "containment"),
-        "cost": _cost(folder, names, manifest["pivot"]),
-        "manifest": without_paths(_private(manifest)),
+        "coverage": _coverage(audit.frames.get("coverage"), names, codes),
+        "vocabulary": _rows(audit.frames.get("vocabulary")),
+        "jaccard": _square(audit.frames.get("jaccard")),
+        "containment": _square(audit.frames.get("containment")),
+        "cost": _cost(audit.frames.get("cost"), names, pivot),
+        "manifest": without_paths(_private(audit.manifest())),
     }
 
 
-def counted_data(folder: Path) -> dict[str, Any]:
+def counted_data(audit: AuditTables) -> dict[str, Any]:
     """What the page shows of text that is not parallel: tokens per byte, most costly first."""
-    manifest, counts = read_manifest(folder), read_table(folder, "counts")
-    if counts is None or counts.is_empty():
-        raise TokengraftError(f"{folder}: the audit has no counts")
+    manifest, counts = audit.facts, audit.counts
+    if counts.is_empty():
+        raise TokengraftError(f"{audit.corpus.name}: the audit has no counts")
     labels = counts.select("tokenizer", "label").unique(maintain_order=True).rows()
     codes = counts["language"].unique(maintain_order=True).to_list()
     grid = _Grid(counts, [name for name, _ in labels], codes)
@@ -118,25 +93,18 @@ def counted_data(folder: Path) -> dict[str, Any]:
         if manifest.get(key)
     ]
     return {
-        "title": without_paths(str(manifest["corpus"]["name"])),
+        "title": without_paths(audit.corpus.name),
         "tokenizers": [without_paths(str(label)) for _, label in labels],
         "rows": sorted(rows, key=lambda row: -max((v for v in row["values"] if v), default=0)),
         "left": f"Left out: {' and '.join(left)}." if left else "",
-        "downloads": downloads(folder),
     }
 
 
 def about(code: str) -> dict[str, Any]:
     """What the page says about a language."""
     if not well_formed(code):
-        return {
-            "code": code,
-            "name": code,
-            "script": "",
-            "group": script_group(""),
-            "dir": "auto",
-            "readers": 0,
-        }
+        bare = {"code": code, "name": code, "script": "", "dir": "auto", "readers": 0}
+        return {**bare, "group": script_group("")}
     entry = language(code)
     return {
         "code": code,
@@ -225,15 +193,9 @@ def _private(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "corpus": {**corpus, "source": mark + names}}
 
 
-def _credit(manifest: dict[str, Any]) -> str:
-    source = str(manifest["corpus"].get("source", ""))
-    if not source or source.startswith("own text files"):
-        return str(manifest["corpus"].get("name", "own text"))
-    return str(without_paths(source.partition(", from ")[0].partition(", bundled")[0]))
-
-
-def _coverage(folder: Path, names: Sequence[str], codes: Sequence[str]) -> dict[str, Any] | None:
-    frame = read_table(folder, "coverage")
+def _coverage(
+    frame: pl.DataFrame | None, names: Sequence[str], codes: Sequence[str]
+) -> dict[str, Any] | None:
     if frame is None:
         return None
     grid = _Grid(frame, names, codes)
@@ -245,47 +207,36 @@ def _coverage(folder: Path, names: Sequence[str], codes: Sequence[str]) -> dict[
     }
 
 
-def _rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    frame = read_table(folder, name)
+def _rows(frame: pl.DataFrame | None) -> list[dict[str, Any]]:
     return [] if frame is None else [without_paths(row) for row in frame.to_dicts()]
 
 
-def _square(folder: Path, name: str) -> dict[str, Any] | None:
-    frame = read_table(folder, name)
+def _square(frame: pl.DataFrame | None) -> dict[str, Any] | None:
     if frame is None:
         return None
     values = [[digits(value) for value in row[1:]] for row in frame.rows()]
     return {"labels": frame.columns[1:], "values": values}
 
 
-def _cost(folder: Path, names: Sequence[str], pivot: str) -> dict[str, Any] | None:
-    frame = read_table(folder, "cost")
+def _cost(frame: pl.DataFrame | None, names: Sequence[str], pivot: str) -> dict[str, Any] | None:
     if frame is None or frame.is_empty():
         return None
-    models = []
+    shown = {"model": "model", "input": "input_usd", "output": "output_usd", "context": "context"}
     # In the pivot language the ratio is 1, so its row holds the plain price.
-    for row in frame.filter(pl.col("language") == pivot).to_dicts():
-        if row["tokenizer"] in names:
-            models.append(
-                {
-                    "model": row["model"],
-                    "tokenizer": list(names).index(row["tokenizer"]),
-                    "input": row["input_usd"],
-                    "output": row["output_usd"],
-                    "context": row["context"],
-                    "source": row["source"],
-                }
-            )
+    models = [
+        {key: row[column] for key, column in shown.items()}
+        | {"tokenizer": names.index(row["tokenizer"]), "source": row["source"]}
+        for row in frame.filter(pl.col("language") == pivot).to_dicts()
+        if row["tokenizer"] in names
+    ]
     as_of = str(frame["as_of"][0])
     return {"asOf": as_of, "stale": age_note(as_of), "models": models}
 
 
 def downloads(folder: Path) -> list[dict[str, Any]]:
-    """Name, form, size and packed content of every CSV and LaTeX table of a run."""
-    tables = folder / "tables"
-    paths = sorted(p for p in tables.iterdir() if p.suffix.removeprefix(".") in FORMS)
-    packed = []
-    for path in paths:
-        data = path.read_bytes()
-        packed.append({"file": path.name, "size": len(data), "data": pack(data)})
-    return packed
+    """Name, size and packed content of every CSV and LaTeX table of a run."""
+    paths = sorted(path for path in (folder / "tables").iterdir() if path.suffix in FORMS)
+    contents = {path.name: path.read_bytes() for path in paths}
+    return [
+        {"file": name, "size": len(data), "data": pack(data)} for name, data in contents.items()
+    ]

@@ -11,22 +11,16 @@ from typing import Any
 
 import yaml
 
+from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.scripts import NAMES
-from tokengraft.render.page.audits import (
-    audit_data,
-    counted_data,
-    downloads,
-    read_manifest,
-    read_table,
-)
-from tokengraft.render.page.comparisons import comparison_data
+from tokengraft.render.audit_folder import read_audit
+from tokengraft.render.page.audits import audit_data, counted_data, downloads
 from tokengraft.render.page.document import document
-from tokengraft.render.page.evaluations import evaluation_data
 from tokengraft.render.page.headline import headline
-from tokengraft.render.page.plans import graft_data, plan_data
+from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 from tokengraft.render.page.shown import pack, safe_json, without_paths
 
@@ -77,9 +71,13 @@ def make_page(
     """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
-    parallel = [folder for folder in runs.audits if read_table(folder, "counts") is None]
-    audits = [_audit(folder, grafts, tokenizers, corpus, notes) for folder in parallel]
-    counted = [counted_data(folder) for folder in runs.audits if folder not in parallel]
+    audits, counted = [], []
+    for folder in runs.audits:
+        tables, files = read_audit(folder), {"downloads": downloads(folder)}
+        if tables.parallel:
+            audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
+        else:
+            counted.append(counted_data(tables) | files)
     comparisons = [comparison_data(folder) for folder in runs.comparisons]
     data: dict[str, Any] = {
         "version": version("tokengraft"),
@@ -108,14 +106,13 @@ def make_page(
 
 
 def _audit(
-    folder: Path,
+    tables: AuditTables,
     grafts: Sequence[Shelf],
     tokenizers: Sequence[Path],
     corpus: Place | ParallelCorpus | None,
     notes: list[str],
 ) -> dict[str, Any]:
-    audit = audit_data(folder)
-    manifest = read_manifest(folder)
+    audit, manifest = audit_data(tables), tables.manifest()
     order = {tokenizer["label"]: n for n, tokenizer in enumerate(audit["tokenizers"])}
     names = sorted(
         manifest["tokenizers"], key=lambda n: order.get(manifest["tokenizers"][n]["label"], 99)
@@ -130,7 +127,6 @@ def _audit(
     audit["headline"] = headline(audit)
     audit["same"] = _same_sentence(audit, samples)
     audit["samples"] = None if samples is None else pack(safe_json(samples).encode("utf-8"))
-    audit["downloads"] = downloads(folder)
     return audit
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-from tokengraft.render.page.colours import colour_css
+from tokengraft.render.colours import colour_css
 from tokengraft.render.page.fonts import font_css
 from tokengraft.render.page.shown import safe_json
 

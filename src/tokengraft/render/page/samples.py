@@ -12,6 +12,7 @@ from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
+from tokengraft.render.selection import source_name
 from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
@@ -56,7 +57,7 @@ def sample_data(
         for (code, n), shown in zip(flat, segment(shelf.open(), texts), strict=True):
             tokens[code][n][place] = shown
     return {
-        "corpus": text.source.partition(", from ")[0].partition(", bundled")[0],
+        "corpus": source_name(text.source),
         "own": text.name == manifest["corpus"].get("name"),
         "units": [text.units[n] for n in numbers],
         "shelves": [{"label": shelf.label, "graft": shelf.graft} for shelf in shelves],

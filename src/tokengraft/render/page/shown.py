@@ -22,11 +22,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
-def digits(value: float | None, count: int = 4) -> float | None:
-    """`value` at `count` significant digits; None where it is no number."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{count}g}")
+def digits(value: Any) -> float | None:
+    """`value` at four significant digits; None where it is no number."""
+    number = isinstance(value, int | float) and math.isfinite(value)
+    return float(f"{value:.4g}") if number else None
 
 
 def without_paths(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`tokengraft report`, one page from one or more runs; `tokengraft playground`, with a live box."""
+"""`tokengraft report`, `playground` and `push`: results as a page, with a live box, on a hub."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli.console import stdout, warn
+from tokengraft.cli.console import print_json, stdout, warn
 from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_page
 from tokengraft.cli.options import TokenizersOption
+
+_NAMED = 12  # files that are named before they are sent
 
 
 def report(
@@ -95,3 +97,47 @@ def playground(
         warn(f"{host} can be reached from other machines, and whoever reaches it can use it.")
     stdout.print(f"Playground: {server.address} (Ctrl-C ends it)", markup=False)
     serve(server)
+
+
+def push(
+    folder: Annotated[
+        Path, typer.Argument(help="A graft, a page or site, an audit, plan or comparison.")
+    ],
+    repo: Annotated[str, typer.Argument(help="Where to: owner/name on the hub.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = (
+        False
+    ),
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only say what would be sent; so it is anyway where no token is."
+        ),
+    ] = False,
+    message: Annotated[str | None, typer.Option(help="Commit message on the hub.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
+) -> None:
+    """Send a result to a hub, with its card.
+
+    A graft goes to a model repository, a page to a static space, any other
+    result to a dataset. A graft whose files are not those it was verified
+    with is not sent.
+
+    [bold]Examples[/bold]
+
+      tokengraft push grafted/ me/llama-3.2-1b-shan
+
+      tokengraft push site/ me/how-much-my-language-pays --dry-run
+    """
+    from tokengraft.api.push import push as send
+
+    sent = send(folder, repo, private=private, dry_run=dry_run, message=message)
+    if json:
+        files = dict(sent.files)
+        about = {"repo": sent.repo, "kind": sent.kind, "url": sent.url, "why": sent.why}
+        print_json({**about, "files": files})
+        return
+    for name, size in sent.files[:_NAMED]:
+        stdout.print(f"{size:>14,}  {name}", markup=False)
+    if len(sent.files) > _NAMED:
+        stdout.print(f"{'…':>14}  and {len(sent.files) - _NAMED:,} more")
+    stdout.print(str(sent), markup=False)

@@ -1,10 +1,8 @@
-"""Heat-map colours as CSS classes, for light and dark, each with ink that reads on it."""
+"""Colours between stops, what reads on them, and the heat maps' as CSS classes, light and dark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-Rgb = tuple[float, float, float]
 
 # Light: as the figures print them. Dark: the same hues around a dark middle.
 _PREMIUM = (
@@ -39,7 +37,7 @@ def mix(stops: Sequence[str], at: float) -> str:
     place = at * (len(stops) - 1)
     first = min(int(place), len(stops) - 2)
     share = place - first
-    low, high = _rgb(stops[first]), _rgb(stops[first + 1])
+    low, high = rgb(stops[first]), rgb(stops[first + 1])
     mixed = [round(255 * (a + (b - a) * share)) for a, b in zip(low, high, strict=True)]
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
@@ -54,15 +52,16 @@ def ink(background: str) -> str:
 
 def contrast(one: str, other: str) -> float:
     """WCAG contrast ratio of two colours."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    light, dark = sorted((luminance(rgb(one)), luminance(rgb(other))), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
-def _luminance(colour: str) -> float:
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in _rgb(colour)]
+def luminance(rgb: Sequence[float]) -> float:
+    """WCAG's relative luminance of a colour whose parts are 0 to 1."""
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in rgb]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def _rgb(colour: str) -> Rgb:
-    red, green, blue = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
-    return red, green, blue
+def rgb(colour: str) -> list[float]:
+    """The parts of `#rrggbb`, 0 to 1."""
+    return [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]

@@ -1,0 +1,233 @@
+"""Saved plans, grafts, evaluations and comparisons as the page shows them.
+
+Parts that are unknown or missing are left out: a page may show what another version wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fontTools.unicodedata import script
+
+from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.errors import TokengraftError
+from tokengraft.core.files import read_json
+from tokengraft.evaluating.generation import fewer_steps
+from tokengraft.evaluating.measures import described
+from tokengraft.languages.codes import language_name
+from tokengraft.model.folder import MANIFEST
+from tokengraft.render.comparison_folder import findings, names, of_pair, read_comparison
+from tokengraft.render.page.audits import about
+from tokengraft.render.page.shown import digits, without_paths
+
+_TOKENS = 400
+_OUTCOMES = (
+    "premium_before", "premium_after", "floor_before", "floor_after", "unk_share_before",
+    "unk_share_after",
+)  # fmt: skip
+_COUNTS = ("planning_before", "planning_after", "unknown_before", "unknown_after", "first_token")
+_COSTS = (
+    "tokens_per_prompt", "prefill_ms_per_character", "decode_ms_per_character",
+    "characters_per_token_out", "cache_bytes_per_character",
+)  # fmt: skip
+_ANY = ("Zyyy", "Zinh", "Zzzz")  # scripts that are none: common, inherited, unknown
+
+
+def plan_data(path: Path) -> dict[str, Any]:
+    """The plan's what-if curves, outcomes and first tokens."""
+    plan = read_json(path)
+    outcomes: Mapping[str, Any] = plan.get("languages") or {}
+    tokens = plan.get("tokens") or []
+    if not isinstance(tokens, list) or not isinstance(outcomes, Mapping):
+        raise TokengraftError(f"{path}: this is not a plan")
+    pivot = plan.get("pivot")
+    return {
+        "name": path.parent.resolve().name if path.name == "plan.json" else path.stem,
+        "mode": plan.get("mode"),
+        "objective": plan.get("objective"),
+        "budget": plan.get("budget") or len(tokens),
+        "family": plan.get("family"),
+        "sha256": plan.get("tokenizer"),
+        "label": without_paths(plan.get("label")),
+        "relaxed": (plan.get("cut") or {}).get("scripts") or [],
+        "check": plan.get("check") or {},
+        "notes": without_paths(plan.get("notes") or []),
+        "pivot": pivot,
+        "pivotName": language_name(pivot) if isinstance(pivot, str) else None,
+        "unkLimit": UNK_LIMIT,
+        "count": len(tokens),
+        "tokens": [_token(token) for token in tokens[:_TOKENS]],
+        "languages": [_outcome(code, outcome) for code, outcome in outcomes.items()],
+    }
+
+
+def _token(token: Mapping[str, Any]) -> dict[str, Any]:
+    text = token.get("text")
+    raw = text if isinstance(text, str) else _readable(str(token.get("bytes", "")))
+    return {
+        "script": next((s for c in raw if (s := script(c)) not in _ANY), None),
+        "shown": text if isinstance(text, str) else [str(token.get("bytes", ""))],
+        "count": token.get("count"),
+        "parts": len(token.get("parts") or ()),
+    }
+
+
+def _readable(hexadecimal: str) -> str:
+    try:
+        return bytes.fromhex(hexadecimal).decode("utf-8", "ignore")
+    except ValueError:
+        return ""
+
+
+def _outcome(code: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    curve = [
+        [
+            point.get("tokens"),
+            digits(point.get("premium")),
+            point.get("planning_tokens"),
+            digits(point.get("unk_share")),
+        ]
+        for point in outcome.get("curve") or ()
+    ]
+    numbers = {key: digits(outcome.get(key)) for key in _OUTCOMES}
+    return about(code) | numbers | {key: outcome.get(key) for key in _COUNTS} | {"curve": curve}
+
+
+def graft_data(folder: Path) -> dict[str, Any]:
+    """What a graft folder's manifest says: base, method, output policy, hashes."""
+    manifest = read_json(folder / MANIFEST)
+    rows = manifest.get("rows") or {}
+    return without_paths(  # type: ignore[no-any-return]
+        {
+            "name": folder.resolve().name,
+            "base": manifest.get("base"),
+            "command": manifest.get("command"),
+            "seed": manifest.get("seed"),
+            "languages": [about(code) for code in manifest.get("languages") or ()],
+            "method": rows.get("method"),
+            "params": rows.get("params") or {},
+            "table": manifest.get("table") or {},
+            "policy": (manifest.get("output") or {}).get("policy"),
+            "versions": manifest.get("versions") or {},
+            "plan": manifest.get("plan"),
+            "files": manifest.get("files") or {},
+        }
+    )
+
+
+def evaluation_data(path: Path) -> dict[str, Any]:
+    """Scores, samples and what generation cost.
+
+    `name` is the folder's, `graft` and `base` are the models' where the evaluation names them.
+    """
+    value = read_json(path)
+    scores = [
+        _score(row)
+        for name in ("scores", "tasks")
+        for row in _records(value, name)
+        if isinstance(row.get("value"), int | float)
+    ]
+    samples = [
+        {key: text for key, text in row.items() if isinstance(text, str)}
+        for row in _records(value, "samples")
+    ]
+    generation = _records(value, "generation")
+    notes = value.get("notes")
+    return {
+        "name": path.parent.resolve().name,
+        "graft": _text(value.get("graft")),
+        "base": _text(value.get("base")),
+        "scores": scores,
+        "measures": {score["measure"]: described(score["measure"]) for score in scores},
+        "notes": [_named_in(note) for note in notes if isinstance(note, str)]
+        if isinstance(notes, list)
+        else [],
+        "costs": list(_costs(generation)),
+        "writing": list(_writing(generation, scores)),
+        "samples": samples[:12],  # to be compared letter by letter: nothing is cut
+    }
+
+
+def _records(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The rows of a table of an evaluation; none where it is not there."""
+    rows = value.get(name)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return str(without_paths(value)) if isinstance(value, str) and value else None
+
+
+def _named_in(note: str) -> str:
+    """The note with the names of languages in place of their codes."""
+    named = re.sub(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b", lambda m: language_name(m[0]), note)
+    return str(without_paths(named))
+
+
+def _score(row: Mapping[str, Any]) -> dict[str, Any]:
+    code = row.get("language")
+    told = (row.get(key) for key in ("method", "task", "model"))
+    return {
+        "measure": str(row.get("metric", "score")),
+        "method": ", ".join(str(name) for name in told if name) or None,
+        "language": code,
+        "name": None if code is None else language_name(str(code)),
+        **{key: digits(row.get(key)) for key in ("value", "low", "high", "floor", "ceiling")},
+        "n": row.get("n"),
+        "definition": row.get("definition"),
+    }
+
+
+def _costs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What generation cost, a row per language: each figure as [base, graft]."""
+    sides = {(str(row.get("language")), row.get("model")): row for row in rows}
+    for code in dict.fromkeys(code for code, _ in sides):
+        both = [sides.get((code, model)) for model in ("base", "graft")]
+        if None not in both:
+            pairs = {key: [digits(row.get(key)) for row in both if row] for key in _COSTS}
+            yield {"name": language_name(code), **pairs}
+
+
+def _writing(
+    rows: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """A sentence for each language that the graft writes in fewer steps than its base.
+
+    Greedy steps where they were counted, else what a sampled token is worth; a graft that may not
+    write has neither.
+    """
+    worth = {s["language"]: s["value"] for s in scores if s["measure"] == "written_worth"}
+    counted = fewer_steps(rows)
+    for code, sampled in worth.items():
+        times, how = (counted[code], "greedily") if code in counted else (sampled, "sampled")
+        if times >= 1.05:
+            yield f"Writes {language_name(code)} in {times:.1f} times fewer steps ({how})"
+
+
+def comparison_data(folder: Path) -> dict[str, Any]:
+    """Both sides of every pair, language by language, and what the figures say."""
+    facts, tables = read_comparison(folder)
+    facts, pairs = without_paths(facts), []
+    for pair in tables["summary"].to_dicts():
+        own = of_pair(tables["languages"], pair)
+        a, b = names(facts, pair)
+        rows = [_compared(row) for row in own.to_dicts()]
+        pairs.append({"a": a, "b": b, "words": findings(facts, pair, own), "rows": rows})
+    return {"corpus": facts["corpus"]["source"], "pairs": pairs}
+
+
+def _compared(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "code": row["language"],
+        "name": row["name"],
+        "tokens": [row["tokens_a"], row["tokens_b"]],
+        "change": row["change"] if row["change"] is None else round(row["change"], 5),
+        "premiums": [digits(row["premium_a"]), digits(row["premium_b"])],
+        "bad": [row["meaningless_a"], row["meaningless_b"]],
+        "covered": [digits(row["covered_a"]), digits(row["covered_b"])],
+        "speakers": row["speakers_total"],
+        "outcome": row["outcome"],
+    }
