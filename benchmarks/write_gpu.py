@@ -1,4 +1,4 @@
-r"""Grafts that write, trained and judged on one GPU, several languages at once.
+r"""Grafts trained and judged on one GPU, several languages and settings at once.
 
     python benchmarks/write_gpu.py MODEL PLANS TEXT FLORES OUT --jobs 12 --steps 2000 -l shn_Mymr …
 
@@ -6,8 +6,11 @@ MODEL is a folder with safetensors and tokenizer.json, PLANS holds a plan a lang
 (`xxx_Ssss.json`), TEXT `xxx_Ssss.txt` and `eng_Latn.txt` (protected), FLORES the folder
 with `dev/` and `devtest/`. Each language is trained twice, for `write` and for `input-only`; both
 are judged on FLORES by the functions that `tokengraft evaluate` calls. OUT gets a JSON file a run,
-with its curve, and the rows as bfloat16. `--settings FILE` compares recipes instead, each a row
-`{"name": …, "way": "write", "recipe": {…}}` of a JSON list.
+with its curve, and the rows as bfloat16. `--settings FILE` compares settings instead, each a row
+`{"name": …, "way": "write", "recipe": {…}}` of a JSON list; with `"adapting": {…}` the body learns
+too (`Adapting`; with `"fixed": true` the weight of replay stays as it begins), with `"start":
+"…/write-{}.safetensors"` training goes on from rows of an earlier run, and `"languages"`,
+`"split"` and `"lines"` may differ from the command line's.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 WAYS = ("write", "input-only")
+_OWN = ("split", "lines", "prompts", "greedy")  # what a setting may have its own of
 
 
 def main() -> None:
@@ -37,7 +41,7 @@ def main() -> None:
     if options.settings is not None:
         settings = json.loads(options.settings.read_text("utf-8"))
     for setting in settings:
-        for code in options.language:
+        for code in setting.get("languages", options.language):
             queue.put((setting, code))
     running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
     for process in running:
@@ -67,29 +71,36 @@ def work(options: argparse.Namespace, queue: Any) -> None:
 def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
     """Train one graft, judge it, write what came of it."""
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import load_file, save_file
 
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
-    from tokengraft.deriving.distil.recipe import Writing
+    from tokengraft.deriving.distil import replay
+    from tokengraft.deriving.distil.recipe import Adapting, Writing
     from tokengraft.deriving.task import Deriving
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     begun = time.monotonic()
+    options = argparse.Namespace(**vars(options) | {k: setting[k] for k in _OWN if k in setting})
     way, name = setting["way"], f"{setting['name']}-{code}"
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype=options.dtype))
-    english = _lines(options.text / "eng_Latn.txt")[: options.protect]
+    english = tuple(_lines(options.text / "eng_Latn.txt")[: options.protect])
     given = {"steps": options.steps} | json.loads(options.recipe) | setting["recipe"]
     given = {"check_every": max(1, given["steps"] // 15)} | given
     if way == "write":
-        given["writing"] = Writing(tuple(english))
+        given["writing"] = Writing(english)
+    if "start" in setting:
+        given["start"] = load_file(setting["start"].format(code))["rows"].float().numpy()
+    if (adapting := setting.get("adapting")) is not None:
+        given["adapting"] = Adapting(**{"protect": english, "protected": 8000} | adapting)
+        vars(replay).update(_RATE=0.0 if setting.get("fixed") else 0.02)
     made = derive_rows(
         base, [token.parts for token in plan.tokens], "distil",
-        text=_lines(options.text / f"{code}.txt"), tokenizer=spec,
+        text=_joined(_lines(options.text / f"{code}.txt"), setting.get("join", 0)), tokenizer=spec,
         options=options_from(Deriving, given),
     )  # fmt: skip
     trained = time.monotonic() - begun
@@ -99,27 +110,47 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
         tables["head"] = torch.from_numpy(made.head).bfloat16()
     save_file(tables, options.out / f"{name}.safetensors")
     torch.backends.cuda.matmul.allow_tf32 = False
-    new = HuggingFace.from_parsed("new", spec)
-    graft = FrozenModel(
-        _grown(base.model, tables, len(base.tokenizer.vocabulary)),
-        name=name, folder=base.folder, tokenizer=new,
-    )  # fmt: skip
-    if way == "write":
-        _greedy_by_text(graft.name, new, plan)
-    scores = judge(base, graft, code, options, way)
     facts = {
-        "policy": way, "setting": setting["name"], "language": code, "train_seconds": trained,
-        "seconds": time.monotonic() - begun, "params": made.params, "notes": made.notes,
+        "policy": way, "setting": setting, "language": code, "split": options.split,
+        "train_seconds": trained, "params": made.params, "notes": made.notes,
         "held_out": asdict(made.held_out), "start": asdict(made.start),
         "curve": [{"step": c.step, "seconds": c.seconds, **asdict(c.score)} for c in made.curve],
-        **scores,
     }  # fmt: skip
+    _save(facts, options.out / f"{name}.json")
+    new = HuggingFace.from_parsed("new", spec)
+    graft = FrozenModel(
+        _grown(_learned(base.model, made.student), tables, len(base.tokenizer.vocabulary)),
+        name=name, folder=base.folder, tokenizer=new,
+    )  # fmt: skip
+    graft.__dict__["manifest"] = {"output": {"policy": way}}
+    if way == "write":
+        _greedy_by_text(graft.name, new, plan)
+    facts |= judge(base, graft, code, options, adapting is not None)
+    facts["seconds"] = time.monotonic() - begun
     _save(facts, options.out / f"{name}.json")
     shown = {key: round(one["value"], 4) for key, one in facts["scores"].items()}
     print(name, round(trained), round(facts["seconds"]), json.dumps(shown), flush=True)
+    if options.labelled is not None and options.split == "devtest":
+        _states(base, graft, code, options)
     if way == "write" and options.prompts:
         _save(facts | written(base, graft, code, options), options.out / f"{name}.json")
     torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _learned(model: Any, student: Any) -> Any:
+    """The body as a folder would hold it: adapters merged, rounded to bfloat16."""
+    import torch
+
+    from tokengraft.deriving.distil import student as students
+
+    if student is None:
+        return model
+    merged = copy.deepcopy(model)
+    weights = dict(merged.named_parameters())
+    for name, change in students.changes(student).items():
+        values = torch.from_numpy(change(weights[name].detach().float().cpu().numpy()))
+        weights[name].data.copy_(values.to(torch.bfloat16))
+    return merged
 
 
 def _save(facts: dict[str, Any], file: Path) -> None:
@@ -127,8 +158,9 @@ def _save(facts: dict[str, Any], file: Path) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str, Any]:
-    """Figures on FLORES devtest, by the functions that `evaluate` calls."""
+def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict[str, Any]:
+    """Figures on FLORES, by the functions that `evaluate` calls."""
+    from tokengraft.deriving.distil.silent_text import untrained
     from tokengraft.evaluating.both_spellings import shared_scores
     from tokengraft.evaluating.continuation import Continuation
     from tokengraft.evaluating.fidelity import BaseReading, scores
@@ -143,17 +175,21 @@ def judge(base: Any, graft: Any, code: str, options: Any, way: str) -> dict[str,
     reading = BaseReading(base, case, most_positions=0, keep_bytes=0)
     view = reading.read_new(graft)
     none: dict[str, float] = {}
-    found = scores(reading.compare(view, graft.head(case.rows).exact()), none, none, none, 200, 0)
+    ceiling = reading.ceiling() if options.against else none
+    found = scores(
+        reading.compare(view, graft.head(case.rows).exact()), none, none, ceiling, 200, 0
+    )
     following = Continuation(base, case)
     bits = following.measure(graft, head=graft.head(case.rows).exact())
     found |= following.scores(bits, True, 200)
     more: dict[str, Any] = {"sizes": case.sizes()}
-    if way == "write":
+    texts = {**untrained(), "English": _lines(options.flores / split / f"eng_Latn.{split}")}
+    if graft.policy == "write" or adapted:
+        found |= protected_scores(base, graft, texts, most=options.lines, resamples=200)
+    if graft.policy == "write":
         found |= shared_scores(base, graft, case, most_lines=options.lines, resamples=200)
         found |= written_scores(base, graft, case, resamples=200)
-        english = _lines(options.flores / split / f"eng_Latn.{split}")[: options.lines]
-        found |= protected_scores(base, graft, {"English": english}, most=1012, resamples=200)
-        found |= english_greedy(base, graft, english, most=1012, resamples=200)
+        found |= english_greedy(base, graft, texts["English"], most=options.greedy, resamples=200)
     return {"scores": {name: asdict(one) for name, one in found.items()}, **more}
 
 
@@ -173,6 +209,23 @@ def written(base: Any, graft: Any, code: str, options: Any) -> dict[str, Any]:
         "generation": measure_generation(base, graft, code, prompts, steps=48),
         "samples": write_samples(base, graft, code, halves),
     }
+
+
+def _states(base: Any, graft: Any, code: str, options: Any) -> None:
+    """Pooled states of the labelled lines by both models, for a probe elsewhere."""
+    import numpy as np
+
+    from tokengraft.evaluating.probe import pooled_states
+
+    lines = []
+    for part, numbers in json.loads(options.labelled.read_text()).items():
+        every = (options.flores / part / f"{code}.{part}").read_text("utf-8").split("\n")
+        lines += [every[n - 1] for n in numbers]
+    states, kept = pooled_states(base, graft, lines)
+    for name, one in (("base", states["base"]), (graft.name.rpartition("-")[0], states["graft"])):
+        file = options.out / f"states-{name}-{code}.npz"
+        if not file.exists():
+            np.savez_compressed(file, kept=kept, states=one.astype(np.float16))
 
 
 def _grown(model: Any, tables: Any, first: int) -> Any:
@@ -236,6 +289,17 @@ def _lines(path: Path) -> list[str]:
     return [one for one in path.read_text(encoding="utf-8").split("\n") if one.strip()]
 
 
+def _joined(lines: list[str], most: int) -> list[str]:
+    """Lines one after the other, as many as make `most` characters or fewer."""
+    joined = lines[:1]
+    for line in lines[1:]:
+        if len(joined[-1]) + 1 + len(line) <= most:
+            joined[-1] += f" {line}"
+        else:
+            joined.append(line)
+    return joined
+
+
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -252,6 +316,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recipe", default="{}", help='changes to it as JSON: {"stray": 100}')
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")
     parser.add_argument("--lines", type=int, default=1012)
+    parser.add_argument("--greedy", type=int, default=1012, help="English lines to go on from")
+    parser.add_argument("--labelled", type=Path, help="line numbers by split (JSON): keep states")
+    parser.add_argument("--against", action="store_true", help="measure ceilings, too")
     parser.add_argument("--split", default="devtest", choices=("dev", "devtest"))
     parser.add_argument("--dtype", default="float32")
     return parser.parse_args()

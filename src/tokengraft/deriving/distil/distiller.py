@@ -65,7 +65,6 @@ _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smal
 _SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
 _FULL = 0.7  # share of a GPU's memory beyond which blocks are read twice instead of kept
-_TRIAL = 8  # passages on which a step's time is measured
 
 
 class Distiller:
@@ -281,7 +280,7 @@ class Distiller:
         """Old tokens that the teacher can read in its share of the time, by trial."""
         if self.recipe.max_minutes is None:
             return math.inf
-        sample = self.lots.held_out[:8]
+        sample = self.lots.held_out[: self._trial]
         if self.device.type == "cuda":
             self.reader.old(sample)  # a GPU's first pass is slow, and its answers come later
         begun = time.monotonic()
@@ -294,14 +293,19 @@ class Distiller:
         recipe = self.recipe
         if recipe.max_minutes is None:
             return recipe.passages
-        sample = np.arange(min(_TRIAL, len(self.lots.train)))
+        sample = np.arange(min(self._trial, len(self.lots.train)))
         for _ in range(2):  # the first pass is slow everywhere
             begun = time.monotonic()
             self._gradients(self._ends(), sample, 0)[0].cpu()
         each = (time.monotonic() - begun) / len(sample)
         seconds = 60 * recipe.max_minutes * (1 - recipe.teaching)
         fitting = int(seconds / (_ENOUGH * each))
-        return min(recipe.passages, max(_TRIAL // 2, fitting))
+        return min(recipe.passages, max(4, fitting))
+
+    @property
+    def _trial(self) -> int:
+        """Passages on which time is measured: a GPU takes as long for few as for many."""
+        return 8 if self.device.type == "cpu" else self.recipe.passages
 
     def _judge(
         self, most: float, teaching: Callable[[int, int], None] | None, count: int = 0

@@ -15,7 +15,7 @@ from tokengraft.model.pooling import terms
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Ints
 
-_BROKEN = 100.0  # nats: more than rows that know nothing cost
+_BROKEN = 100.0  # nats for as much again as was promised: a hundredth more costs one
 
 
 def judge(
@@ -31,7 +31,8 @@ def judge(
 ) -> HeldOut:
     """Score rows on the teacher's passages: means over all aligned positions.
 
-    Where the body learns (`replay`), a broken promise outweighs everything else.
+    Where the body learns (`replay`), a promise broken by a little costs much, but less than to
+    have learned nothing.
     """
     kl, same, cosine, writes, count = _means(reader, teacher, rows, writer, head)
     recipe = recipe or Recipe()
@@ -45,7 +46,7 @@ def judge(
     writing = None if writer is None else writes
     kept = () if replay is None else replay.judge(reader, head)
     if replay is not None and kept and (strain := replay.strained(*kept)) > 1:
-        loss += _BROKEN * strain
+        loss += _BROKEN * (strain - 1)
     return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
 
 
