@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.machinery
 import json
 import multiprocessing
 import sys
@@ -276,6 +277,7 @@ def _without_polars() -> None:
     except ImportError:
         stub = types.ModuleType("polars")
         stub.__getattr__ = _anything  # type: ignore[method-assign]
+        stub.__spec__ = importlib.machinery.ModuleSpec("polars", None)  # others look for it
         sys.modules["polars"] = stub
 
 
