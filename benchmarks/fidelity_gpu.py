@@ -172,7 +172,7 @@ class Bench:
         import torch
         from safetensors.torch import save_file
 
-        from tokengraft.reproduce.methods import DefaultMode, run_default
+        from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
 
         def keep(code: str, name: str, made: Any) -> None:
             if made.held_out is None:
@@ -263,7 +263,7 @@ def write_tables(options: argparse.Namespace) -> None:
         options.model.name, read_paper(), pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(sizes), 0, None,
     )  # fmt: skip
-    from tokengraft.render.fidelity_table import save_fidelity
+    from tokengraft.render.claim_folder import save_fidelity
 
     written = save_fidelity(found, options.tables)
     curves = {

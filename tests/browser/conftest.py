@@ -14,10 +14,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tokengraft.api.compare import compare
-from tokengraft.api.report import playground as make_server
+from tokengraft.api.report import collect
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit
 from tokengraft.core.cache import Store
+from tokengraft.render.page.playground import make_server
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -107,7 +108,9 @@ def address(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def playground(run_folder: Path) -> Iterator[str]:
-    server = make_server([run_folder], own=["olmo-2"], bundled=["gpt2", "o200k_base"], port=0)
+    server = make_server(
+        collect([run_folder]), own=["olmo-2"], bundled=["gpt2", "o200k_base"], port=0
+    )
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server.address

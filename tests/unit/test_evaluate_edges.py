@@ -44,7 +44,7 @@ from tokengraft.reproduce.grid import (  # noqa: E402
     Grid,
     Settings,
 )
-from tokengraft.reproduce.methods import DefaultMode, run_default  # noqa: E402
+from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default  # noqa: E402
 from tokengraft.tokenizer.align import Alignment  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 

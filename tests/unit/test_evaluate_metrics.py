@@ -13,7 +13,7 @@ from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
 from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
-from tokengraft.render.fidelity_table import Row, printed, table  # noqa: E402
+from tokengraft.render.claim_folder import Row, cosine, fidelity_table  # noqa: E402
 from tokengraft.reproduce.grid import Cells, Key  # noqa: E402
 
 
@@ -145,7 +145,7 @@ def test_table_has_the_papers_own_colours():
         strategy, _, k = method.partition(" k=")
         values = {code: paper.value(name, code) for code in ("mean", *paper.languages)}
         rows.append(Row(int(layer), strategy, int(k) if k else None, values, {}))
-    text = table(rows, list(paper.languages), paper.new_token_share, "c", "l")
+    text = fidelity_table(rows, list(paper.languages), paper.new_token_share, "c", "l")
     # Cells of the published table, digit by digit.
     for cell in (
         r"{\cellcolor[HTML]{800610}} \color[HTML]{F1F1F1} -.026",
@@ -156,7 +156,7 @@ def test_table_has_the_papers_own_colours():
     assert r"\makecell{shn\\93\%}" in text
     assert r"\multirow[c]{10}{*}{16} & \multirow[c]{5}{*}{KNN} & 1 &" in text
     assert len(paper.rows) == 40
-    assert (printed(0.5), printed(-0.026), printed(1.0)) == (".500", "-.026", "1.000")
+    assert (cosine(0.5), cosine(-0.026), cosine(1.0)) == (".500", "-.026", "1.000")
 
 
 def test_the_command_imports_no_torch():

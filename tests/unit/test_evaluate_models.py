@@ -25,7 +25,7 @@ from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
-from tokengraft.render.fidelity_table import save_fidelity  # noqa: E402
+from tokengraft.render.claim_folder import save_fidelity  # noqa: E402
 from tokengraft.reproduce.grid import (  # noqa: E402
     Cells,
     Grid,
@@ -413,7 +413,7 @@ def test_encoder(tmp_path):
 
 
 def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
-    from tokengraft.reproduce.methods import DefaultMode, run_default
+    from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
 
     lines = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     grid = Grid(base, corpus(amh_Ethi=lines), Settings(), Cells(None))
@@ -423,7 +423,7 @@ def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
 
 def test_default_mode_judges_the_forty_on_its_own_plan(base):
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.reproduce.methods import DefaultMode, run_default
+    from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
 
     judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tokengraft.api.report import playground as make_server
+from tokengraft.api.report import collect
 from tokengraft.core.errors import TokenizerError, UsageError
-from tokengraft.render.page.playground import BODY, TEXT, Playground, is_loopback
+from tokengraft.render.page.playground import BODY, TEXT, Playground, is_loopback, make_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Playground]:
-    found = make_server(own=["cl100k_base"], bundled=["gpt2"], port=0)
+    found = make_server(collect([]), own=["cl100k_base"], bundled=["gpt2"], port=0)
     thread = threading.Thread(target=found.serve_forever, daemon=True)
     thread.start()
     yield found
@@ -112,10 +112,10 @@ def test_loopback_by_default(server: Playground) -> None:
 
 def test_what_cannot_start() -> None:
     with pytest.raises(TokenizerError, match="No tokenizer"):
-        make_server(own=["absent"], bundled=[], port=0)
-    taken = make_server(bundled=["gpt2"], port=0)
+        make_server(collect([]), own=["absent"], bundled=[], port=0)
+    taken = make_server(collect([]), bundled=["gpt2"], port=0)
     with pytest.raises(UsageError, match="cannot listen"):
-        make_server(bundled=["gpt2"], port=taken.server_address[1])
+        make_server(collect([]), bundled=["gpt2"], port=taken.server_address[1])
     taken.server_close()
 
 

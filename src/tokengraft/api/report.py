@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokengraft.api.results import (
     KINDS,
@@ -23,7 +24,6 @@ from tokengraft.render.page.build import Page, Runs, make_page, save_page
 
 if TYPE_CHECKING:
     from tokengraft.corpus.parallel import ParallelCorpus
-    from tokengraft.render.page.playground import Playground
 
 _DEPTH = 2  # demo/ holds demo/audit and demo/grafts/shan
 #: What the page shows of each kind, and under which name of `Runs` it goes.
@@ -56,50 +56,40 @@ def report(
     own, pictures for previews of links, and a playground that tokenizes in the browser. `address`
     (https://…) is where it will lie: previews need whole addresses.
     """
-    return written(
-        runs, Path(out), tokenizers=tokenizers, corpus=corpus, site=site, address=address
-    )[1]
+    page = page_of(runs, tokenizers=tokenizers, corpus=corpus, site=site, address=address)
+    return save_page(page, Path(out))
 
 
-def written(
+def page_of(
     runs: Place | Result | Iterable[Place | Result],
-    out: Path,
     *,
     tokenizers: Sequence[Path] = (),
     corpus: Place | ParallelCorpus | None = None,
     site: bool = False,
     address: str | None = None,
-) -> tuple[Page, Path]:
-    """`report`, with the page itself and what it has to say."""
+) -> Page:
+    """What `report` writes, with what the page has to say of itself."""
     from tokengraft.render.page.playground import example
-    from tokengraft.render.page.site import offered, save_site
+    from tokengraft.render.page.site import offered, site_files
 
     if address is not None and not site:
         raise UsageError("an address is for a site (site=True, --site)")
-    if not site:
-        page = page_of(runs, tokenizers=tokenizers, corpus=corpus)
-        return page, save_page(page, out)
-    files = offered(search=tokenizers)
-    box = [{"file": one.file, "label": one.label, "size": len(one.data)} for one in files]
-    live = {**example(), "tokenizers": box}
+    if address is not None and not address.startswith(("https://", "http://")):
+        raise UsageError(f"{address}: an address begins with https://")
     place = None if address is None else address.rstrip("/") + "/"
-    page = page_of(runs, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
-    return page, save_site(page, out, files, address)
-
-
-def page_of(runs: Place | Result | Iterable[Place | Result], **options: Any) -> Page:
-    """The page as text; see `render.page.build.make_page` for `options`."""
+    files = offered(search=tokenizers) if site else {}
+    box = [
+        {"file": name, "label": label, "size": len(data)} for name, (label, data) in files.items()
+    ]
+    live = {**example(), "tokenizers": box} if site else None
     every = [runs] if isinstance(runs, str | Path | Result) else list(runs)
     with ExitStack() as kept:
-        places = [_place(run, number, kept) for number, run in enumerate(every)]
-        return make_page(collect(places), **options)
-
-
-def playground(runs: Iterable[Place] = (), own: Sequence[str] = (), **options: Any) -> Playground:
-    """A local server of the page with a live box; see `render.page.playground.make_server`."""
-    from tokengraft.render.page.playground import make_server
-
-    return make_server(collect(runs), own, **options)
+        there = collect(_place(run, number, kept) for number, run in enumerate(every))
+        page = make_page(there, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
+    if not site:
+        return page
+    kept_files = {name: data for name, (_, data) in files.items()}
+    return replace(page, files=kept_files | site_files(page, place))
 
 
 def collect(given: Iterable[Place]) -> Runs:

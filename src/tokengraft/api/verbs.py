@@ -77,15 +77,12 @@ def audit(
     the same result; counts are kept in `store` (default: the cache). Everything that can be wrong
     with the inputs is checked before anything is encoded.
     """
+    options = Auditing(pivot, search, prices, resamples, skip_missing)
     tables = audit_corpus(
-        open_corpus(corpus, split),
-        _names(tokenizers),
-        languages,
-        Auditing(pivot, search, prices, resamples, skip_missing),
-        store=store,
+        open_corpus(corpus, split), _names(tokenizers), languages, options, store=store,
         on_count=by_lines(progress),
         engine=make_engine(engine) if isinstance(engine, str) else engine,
-    )
+    )  # fmt: skip
     return Audit.of(tables)
 
 
@@ -112,15 +109,13 @@ def survey(
     `layout` says which column holds what; see `Surveying` for how text is read and `Counting` for
     how it is counted.
     """
-    return Audit.of(
-        survey_files(
-            sources,
-            _names(tokenizers),
-            Surveying(layout or Layout(), parallel, pivot, format_, search),
-            counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
-            on_meter=metered(progress),
-        )
-    )
+    tables = survey_files(
+        sources, _names(tokenizers),
+        Surveying(layout or Layout(), parallel, pivot, format_, search),
+        counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
+        on_meter=metered(progress),
+    )  # fmt: skip
+    return Audit.of(tables)
 
 
 def count_words(
@@ -142,12 +137,9 @@ def count_words(
     """
     counting = Counting(engine, workers, address, shard_bytes, skip_bad, state)
     return count_files(
-        texts,
-        text_column=text_column,
-        format_=format_,
-        counting=counting,
+        texts, text_column=text_column, format_=format_, counting=counting,
         on_meter=metered(progress),
-    )
+    )  # fmt: skip
 
 
 def plan(
@@ -177,18 +169,11 @@ def plan(
     if progress is not None:
         progress(Progress(f"Choosing tokens for {', '.join(codes)} ({objective})", 0))
     options = Planning(budget, mode, boundaries, objective, pivot)
-    return Planned.of(
-        plan_tokens(
-            _name(tokenizer),
-            codes,
-            text,
-            options,
-            chosen_on=chosen_on,
-            test=corpus,
-            search=search,
-            protect=protect,
-        )
-    )
+    made = plan_tokens(
+        _name(tokenizer), codes, text, options, chosen_on=chosen_on, test=corpus, search=search,
+        protect=protect,
+    )  # fmt: skip
+    return Planned.of(made)
 
 
 def derive(
@@ -274,13 +259,11 @@ def graft(
     settings = _deriving(minutes, steps, device, progress, given)
     name = _name(model)
     made = write_graft(
-        name,
-        _plan(plan),
-        out,
+        name, _plan(plan), out,
         Derivation(method, text, settings, train) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
         options=Finishing(check, verified, license, seed, command, force, adapter_only),
-    )
+    )  # fmt: skip
     grafted = Grafted.load(made.folder)
     report = made.report
     if report is None:
@@ -341,15 +324,10 @@ def export(
     from tokengraft.serving.export_gguf import export as write
 
     return write(
-        _name(graft),
-        out,
-        base=base,
-        quantize=quantize,
-        texts=None if text is None else lines_of(text),
-        pattern=pattern,
-        unchecked=unchecked,
+        _name(graft), out, base=base, quantize=quantize,
+        texts=None if text is None else lines_of(text), pattern=pattern, unchecked=unchecked,
         force=force,
-    )
+    )  # fmt: skip
 
 
 def evaluate(
@@ -394,11 +372,7 @@ def evaluate(
         corpus = open_corpus(corpus)
     named = Tasks(tasks, tasks_include, tasks_limit)
     measurements = measure(
-        _subject(base),
-        _subject(graft),
-        corpus,
-        languages,
-        text=text,
+        _subject(base), _subject(graft), corpus, languages, text=text,
         reading=Reading(device, dtype, window),
         options=Measuring(
             split, lines, against, continuation, shared, prompts, most_positions, resamples, seed,

@@ -11,15 +11,8 @@ import re
 import sys
 from typing import Any, NoReturn
 
-_WHOLE = (
-    "audit",
-    "compare",
-    "plan",
-    "insert",
-    "graft",
-    "evaluate",
-    "report",
-)  # all files appear, or none
+#: Commands of which all files appear, or none.
+_WHOLE = ("audit", "compare", "plan", "insert", "graft", "evaluate", "report")
 _KEPT = {
     "audit": "What was counted is kept: run the command again to go on.",
     "plan": "Text that was counted is kept; the choice of tokens starts over.",

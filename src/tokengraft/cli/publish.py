@@ -55,12 +55,12 @@ def report(
 
       tokengraft report audit/ --site --address https://example.org/tokens -o site/
     """
-    from tokengraft.api.report import written
+    from tokengraft.api.report import page_of
+    from tokengraft.render.page.build import save_page
 
     check_out(out, holds_page, force)
-    page, path = written(
-        runs, out, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address
-    )
+    page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address)
+    path = save_page(page, out)
     for note in page.notes:
         warn(note)
     stdout.print(page.title, style="bold", markup=False)
@@ -87,11 +87,11 @@ def playground(
 
       tokengraft playground audit/ --tokenizer grafted/
     """
-    from tokengraft.api.report import playground as make_server
-    from tokengraft.render.page.playground import is_loopback, serve
+    from tokengraft.api.report import collect
+    from tokengraft.render.page.playground import is_loopback, make_server, serve
 
     server = make_server(
-        runs or (), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()
+        collect(runs or ()), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()
     )
     if not is_loopback(host):
         warn(f"{host} can be reached from other machines, and whoever reaches it can use it.")

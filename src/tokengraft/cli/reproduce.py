@@ -151,10 +151,10 @@ def fidelity(
       tokengraft reproduce fidelity --model rootstock --corpus flores200.tar.xz -l shn -o fidelity/
     """
     from tokengraft.corpus import load
-    from tokengraft.render.fidelity_table import save_fidelity
+    from tokengraft.render.claim_folder import save_fidelity
     from tokengraft.reproduce import paper_fidelity as reproducing
     from tokengraft.reproduce.grid import Settings
-    from tokengraft.reproduce.methods import METHODS, DefaultMode
+    from tokengraft.reproduce.paper_fidelity import METHODS, DefaultMode
 
     check_out(out, lambda at: (at / ".work").is_dir() or (at / "fidelity.json").is_file(), force)
     with drawing() as progress:

@@ -1,18 +1,29 @@
-"""A reproduced table on disk: as data, as Markdown and as LaTeX, value by value with intervals."""
+"""Reproduced tables on disk, value by value: as data, as Markdown and as LaTeX.
+
+The grid of strategies is in the paper's own form, its figures beside ours: coloured by
+ColorBrewer's reds, light where a cell is good.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
 
-from tokengraft.core.files import adding, write_text
-from tokengraft.render.latex import latex
+from tokengraft.core.files import adding, write_json, write_text
+from tokengraft.core.wording import as_csv
+from tokengraft.render.latex import colours, latex
 from tokengraft.render.tables import Cell, Printed, markdown, write_data
 from tokengraft.reproduce.claim import Cell as ClaimCell
 from tokengraft.reproduce.claim import Verdict
+from tokengraft.reproduce.grid import PAPER
+from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row
 
+_TITLES = {"knn": "KNN", "linear": "LinReg", "local-linear": "LocalLinReg"}
+_OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
+_THEIRS = r" {\tiny %s}"
 _MARKS = {"reproduced": "", "known difference": "*", "differs": "!", "missing": "?"}
 
 
@@ -60,3 +71,147 @@ def _cell(cell: ClaimCell | None, decimals: int) -> Cell:
     if cell.low is not None and cell.high is not None:
         text += f" [{cell.low:.{decimals}f}, {cell.high:.{decimals}f}]"
     return Cell(text, cell.ours)
+
+
+def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Path]:
+    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`.
+
+    `read_with` says what has to be known to read them beside the paper's.
+    """
+    written = [
+        write_text(out / "grid.csv", as_csv(fidelity.grid)),
+        write_text(out / "sizes.csv", as_csv(fidelity.sizes)),
+    ]
+    modes = fidelity.grid["mode"].unique(maintain_order=True).to_list()
+    for mode in modes:
+        for metric in fidelity.grid["metric"].unique(maintain_order=True).to_list():
+            table = fidelity.table(metric, mode)
+            if table.height:
+                path = out / f"{mode}-{metric}.csv"
+                written.append(write_text(path, as_csv(table, float_precision=4)))
+    for metric in ("pooled_cosine", "kl", "top1"):
+        if PAPER in modes:
+            written.append(write_text(out / f"{metric}.tex", fidelity_latex(fidelity, metric)))
+    facts = {
+        "model": fidelity.model, "cells_missing": fidelity.missing, "read_with": read_with,
+        "best_by_kl": fidelity.best().to_dicts() if PAPER in modes else [],
+        "best_by_pooled_cosine": (
+            fidelity.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
+        ),
+        "claim": None if fidelity.verdict is None else fidelity.verdict.line,
+    }  # fmt: skip
+    return [*written, write_json(out / "fidelity.json", facts)]
+
+
+def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
+    """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
+    from tokengraft.evaluating.fidelity import METRICS
+
+    layers = model_layers(fidelity)
+    chosen = fidelity.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
+    labels = {row["method"]: row for row in chosen.to_dicts()}
+    wide = fidelity.table(metric)
+    codes = [name for name in wide.columns if name not in ("method", "mean")]
+    bare = {full: code for code, full in fidelity.paper.languages.items()}
+    rows = []
+    for values in wide.to_dicts():
+        label = labels[values["method"]]
+        theirs: dict[str, float | None] = {}
+        if metric == "pooled_cosine":
+            row = paper_row(values["method"], layers)
+            theirs = {c: fidelity.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
+        ours = {code: values[code] for code in ("mean", *codes)}
+        rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
+    sizes = fidelity.sizes.filter(pl.col("mode") == PAPER)
+    shares = dict(zip(sizes["language"], 100 * sizes["new_token_share"], strict=True))
+    what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
+    beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
+    return fidelity_table(
+        rows, codes, shares, f"{fidelity.model}: {what}.{beside}", f"fidelity-{metric}",
+        METRICS[metric].higher,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy: values by column (None: not measured), the paper's where it has them."""
+
+    layer: int
+    strategy: str
+    k: int | None
+    ours: Mapping[str, float | None]
+    paper: Mapping[str, float | None]
+
+
+def fidelity_table(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    shares: Mapping[str, float],
+    caption: str,
+    label: str,
+    higher: bool = True,
+) -> str:
+    r"""The table as a float; its first lines name the packages it needs.
+
+    `columns` are language codes; the mean comes before them. `shares` are percentages of new
+    tokens. Light cells are good ones.
+    """
+    every = ["mean", *columns]
+    values = [v for row in rows for v in row.ours.values() if v is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 0.0)
+    beside = any(v is not None for row in rows for v in row.paper.values())
+    heads = [
+        rf"\makecell{{{code[:3]}\\{shares[code]:.0f}\%}}" if code in shares else code[:3]
+        for code in columns
+    ]
+    lines = [
+        r"% Needs: \usepackage{multirow,makecell} \usepackage[table]{xcolor}",
+        r"\begin{table*}",
+        r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
+        rf"\begin{{tabular}}{{rrrr|{'r' * len(columns)}}}",
+        rf"& & & & \multicolumn{{{len(columns)}}}{{c}}"
+        r"{Language plus \% of new tokens in encodings} \\",
+        " & ".join([r"\makecell{Layer}", "Strategy", "$k$", "Mean", *heads]) + r" \\",
+        r"\hline",
+    ]
+    for place, row in enumerate(rows):
+        before = rows[place - 1] if place else None
+        new_layer = before is None or before.layer != row.layer
+        new_strategy = new_layer or before is None or before.strategy != row.strategy
+        if new_layer and before is not None:
+            lines.append(r" \hline")
+        first = _span(str(row.layer), sum(r.layer == row.layer for r in rows)) if new_layer else ""
+        alike = sum((r.layer, r.strategy) == (row.layer, row.strategy) for r in rows)
+        title = _TITLES.get(row.strategy, row.strategy)
+        second = _span(title, alike) if new_strategy else ""
+        cells = [
+            _strategy_cell(row.ours.get(c), row.paper.get(c), low, high, higher, beside)
+            for c in every
+        ]
+        k = "" if row.k is None else str(row.k)
+        lines.append(" & ".join([first, second, k, *cells]) + r" \\")
+    lines += [
+        r"\end{tabular}", rf"\caption{{{caption}}}", rf"\label{{table:{label}}}", r"\end{table*}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def cosine(value: float) -> str:
+    """As the paper prints a cosine: three decimals, no leading zero."""
+    text = f"{value:.3f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def _span(text: str, count: int) -> str:
+    return rf"\multirow[c]{{{count}}}{{*}}{{{text}}}" if count > 1 else text
+
+
+def _strategy_cell(
+    value: float | None, paper: float | None, low: float, high: float, higher: bool, beside: bool
+) -> str:
+    theirs = _THEIRS % cosine(paper) if beside and paper is not None else ""
+    if value is None:
+        return "---" + theirs
+    share = (value - low) / (high - low) if high > low else 0.0
+    background, text = colours(1 - share if higher else share)
+    return _OURS % (background, text, cosine(value)) + theirs

@@ -13,7 +13,7 @@ import yaml
 
 from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core.errors import TokengraftError
-from tokengraft.core.files import adding, write_text
+from tokengraft.core.files import adding
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.scripts import NAMES
 from tokengraft.render.audit_folder import read_audit
@@ -47,13 +47,16 @@ class Page:
     title: str
     notes: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict, repr=False)
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)  # of a site, beside it
 
 
 def save_page(page: Page, out: Path) -> Path:
-    """Write the page and its README.md into `out`, both or none; returns the page's path."""
+    """Write the page, its README.md and its files into `out`, all or none; returns its path."""
+    texts = {"index.html": page.html, "README.md": readme(page.title)}
     with adding(out) as new:
-        write_text(new / "index.html", page.html)
-        write_text(new / "README.md", readme(page.title))
+        for name, data in ({n: text.encode() for n, text in texts.items()} | page.files).items():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            (new / name).write_bytes(data)
     return out / "index.html"
 
 

@@ -11,23 +11,22 @@ import hashlib
 import html
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tokengraft.core.errors import TokenizerError, Unavailable, UsageError
-from tokengraft.core.files import adding, write_text
+from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.languages.codes import well_formed
 from tokengraft.render.page.browser_tokenizers import packed
-from tokengraft.render.page.build import Page, readme
+from tokengraft.render.page.build import Page
 from tokengraft.render.page.document import CARD, CARD_SIZE, preview
 from tokengraft.render.page.fonts import font_css
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME
 
 PAGE = 3000  # characters of the pivot language
+Offered = tuple[str, bytes]  # label and content of a tokenizer's file
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 1.05rem/1.6 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto;
@@ -44,67 +43,46 @@ ul { columns: 14rem; padding-left: 1.2rem; }
 """
 
 
-@dataclass(frozen=True)
-class Offered:
-    """A tokenizer file of the site."""
-
-    file: str
-    label: str
-    data: bytes
-
-
-def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> list[Offered]:
-    """The tokenizers among `names` that a browser can cut text with, with their files."""
-    files = []
+def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict[str, Offered]:
+    """The tokenizers among `names` that a browser can cut text with: label and content by file."""
+    files = {}
     for name in names:
         if name not in BY_NAME:
             continue  # one's own lies on one machine
         try:
             located = find(name, search)
-            files.append(Offered(f"tokenizers/{quote(name)}.bin", located.label, packed(located)))
+            files[f"tokenizers/{quote(name)}.bin"] = located.label, packed(located)
         except (TokenizerError, Unavailable):
             continue
     return files
 
 
-def save_site(page: Page, out: Path, files: Sequence[Offered], address: str | None = None) -> Path:
-    """Write the site into `out`, all files or none; returns the path of its first page.
+def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
+    """What lies beside the page of a site, tokenizers apart: a page and a card a language, fonts.
 
-    `address` is where it will be found (https://…): previews of links need whole addresses, and so
-    does the sitemap, which is left out without one.
+    `base` is the address at which it will be found (https://…/): previews of links need whole
+    addresses, and so does the sitemap, which is left out without one.
     """
-    audits = page.data["audits"]
-    if address is not None and not address.startswith(("https://", "http://")):
-        raise UsageError(f"{address}: an address begins with https://")
-    base = None if address is None else address.rstrip("/") + "/"
+    texts: dict[str, str] = {}
+    cards = {CARD: card(page.title, [], _credit(page))}
     places = [""]
-    with adding(out) as new:
-        write_text(new / "index.html", page.html)
-        write_text(new / "README.md", readme(page.title))
-        (new / CARD).write_bytes(card(page.title, [], _credit(page)))
-        for one in files:
-            path = new / one.file
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(one.data)
-        if audits:
-            entries = [entry for entry in audits[0]["languages"] if well_formed(entry["code"])]
-            write_text(new / "lang" / "index.html", _list(entries, page))
-            places.append("lang/")
-            for script in sorted({entry["script"] for entry in entries}):
-                write_text(new / "fonts" / f"{script}.css", font_css([script]))
-            for entry in entries:
-                folder = new / "lang" / entry["code"]
-                rows = language_rows(audits[0], entry["code"])
-                title = language_title(audits[0], entry, rows)
-                write_text(
-                    folder / "index.html", _language(audits[0], entry, rows, title, page, base)
-                )
-                shown = [(row["label"], row["premium"]) for row in rows if not row["bad"]]
-                (folder / CARD).write_bytes(card(title, shown, _credit(page)))
-                places.append(f"lang/{entry['code']}/")
-        if base is not None:
-            write_text(new / "sitemap.xml", _sitemap(base, places))
-    return out / "index.html"
+    for audit in page.data["audits"][:1]:
+        entries = [entry for entry in audit["languages"] if well_formed(entry["code"])]
+        texts["lang/index.html"] = _list(entries, page)
+        places.append("lang/")
+        for script in sorted({entry["script"] for entry in entries}):
+            texts[f"fonts/{script}.css"] = font_css([script])
+        for entry in entries:
+            place = f"lang/{entry['code']}/"
+            rows = language_rows(audit, entry["code"])
+            title = language_title(audit, entry, rows)
+            texts[f"{place}index.html"] = _language(audit, entry, rows, title, page, base)
+            shown = [(row["label"], row["premium"]) for row in rows if not row["bad"]]
+            cards[place + CARD] = card(title, shown, _credit(page))
+            places.append(place)
+    if base is not None:
+        texts["sitemap.xml"] = _sitemap(base, places)
+    return {name: text.encode() for name, text in texts.items()} | cards
 
 
 def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
