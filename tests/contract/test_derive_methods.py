@@ -28,7 +28,7 @@ DERIVERS = {name: derive.make(5, "cpu") for name, derive in ARRAY_METHODS.items(
     "half calibrated": Calibrated(KNN(3), strength=0.5),
 }
 BLOCKED = {name: deriver for name, deriver in DERIVERS.items() if hasattr(deriver, "block")}
-OPTIONS = {"layer", "k", "minutes", "steps", "work"}
+OPTIONS = {"layer", "k", "synthetic", "minutes", "steps", "work"}
 each_deriver = pytest.mark.parametrize("deriver", DERIVERS.values(), ids=DERIVERS)
 
 
@@ -188,6 +188,36 @@ def test_every_method_derives_rows_for_a_model(name, task):
     assert (first.held_out is not None) == (name == "distil")
     assert json.dumps(dict(first.params), default=float)
     assert len(np.unique(first.rows, axis=0)) > 1
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if "synthetic" in m.uses])
+def test_synthetic_anchors_are_used_and_are_mixtures_of_parts(name, task):
+    from tokengraft.deriving.derive import derive_rows
+    from tokengraft.deriving.states import mixed_states
+    from tokengraft.deriving.task import Deriving
+    from tokengraft.model.frozen import FrozenModel
+
+    model = FrozenModel.load(task["model"])
+    plain, mixed = (
+        derive_rows(model, task["parts"], name, options=Deriving(layer=1, synthetic=count)).rows
+        for count in (0, 40)
+    )
+    assert not np.allclose(plain, mixed, atol=1e-7)
+    states, rows = mixed_states(model, [[5], [7, 9]], 1, 3)
+    single = model.weight[5].numpy()
+    assert np.allclose(rows[:3], single, atol=1e-6) and np.allclose(states[0], states[1], atol=1e-5)
+    ends = model.weight[[7, 9]].numpy()
+    share = np.linalg.lstsq(ends.T, rows[3:].T, rcond=None)[0]
+    assert np.allclose(share.sum(0), 1, atol=1e-4) and (share > -1e-5).all()
+
+
+def test_superstrings_are_what_a_slow_search_finds():
+    from tokengraft.deriving.methods.superstrings import superstrings
+
+    pieces = [b"ab", b"abc", b"xabab", b"", b"b", b"cab"]
+    strings = [b"ab", b"b", b"zz", b"ab", b"xabab"]
+    slow = [[n for n, p in enumerate(pieces) if s in p and s != p] for s in strings]
+    assert superstrings(pieces, strings) == slow
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.needs == "text"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
@@ -12,9 +13,11 @@ from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.derive import Derived
+from tokengraft.grafting.choose_bias import BIASES, _right
 from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named
+from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 
 OLD = 320
 NEW = set(range(OLD, OLD + BUDGET))
@@ -89,6 +92,30 @@ def test_a_bias_is_for_those_that_pool(policy: OutputPolicy, base: Path, tmp_pat
     else:
         with pytest.raises(UsageError, match="bias belongs to"):
             graft(base, plan(), tmp_path / "graft", rows=rows, **given)
+
+
+@each_policy
+def test_a_bias_is_chosen_on_text(policy: OutputPolicy, base: Path, tmp_path: Path) -> None:
+    given = {"rows": Derived(new_rows(), "random"), "output": Output(policy.name, bias="auto")}
+    with pytest.raises(UsageError, match="is chosen on text" if policy.pools else "belongs to"):
+        graft(base, plan(), tmp_path / "graft", **given)
+    if policy.pools:
+        made = graft(base, plan(), tmp_path / "graft", **given, options=Finishing(LINES))
+        bias = logits_processor(tmp_path / "graft")[0].bias
+        assert bias in BIASES and f"bias {bias:g} chosen on" in made.rows.notes[-1]
+        assert made.rows.notes[-1] in (tmp_path / "graft" / "README.md").read_text("utf-8")
+
+
+def test_a_bias_is_right_where_text_says_so() -> None:
+    """Two new tokens, one always right: by hand, its first part must lose under a high bias."""
+    pieces = (b"a", b"b", b"ab", b"aa")
+    assert _right(np.array([1, 2, 0]), pieces, {p: n for n, p in enumerate(pieces)}) == [
+        [0, 2], [0],
+    ]  # fmt: skip
+    logits = torch.log(torch.tensor([[0.5, 0.1, 0.3, 0.1]]))
+    kept, won = (WinnerTakesAll([2, 3], [0, 0], b)(None, logits).exp()[0] for b in (0.0, 1.0))
+    assert kept.tolist() == pytest.approx([0.9, 0.1, 0, 0])
+    assert won.tolist() == pytest.approx([0, 0.1, 0.8, 0.1])
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

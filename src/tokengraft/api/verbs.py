@@ -227,7 +227,7 @@ def graft(
     device: str = "auto",
     derive_options: Mapping[str, Any] | None = None,
     policy: str = DEFAULT,
-    bias: float = 0.0,
+    bias: float | str = 0.0,
     protect: Sources | None = None,
     untie: bool = True,
     train: str = "rows",

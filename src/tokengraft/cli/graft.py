@@ -85,6 +85,14 @@ def graft(
     k: Annotated[
         int | None, typer.Option(min=1, help="Neighbours, for knn and local-linear (5).")
     ] = None,
+    synthetic: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="For methods that read states: so many mixtures of each new token's parts as "
+            "anchors besides the vocabulary (0).",
+        ),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop distilling after this many minutes.")
     ] = None,
@@ -133,7 +141,13 @@ def graft(
             "base, some tens of MB, instead of the whole model.",
         ),
     ] = False,
-    bias: Annotated[float, typer.Option(help="For winner-takes-all: favour new tokens.")] = 0.0,
+    bias: Annotated[
+        str,
+        typer.Option(
+            help="For winner-takes-all: how many nats less likely than its first old part a new "
+            "token may be and still win; auto: the best one on held-out lines of --text."
+        ),
+    ] = "0",
     device: Annotated[
         str,
         typer.Option(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
@@ -166,6 +180,7 @@ def graft(
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
+    tuned["synthetic"] = synthetic
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if named(policy).trains and not tied:
         _tell_of_second_table(model)
@@ -173,6 +188,7 @@ def graft(
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
             minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device,
+            derive_options={"synthetic": synthetic},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, adapter_only=adapter_only, seed=seed, force=force,
             command=["tokengraft", *sys.argv[1:]], progress=progress,

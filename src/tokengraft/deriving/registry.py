@@ -2,8 +2,8 @@
 
 A row of the table carries all that is known about a method: `--help`, the docs and the contract
 suite (`tests/contract/test_derive_methods.py`) are made from it. Most are array methods (`Deriver`)
-together with how the parts are pooled (`FromStates`); `split-anchor`, `context` and `distil` need
-more than states. A new method is a module in `methods/` and a row here; modules are imported when
+together with how the parts are pooled (`FromStates`); those that need bytes or text need more than
+states. A new method is a module in `methods/` and a row here; modules are imported when
 a method is used, so that `--help` can read the table.
 
 KL in nats (top-1 agreement) at aligned positions, rootstock, 2,000 merges a language, 150 lines of
@@ -24,6 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+import numpy as np
+
 from tokengraft.core.errors import UsageError, did_you_mean
 from tokengraft.core.later import Later
 
@@ -32,15 +34,15 @@ if TYPE_CHECKING:
     from tokengraft.deriving.states import Layer
     from tokengraft.deriving.task import Task
 
-Needs: TypeAlias = Literal["rows", "states", "bytes", "text"]
+Needs: TypeAlias = Literal["rows", "states", "pieces", "bytes", "text"]
 
 
 @dataclass(frozen=True)
 class Method:
     """One way to derive rows.
 
-    `needs`: the embedding rows alone; hidden states at a layer; byte tokens in the vocabulary; or
-    text with both tokenizers. `uses` are the options that change what it does.
+    `needs`: the embedding rows alone; hidden states at a layer; the tokens' bytes; a token for
+    every byte; or text with both tokenizers. `uses` are the options that change what it does.
     """
 
     name: str
@@ -63,8 +65,8 @@ class FromStates:
     layered: bool = False
 
     def __call__(self, task: Task) -> Rows:
-        """Fit on the whole old vocabulary, derive for the task's parts."""
-        from tokengraft.deriving.states import part_states, vocabulary_states
+        """Fit on the old vocabulary and synthetic anchors, derive for the task's parts."""
+        from tokengraft.deriving.states import mixed_states, part_states, vocabulary_states
         from tokengraft.model.folder import model_hash
 
         model, options = task.model, task.options
@@ -80,9 +82,15 @@ class FromStates:
             progress=task.tell("states"),
         )
         if self.layered:
-            task.params = {"layer": layer, "k": options.k}
+            task.params = {"layer": layer, "k": options.k, "synthetic": options.synthetic}
+        anchors, rows = known[layer], known[0]
+        if self.layered and options.synthetic:
+            mixed = mixed_states(model, task.parts, layer, options.synthetic, options.recipe.seed)
+            anchors, rows = (
+                np.concatenate(pair) for pair in zip((anchors, rows), mixed, strict=True)
+            )
         deriver = self.make(options.k, str(model.device))
-        return deriver.fit(known[layer], known[0]).derive(hidden)
+        return deriver.fit(anchors, rows).derive(hidden)
 
 
 def _rows(name: str, summary: str, pool: str = "mean", calibrated: bool = False) -> Method:
@@ -98,7 +106,7 @@ def _states(
     name: str, summary: str, reference: str, make: Callable[[int, str], Deriver], *uses: str
 ) -> Method:
     derive = FromStates(make, layered=True)
-    return Method(name, summary, reference, "states", derive, ("layer", *uses))
+    return Method(name, summary, reference, "states", derive, ("layer", "synthetic", *uses))
 
 
 _KNN_URL = (
@@ -128,6 +136,9 @@ METHODS: dict[str, Method] = {
                 lambda k, d: _LINEAR(ridge=0.1, device=d)),
         _states("procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451",
                 lambda k, d: Later("tokengraft.deriving.methods.procrustes:Procrustes")()),
+        Method("superstrings", "mean-late, blended with rows of tokens that contain the new one",
+               "https://aclanthology.org/Q17-1010/", "pieces",
+               Later("tokengraft.deriving.methods.superstrings:derive")),
         Method("split-anchor", "regression on tokens the model knows whole, forced through bytes",
                "https://aclanthology.org/D17-1010/", "bytes",
                Later("tokengraft.deriving.methods.split_anchor:derive")),

@@ -31,7 +31,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods.mean import weights
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.model.devices import spread
-from tokengraft.model.frozen import FrozenModel
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
 
@@ -132,6 +132,32 @@ def vocabulary_states(
     return {layer: ready.get(layer, arrays.get(layer)) for layer in layers}  # type: ignore[misc]
 
 
+def mixed_states(
+    model: FrozenModel, parts: Sequence[Sequence[int]], layer: Layer, count: int, seed: int = 0
+) -> tuple[Rows, Rows]:
+    """States at `layer` and rows of synthetic anchors: `count` mixtures of each token's part rows.
+
+    The paper's V_0 "could in principle be augmented with any number of synthetic test embeddings":
+    these lie where a new token's row is sought, which hardly any row of the vocabulary does. A
+    mixture's weights are drawn evenly from all that sum to 1.
+    """
+    torch = require_torch()
+    generator = np.random.default_rng(seed)
+    table = model.weight.float().cpu().numpy()
+    rows: Rows = np.concatenate(
+        [generator.dirichlet(np.ones(len(one)), count) @ table[list(one)] for one in parts]
+    ).astype(np.float32)
+    if layer == 0:
+        return rows, rows
+    states = np.empty_like(rows)
+    for start in range(0, len(rows), 4096):
+        some = torch.from_numpy(rows[start : start + 4096]).to(model.device)
+        ids = torch.arange(len(some), device=model.device)[:, None]
+        read = layer_states(model, ids, [layer], NewRows(0, some))[layer]
+        states[start : start + 4096] = read[:, 0].float().cpu().numpy()
+    return states, rows
+
+
 def _fill(
     model: FrozenModel,
     arrays: Mapping[Layer, Rows],
@@ -204,7 +230,9 @@ def _equal_lengths(parts: Sequence[Sequence[int]], tokens: int) -> Iterator[list
             yield numbers[start : start + step]
 
 
-def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[Layer, Any]:
+def layer_states(
+    model: FrozenModel, ids: Any, layers: Sequence[Layer], new: NewRows | None = None
+) -> dict[Layer, Any]:
     """States (batch, length, dimensions) by layer; blocks above the highest one are not run."""
     torch = require_torch()
     states_by_layer: dict[Layer, Any] = {}
@@ -228,7 +256,7 @@ def layer_states(model: FrozenModel, ids: Any, layers: Sequence[Layer]) -> dict[
         handles.append(model.blocks[layer - 1].register_forward_hook(keep(layer)))
     try:
         with torch.no_grad():
-            final = model.states(ids)
+            final = model.states(ids, new=new)
             if "norm" in layers:
                 states_by_layer["norm"] = final
     except _Enough:

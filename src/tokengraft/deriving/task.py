@@ -27,7 +27,8 @@ _MOST_TOKENS = 512  # of a passage
 class Deriving:
     """How rows are derived.
 
-    `layer` and `k` (neighbours) are for methods that read states; `recipe`, `start` (a method that
+    `layer`, `k` (neighbours) and `synthetic` (mixtures of each new token's parts as further
+    anchors) are for methods that read states; `recipe`, `start` (a method that
     needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
     trains output rows too and `adapting` the body, which only distil can. `cache`
     keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
@@ -40,6 +41,7 @@ class Deriving:
     adapting: Adapting | None = None
     layer: Layer = 0
     k: int = 5
+    synthetic: int = 0
     start: str | Rows = TRAINING_FREE
     characters: int = 160
     cache: Path | str | None = None

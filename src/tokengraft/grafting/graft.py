@@ -77,13 +77,14 @@ class Derivation:
 class Output:
     """What may be written with the new tokens (`output_policies`).
 
-    `bias` belongs to winner-takes-all. Under `write` the new tokens are trained to stay silent in
+    `bias` belongs to winner-takes-all: a number, or `auto` for the best one on held-out lines of
+    the text (`choose_bias`). Under `write` the new tokens are trained to stay silent in
     `protect`, besides bundled English and code (which a body that learns has to read as before); a
     tied model gets a head of its own unless `untie` is false: then one row serves both ends.
     """
 
     policy: str = DEFAULT
-    bias: float = 0.0
+    bias: float | str = 0.0
     protect: Sources | None = None
     untie: bool = True
 
@@ -122,9 +123,12 @@ def graft(
     where verification fails; then, as on any other failure, `out` is as it was.
     """
     chosen = named(output.policy)
-    if output.bias and not chosen.pools:
+    bias = _number(output.bias)
+    if bias != 0 and not chosen.pools:
         raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen.name}")
     text = rows.text if isinstance(rows, Derivation) else None
+    if bias is None and text is None and options.check is None:
+        raise UsageError("a bias is chosen on text of the language: give some with --text FILE")
     training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
@@ -183,7 +187,7 @@ def graft(
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
             method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
-            output={"policy": chosen.name, "bias": output.bias}, written=written,
+            output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
             run={"command": shown_command(options.command), "seed": options.seed, **trained},
         )  # fmt: skip
 
@@ -196,6 +200,10 @@ def graft(
         )  # fmt: skip
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
+        if bias is None:
+            bias, said = _choose_bias(whole, written, parts, training or lines)
+            stated = replace(stated, notes=(*stated.notes, said))
+            made = replace(made, notes=stated.notes)
         if adapting is not None:
             shifts = measure(whole, base.path) if options.verified else {}
             moved = {kind: str(one) for kind, one in shifts.items()}
@@ -214,6 +222,33 @@ def graft(
             describe(folder, written, replace(stated, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
     return Graft(out, written, made, report)
+
+
+def _number(bias: float | str) -> float | None:
+    """The bias that is given; None where it is to be chosen."""
+    try:
+        return None if bias == "auto" else float(bias)
+    except ValueError:
+        raise UsageError(f"no bias {bias!r}: give a number, or auto") from None
+
+
+def _choose_bias(
+    folder: Path, written: Written, parts: Sequence[Sequence[int]], lines: Sequence[str]
+) -> tuple[float, str]:
+    """The best bias on held-out lines of the text (all of it where none is), and a note on it."""
+    from tokengraft.deriving.distil.passages import is_held_out
+    from tokengraft.grafting.choose_bias import best_bias, bias_curve
+    from tokengraft.model.frozen import FrozenModel
+
+    held_out = [line for line in lines if is_held_out(line, 0.05)] or lines
+    first_parts = [group[0] for group in parts]
+    curve = bias_curve(FrozenModel.load(folder), written.new, first_parts, held_out)
+    bias = best_bias(curve)
+    worth = {one.bias: one.right for one in curve}
+    return bias, (
+        f"bias {bias:g} chosen on held-out text: {worth[bias]:.2f} bytes a sampled token are right "
+        f"(bias 0: {worth[0.0]:.2f}, not pooled: {worth[None]:.2f})"
+    )
 
 
 def _adapting(

@@ -3,8 +3,10 @@
 Unigram keeps the path of highest total score. A new character gets the vocabulary's lowest score:
 better than UNK (lowest - 10) and hardly ever better than an old piece. A longer piece xy, learned
 as in `learn`, gets log(count / tokens), at least score(x) + score(y) + 0.01, so that it beats its
-parts. WordPiece takes the longest match first and gives the whole word up where none is found, so
-a longer piece could turn a word into UNK; only single characters are added to it.
+parts. WordPiece takes the longest match first and gives the whole word up where none is found. A
+longer piece can turn no word into UNK where every character of the vocabulary is a piece both at
+the start of a word and inside it, as in BERT's: whatever is left of the word can be spelled. Where
+one is not, only single characters are added.
 
 One UNK may have stood for a whole clause. So a text may get longer when its UNK turns into text;
 what is promised, and checked on the planning text, is that never more characters are UNK.
@@ -80,7 +82,8 @@ def plan_pieces(request: Request) -> Plan:
     lowest = _floor_score(tokenizer)
     lines = protect.lines if protect else ()
     chosen = _emitted(settled, [(piece, lowest) for piece in missing], words, lines, budget)
-    if kind == "unigram" and mode == "merges" and len(chosen) < budget:
+    spelled = kind == "unigram" or _spells_all(settled)
+    if spelled and mode == "merges" and len(chosen) < budget:
         chosen = _fill(settled, belongs, chosen, words, counts, lines, budget)
     old, new = load(tokenizer), load(_with(settled, chosen))
     old_ids, new_ids = Encoder(old).ids(words), Encoder(new).ids(words)
@@ -109,7 +112,7 @@ def plan_pieces(request: Request) -> Plan:
     emitted = np.zeros(start + len(chosen), np.int64)
     np.add.at(emitted, new_ids.ids, np.repeat(times, new_ids.sizes))
     notes = [NOTE]
-    if kind == "wordpiece" and mode == "merges":
+    if not spelled and mode == "merges":
         notes.append("WordPiece: characters only, a longer piece could turn a whole word into UNK")
     notes += [note for code, effect in effects.items() for note in warnings(code, effect)]
     return Plan(
@@ -210,15 +213,23 @@ def _longer_pieces(
 ) -> list[tuple[str, float]]:
     extended = _with(tokenizer, chosen)
     symbols = symbols_of(extended)
+    unigram = family(tokenizer) == "unigram"
     unknown = symbols.names.get(unknown_of(tokenizer))
     added = added_ids(tokenizer)
+    scores: dict[int, float] = dict.fromkeys(symbols.names, 0.0)
+    if unigram:
+        scores = {number: score for number, (_, score) in enumerate(extended["model"]["vocab"])}
+    else:
+        # Marked at the start of words, not inside them: then a merged name is both names joined.
+        symbols.names = {number: _marked(name) for number, name in symbols.names.items()}
+        symbols.ids = {name: number for number, name in symbols.names.items()}
+        unknown, symbols.piece = SPACE_MARK + str(unknown), _word_bytes
     symbols.refuses = lambda left, right: (
         unknown in (left, right)
         or SPACE_MARK in right
         or left + right in added
         or not belongs(symbols.piece(left + right))
     )
-    scores = {number: score for number, (_, score) in enumerate(extended["model"]["vocab"])}
     learner = Learner(_encode(extended, words), counts, counts.sum(axis=1)[:, None], symbols)
     while learner.spent < budget - len(chosen):
         key = learner.best()
@@ -230,8 +241,33 @@ def _longer_pieces(
         if step.spends:
             parts = scores[step.left] + scores[step.right]
             scores[step.result] = min(-0.01, max(math.log(count / total), parts + 0.01))
-    spent = [s.result for s in learner.steps if s.spends]
-    return [(symbols.names[symbol], round(scores[symbol], 6)) for symbol in spent]
+    spent = [(symbols.names[s.result], scores[s.result]) for s in learner.steps if s.spends]
+    return [(name if unigram else _unmarked(name), round(score, 6)) for name, score in spent]
+
+
+def _spells_all(tokenizer: dict[str, Any]) -> bool:
+    """Whether every character of WordPiece's vocabulary is a piece at the start and inside."""
+    named = set(added_ids(tokenizer))
+    known = [name for name in vocabulary(tokenizer) if name not in named]
+    characters = {c for name in known for c in _marked(name).removeprefix(SPACE_MARK)}
+    pieces = set(known)
+    return all(c in pieces and CONTINUATION_MARK + c in pieces for c in characters)
+
+
+def _word_bytes(name: str) -> bytes:
+    """Bytes of a marked piece without the mark."""
+    return name.removeprefix(SPACE_MARK).encode("utf-8")
+
+
+def _marked(name: str) -> str:
+    """A WordPiece token with SentencePiece's mark, at the start of a word instead of inside it."""
+    inside = name.startswith(CONTINUATION_MARK) and name != CONTINUATION_MARK
+    return name.removeprefix(CONTINUATION_MARK) if inside else SPACE_MARK + name
+
+
+def _unmarked(name: str) -> str:
+    starts = name.startswith(SPACE_MARK)
+    return name.removeprefix(SPACE_MARK) if starts else CONTINUATION_MARK + name
 
 
 def _lost(pipeline: Tokenizer, words: Sequence[Word], encoded: Encoded, unknown: int) -> Ints:

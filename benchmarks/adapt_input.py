@@ -1,0 +1,324 @@
+r"""Does context in front of a frozen model help it to read new tokens? Rows, adapters, tags, LoRA.
+
+    python benchmarks/adapt_input.py MODEL PLANS TEXT FLORES OUT --jobs 8 -l tam_Taml hin_Deva …
+
+The paper proposes "pseudo-translation": a small map from sequences of a language's embeddings to
+sequences of the model's. With e the rows of the new spelling, g_i = 1 from the first new token on:
+
+    e'_i = e_i + g_i A(e_1 … e_i)        A: a causal convolution, or a layer of causal attention
+
+so that text without a new token is read as before. It also proposes tags that mark a language: a
+row before the text (`tag-before`), or one added to every row of a text (`tag-added`). All are
+trained together with the rows by distillation's own loss; `lora` has as many weights inside the
+body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`; OUT gets a JSON file a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import multiprocessing
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from write_gpu import _lines as lines_in
+from write_gpu import _without_polars as without_polars
+
+WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag-added")
+RATE = 1e-3  # of Adam, for all but the rows
+
+
+class Convolution(nn.Module):
+    """W₂ silu(conv₄(W₁ e)): each place sees itself and the three before it."""
+
+    def __init__(self, width: int, inner: int = 640, reach: int = 4) -> None:
+        super().__init__()
+        self.reach = reach
+        self.into = nn.Linear(width, inner, bias=False)
+        self.along = nn.Conv1d(inner, inner, reach, groups=inner)
+        self.out = nn.Linear(inner, width, bias=False)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        inner = functional.pad(self.into(rows).transpose(1, 2), (self.reach - 1, 0))
+        mixed: torch.Tensor = self.out(functional.silu(self.along(inner).transpose(1, 2)))
+        return mixed
+
+
+class Attention(nn.Module):
+    """One layer of causal attention (distance lowers scores) and a small MLP behind it."""
+
+    def __init__(self, width: int, inner: int = 160, heads: int = 5, hidden: int = 320) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.RMSNorm(width)
+        self.qkv = nn.Linear(width, 3 * inner, bias=False)
+        self.out = nn.Linear(inner, width, bias=False)
+        self.mlp = nn.Sequential(
+            nn.RMSNorm(width), nn.Linear(width, hidden, bias=False), nn.SiLU(),
+            nn.Linear(hidden, width, bias=False),
+        )  # fmt: skip
+        for last in (self.out, self.mlp[-1]):
+            nn.init.zeros_(last.weight)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        size, length, _ = rows.shape
+        qkv = self.qkv(self.norm(rows)).view(size, length, 3, self.heads, -1)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        places = torch.arange(length, device=rows.device)
+        gap = (places[:, None] - places).float()
+        slopes = 2.0 ** -torch.arange(1, self.heads + 1, device=rows.device)
+        mask = (-gap * slopes[:, None, None]).masked_fill(gap < 0, -torch.inf)
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[None])
+        step = self.out(seen.transpose(1, 2).reshape(size, length, -1))
+        whole: torch.Tensor = step + self.mlp(rows + step)
+        return whole
+
+
+class Tag(nn.Module):
+    """One row that is added everywhere."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.row = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.row.expand_as(rows)
+
+
+IN_FRONT = {"convolution": Convolution, "attention": Attention, "tag-added": Tag}
+
+
+def in_front(base: Any, adapter: nn.Module) -> Any:
+    """The frozen model with an adapter between its rows and its body."""
+    student = copy.copy(base)
+    student.__dict__.pop("team", None)
+    student.learning = dict(adapter.named_parameters())
+
+    def embed(ids: torch.Tensor, new: Any) -> torch.Tensor:
+        rows = type(base).embed(base, ids, new)
+        touched = (ids >= new.first).cumsum(1) > 0
+        adapted: torch.Tensor = rows + adapter(rows.float()).to(rows) * touched[..., None]
+        return adapted
+
+    student.embed = embed
+    return student
+
+
+def with_tag_before(base: Any) -> Any:
+    """The frozen model with a trained row before every text that is read in new tokens."""
+    student = copy.copy(base)
+    student.__dict__.pop("team", None)
+    tag = base.weight.detach().float().mean(0).requires_grad_()
+    student.learning = {"tag": tag}
+
+    def states(ids: torch.Tensor, mask: Any = None, new: Any = None, **more: Any) -> torch.Tensor:
+        if new is None:
+            return type(base).states(base, ids, mask, new, **more)
+        rows = base.embed(ids, new)
+        whole = torch.cat([tag.to(rows).expand(len(rows), 1, -1), rows], 1)
+        read: torch.Tensor = base.body(inputs_embeds=whole, use_cache=False).last_hidden_state
+        return read[:, 1:]
+
+    student.states = states
+    return student
+
+
+def with_lora(base: Any, rank: int = 16) -> Any:
+    """The model with W x + B A x in every linear layer of its lower half."""
+    twin = copy.deepcopy(base.model)
+    student = base.around(twin)
+    learning: dict[str, torch.Tensor] = {}
+    for number, block in enumerate(student.blocks[: len(student.blocks) // 2]):
+        for name, layer in block.named_modules():
+            if isinstance(layer, nn.Linear):
+                first = torch.randn(rank, layer.in_features) / layer.in_features**0.5
+                both = [first, torch.zeros(layer.out_features, rank)]
+                a, b = (one.to(base.device).requires_grad_() for one in both)
+                learning |= {f"{number}.{name}.a": a, f"{number}.{name}.b": b}
+                layer.register_forward_hook(
+                    lambda _m, given, out, a=a, b=b: out + (given[0] @ a.T.to(out)) @ b.T.to(out)
+                )
+    student.learning = learning
+    return student
+
+
+def student_of(base: Any, way: str) -> Any:
+    """Who learns; the base itself where only rows do."""
+    torch.manual_seed(0)
+    if way == "tag-before":
+        return with_tag_before(base)
+    if way == "lora":
+        return with_lora(base)
+    return in_front(base, IN_FRONT[way](base.dimensions).to(base.device)) if way != "rows" else None
+
+
+def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
+    """Train and judge one language in several ways; the teacher reads once."""
+    from tokengraft.core.options import options_from
+    from tokengraft.deriving.distil.bridge import Ends
+    from tokengraft.deriving.distil.distiller import Distiller
+    from tokengraft.deriving.distil.from_task import _mixed
+    from tokengraft.deriving.distil.judging import judge
+    from tokengraft.deriving.distil.passages import mix, shorten
+    from tokengraft.deriving.distil.student import Weights
+    from tokengraft.deriving.distil.teacher import Teacher
+    from tokengraft.deriving.registry import named
+    from tokengraft.deriving.task import Deriving, Task
+    from tokengraft.model.frozen import FrozenModel, Reading
+    from tokengraft.model.reading import Reader
+    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.tokenizer.align import Aligner
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    class Beside(Distiller):
+        """Rows, and weights in front of the body or inside it, with no text to protect."""
+
+        def _ends(self) -> Ends:
+            ends = super()._ends()
+            if self.weights is not None:
+                self.weights.reset()
+            return Ends(ends.composed, weights=self.weights)
+
+        def _step(self, ends: Ends, out: Any, begun: float) -> None:
+            warm = min(1.0, (out.steps + 1) / 20)
+            shape = warm * 0.5 * (1 + np.cos(np.pi * out.steps / self.recipe.steps))
+            inner, rate = ends.step, RATE * float(shape)
+            ends.step = lambda *given: inner(*given[:4], rate)  # type: ignore[method-assign]
+            super()._step(ends, out, begun)
+            ends.step = inner  # type: ignore[method-assign]
+
+    plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
+    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    base = FrozenModel.load(options.model, Reading(dtype="float32"))
+    new = HuggingFace.from_parsed("new", spec)
+    given = {"steps": options.steps, "patience": 0, "check_every": max(1, options.steps // 10)}
+    settings = options_from(Deriving, given)
+    text = lines_in(options.text / f"{code}.txt")[: options.most]
+    parts = [token.parts for token in plan.tokens]
+    task = Task(base, parts, new, text, settings, lambda one: named("mean-late").derive(one))
+    start = task.start(task)
+    reader, lots = task.passages()
+    lots = _mixed(task, lots)
+    flores = lines_in(options.flores / "devtest" / f"{code}.devtest")[: options.lines]
+    english = lines_in(options.flores / "devtest" / "eng_Latn.devtest")[: options.lines]
+    aligned = [shorten(one, 448) for one in Aligner(base.tokenizer, new)(flores)]
+    kept = [n for n, one in enumerate(aligned) if len(one)]
+    devtest = Teacher(reader, [aligned[n] for n in kept])
+    mixed = Teacher(reader, mix(devtest.passages, reader.first_new, 1.0, 0))
+    plain = [shorten(one, 448) for one in Aligner(base.tokenizer, new)(english)]
+    teacher = None
+    for way in ways:
+        begun = time.monotonic()
+        distiller = Beside(reader, lots, start, settings.recipe, parts)
+        distiller.teacher = teacher = teacher or distiller.teacher
+        student = student_of(base, way)
+        if student is not None:
+            distiller.student = Reader(student, reader.first_new, reader.prefix)
+            distiller.weights = Weights(distiller.student)
+        out = distiller.run()
+        rows = torch.from_numpy(out.rows).to(base.device)
+        scores = {
+            "devtest": judge(distiller.student, devtest, rows),
+            "devtest_mixed": judge(distiller.student, mixed, rows),
+            "english": judge(distiller.student, Teacher(reader, plain), rows),
+            "start": judge(reader, devtest, torch.from_numpy(start).to(base.device)),
+            "held_out": out.score,
+        }
+        mean = base.weight[: reader.first_new].float().mean(0).expand(len(start), -1)
+        scores["floor"] = judge(reader, devtest, mean)
+        facts = {
+            "language": code, "way": way, "steps": out.steps, "tokens": len(parts),
+            "row_weights": int(rows.numel()),
+            "more_weights": sum(one.numel() for one in student.learning.values()) if student else 0,
+            "seconds": time.monotonic() - begun,
+            "retrieval": retrieval(base, distiller.student, rows, devtest, plain, kept),
+            "curve": [(c.step, c.score.kl, c.score.mixed) for c in out.curve],
+            **{name: asdict(one) for name, one in scores.items()},
+        }  # fmt: skip
+        (options.out / f"{way}-{code}.json").write_text(json.dumps(facts), encoding="utf-8")
+        kl, top1 = scores["devtest"].kl, scores["devtest"].agreement
+        print(code, way, f"{kl:.3f} {top1:.3f} {facts['seconds']:.0f} s", flush=True)
+
+
+@torch.no_grad()
+def retrieval(
+    base: Any, student: Any, rows: torch.Tensor, judged: Any, english: Any, kept: list[int]
+) -> dict[str, float]:
+    """How many sentences find their English translation first, by centred means of states."""
+
+    def means(read: Any, passages: Any, ends: str) -> torch.Tensor:
+        vectors = []
+        for start in range(0, len(passages), 32):
+            some = passages[start : start + 32]
+            states = read(some).float().split([len(getattr(one, ends)) for one in some])
+            vectors += [one.mean(0) for one in states]
+        stacked = torch.stack(vectors)
+        return functional.normalize(stacked - stacked.mean(0), dim=-1)
+
+    reader = judged.reader
+    theirs = means(reader.old, [english[n] for n in kept], "old_at")
+    ways = {
+        "base": means(reader.old, judged.passages, "old_at"),
+        "graft": means(lambda some: student.new(some, rows), judged.passages, "new_at"),
+    }
+    right = torch.arange(len(theirs), device=theirs.device)
+    return {
+        name: float(((ours @ theirs.T).argmax(1) == right).float().mean())
+        for name, ours in ways.items()
+    }
+
+
+def work(options: argparse.Namespace, queue: Any) -> None:
+    """A process: languages until none is left."""
+    without_polars()
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    while True:
+        try:
+            code, ways = queue.get(timeout=2)
+        except Exception:  # empty
+            return
+        try:
+            run(options, code, ways)
+        except Exception:  # one run must not take the others with it
+            print(code, ways, traceback.format_exc(), flush=True)
+
+
+def main() -> None:
+    """Share languages and ways out to processes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("model", "plans", "text", "flores", "out"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--each", type=int, default=3, help="ways that one process tries in turn")
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--most", type=int, default=20_000, help="lines of text")
+    parser.add_argument("--lines", type=int, default=500, help="of devtest")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    for first in range(0, len(options.ways), options.each):
+        for code in options.language:
+            queue.put((code, options.ways[first : first + options.each]))
+    running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+
+
+if __name__ == "__main__":
+    main()
