@@ -67,8 +67,8 @@ class Attention(nn.Module):
             nn.RMSNorm(width), nn.Linear(width, hidden, bias=False), nn.SiLU(),
             nn.Linear(hidden, width, bias=False),
         )  # fmt: skip
-        for last in (self.out, self.mlp[-1]):
-            nn.init.zeros_(last.weight)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.mlp[-1].weight)  # type: ignore[arg-type]
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         size, length, _ = rows.shape
@@ -123,7 +123,8 @@ def with_tag_before(base: Any) -> Any:
 
     def states(ids: torch.Tensor, mask: Any = None, new: Any = None, **more: Any) -> torch.Tensor:
         if new is None:
-            return type(base).states(base, ids, mask, new, **more)
+            plain: torch.Tensor = type(base).states(base, ids, mask, new, **more)
+            return plain
         rows = base.embed(ids, new)
         whole = torch.cat([tag.to(rows).expand(len(rows), 1, -1), rows], 1)
         read: torch.Tensor = base.body(inputs_embeds=whole, use_cache=False).last_hidden_state
@@ -193,7 +194,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
             warm = min(1.0, (out.steps + 1) / 20)
             shape = warm * 0.5 * (1 + np.cos(np.pi * out.steps / self.recipe.steps))
             inner, rate = ends.step, RATE * float(shape)
-            ends.step = lambda *given: inner(*given[:4], rate)  # type: ignore[method-assign]
+            ends.step = lambda *given: inner(*given[:4], rate)  # type: ignore[method-assign, call-arg]
             super()._step(ends, out, begun)
             ends.step = inner  # type: ignore[method-assign]
 
