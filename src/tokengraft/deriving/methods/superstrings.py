@@ -27,7 +27,7 @@ _POWER = 2  # 1 and 4 were no better
 
 def superstrings(pieces: Sequence[bytes], strings: Sequence[bytes]) -> list[list[int]]:
     """For each string, the ids of the pieces that have it inside them and are longer."""
-    found: list[list[int]] = [[] for _ in strings]
+    longer: list[list[int]] = [[] for _ in strings]
     wanted: dict[bytes, list[int]] = {}
     for number, string in enumerate(strings):
         wanted.setdefault(string, []).append(number)
@@ -41,8 +41,8 @@ def superstrings(pieces: Sequence[bytes], strings: Sequence[bytes]) -> list[list
         }
         for string in inside & wanted.keys():
             for number in wanted[string]:
-                found[number].append(id_)
-    return found
+                longer[number].append(id_)
+    return longer
 
 
 def derive(task: Task) -> Rows:
