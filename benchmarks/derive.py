@@ -98,9 +98,8 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
     import torch
     import transformers
 
-    from tokengraft.deriving.methods.knn import KNN
     from tokengraft.deriving.methods.linear import Linear
-    from tokengraft.deriving.methods.local_linear import LocalLinear
+    from tokengraft.deriving.methods.neighbours import KNN, LocalLinear
     from tokengraft.deriving.states import vocabulary_states
     from tokengraft.model.frozen import FrozenModel
 

@@ -193,7 +193,7 @@ class Job:
         """FLORES devtest: KL, agreement, cosine."""
         import torch
 
-        from tokengraft.deriving.distil.judging import judge
+        from tokengraft.deriving.distil.matching import judge
 
         tensor = torch.as_tensor(rows, dtype=torch.float32).to(self.model.device)
         return dataclasses.asdict(judge(self.reader, self.flores, tensor))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tokengraft.corpus.lines_of import lines_of
-from tokengraft.deriving.distil.judging import judge
+from tokengraft.deriving.distil.matching import judge
 from tokengraft.deriving.distil.passages import shorten
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.model.frozen import FrozenModel, Reading

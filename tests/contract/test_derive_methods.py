@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengraft.deriving.methods.calibrate import Calibrated
-from tokengraft.deriving.methods.knn import KNN
-from tokengraft.deriving.methods.local_linear import LocalLinear
+from tokengraft.deriving.methods.mean import Calibrated
+from tokengraft.deriving.methods.neighbours import KNN, LocalLinear
 from tokengraft.deriving.registry import METHODS, FromStates
 
 ARRAY_METHODS = {
@@ -25,7 +24,7 @@ ARRAY_METHODS = {
 DERIVERS = {name: derive.make(5, "cpu") for name, derive in ARRAY_METHODS.items()} | {
     "one neighbour": KNN(1),
     "two neighbours": LocalLinear(2),
-    "half calibrated": Calibrated(KNN(3), strength=0.5),
+    "calibrated neighbours": Calibrated(KNN(3)),
 }
 BLOCKED = {name: deriver for name, deriver in DERIVERS.items() if hasattr(deriver, "block")}
 OPTIONS = {"layer", "k", "synthetic", "minutes", "steps", "work"}

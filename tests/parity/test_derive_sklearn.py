@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengraft.deriving.methods.knn import KNN
 from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.local_linear import LocalLinear
-from tokengraft.deriving.methods.neighbours import nearest
+from tokengraft.deriving.methods.neighbours import KNN, LocalLinear, nearest
 
 neighbors = pytest.importorskip("sklearn.neighbors")
 linear_model = pytest.importorskip("sklearn.linear_model")

@@ -17,8 +17,8 @@ from tokengraft.core.errors import (  # noqa: E402
     ModelError,
     UsageError,
 )
-from tokengraft.deriving.methods.knn import KNN  # noqa: E402
 from tokengraft.deriving.methods.linear import Linear  # noqa: E402
+from tokengraft.deriving.methods.neighbours import KNN  # noqa: E402
 from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E402
 from tokengraft.model.devices import pick_devices  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402

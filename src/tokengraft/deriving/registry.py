@@ -96,7 +96,7 @@ class FromStates:
 def _rows(name: str, summary: str, pool: str = "mean", calibrated: bool = False) -> Method:
     def make(k: int, device: str) -> Deriver:
         mean = Later("tokengraft.deriving.methods.mean:Mean")()
-        scaled = Later("tokengraft.deriving.methods.calibrate:Calibrated")
+        scaled = Later("tokengraft.deriving.methods.mean:Calibrated")
         return cast("Deriver", scaled(mean) if calibrated else mean)
 
     return Method(name, summary, _NORM_URL, "rows", FromStates(make, pool))
@@ -115,7 +115,7 @@ _KNN_URL = (
 _RIDGE_URL = "https://doi.org/10.1080/00401706.1970.10488634"
 _NORM_URL = "https://nlp.stanford.edu/~johnhew/vocab-expansion.html"
 _LINEAR = Later("tokengraft.deriving.methods.linear:Linear")
-_LOCAL_LINEAR = Later("tokengraft.deriving.methods.local_linear:LocalLinear")
+_LOCAL_LINEAR = Later("tokengraft.deriving.methods.neighbours:LocalLinear")
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -126,7 +126,7 @@ METHODS: dict[str, Method] = {
         _rows("last-part", "the last part's row", pool="last"),
         _rows("mean-calibrated", "mean, rescaled to the norm of old rows", calibrated=True),
         _states("knn", "k nearest anchors, weight 1/d (the paper's)", _KNN_URL,
-                lambda k, d: Later("tokengraft.deriving.methods.knn:KNN")(k, device=d), "k"),
+                lambda k, d: Later("tokengraft.deriving.methods.neighbours:KNN")(k, device=d), "k"),
         _states("linear", "affine least squares (the paper's)", _RIDGE_URL,
                 lambda k, d: _LINEAR(device=d)),
         _states("local-linear", "least squares on k nearest anchors, weight exp(−d) (the paper's)",
@@ -135,7 +135,7 @@ METHODS: dict[str, Method] = {
         _states("ridge", "affine least squares with shrinkage", _RIDGE_URL,
                 lambda k, d: _LINEAR(ridge=0.1, device=d)),
         _states("procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451",
-                lambda k, d: Later("tokengraft.deriving.methods.procrustes:Procrustes")()),
+                lambda k, d: Later("tokengraft.deriving.methods.linear:Procrustes")()),
         Method("superstrings", "mean-late, blended with rows of tokens that contain the new one",
                "https://aclanthology.org/Q17-1010/", "pieces",
                Later("tokengraft.deriving.methods.superstrings:derive")),

@@ -18,10 +18,8 @@ import numpy as np
 from tokengraft.core.files import sha256, write_json
 from tokengraft.core.limits import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.deriving.methods.knn import blend
 from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.local_linear import regress
-from tokengraft.deriving.methods.neighbours import nearest
+from tokengraft.deriving.methods.neighbours import blend, nearest, regress
 from tokengraft.deriving.methods.protocol import Floats, Rows
 from tokengraft.deriving.states import Layer, Progress, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation

@@ -41,8 +41,7 @@ from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
-from tokengraft.deriving.distil.judging import judge
-from tokengraft.deriving.distil.matching import gradient
+from tokengraft.deriving.distil.matching import gradient, judge
 from tokengraft.deriving.distil.passages import Lots, batches, choose
 from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay

@@ -1,10 +1,14 @@
-"""Linear regression: one affine map from hidden states to rows.
+"""Affine maps from hidden states to rows: by least squares, or a rotation and one scale.
 
-    row(h) = ȳ + (h − x̄) B,   B = argmin Σ |ȳ + (h_i − x̄) B − row_i|²  (+ λ |B|² for ridge)
+    row(h) = ȳ + (h − x̄) B
+    linear, ridge   B = argmin Σ |ȳ + (h_i − x̄) B − row_i|²  (+ λ |B|²)
+    procrustes      B = s U Vᵀ,   U Σ Vᵀ the SVD of XᵀY,   s = tr(Σ) / |X|²
 
 References: ordinary least squares as in the paper's section "Mitigation Methods"; ridge, Hoerl &
-Kennard 1970 (https://doi.org/10.1080/00401706.1970.10488634). At layer 0 states are rows, B is the
-identity and the result is the mean of the parts' rows. Changed: normal equations gathered in
+Kennard 1970 (https://doi.org/10.1080/00401706.1970.10488634); Procrustes, Schönemann 1966
+(https://doi.org/10.1007/BF02289451), which cannot bend the space to the anchors and so stays sane
+far from them, where least squares does not. At layer 0 states are rows, the B of least squares is
+the identity and the result is the mean of the parts' rows. Changed: normal equations gathered in
 float64 block by block, so a memory-mapped V_l is read once and never held; where anchors do not
 span the space the solution of minimum norm is taken. λ is relative to the states' mean variance.
 """
@@ -36,6 +40,19 @@ class Linear:
         """Solve for the map."""
         x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block, self.device)
         return Affine(x_mean, y_mean, _solve(gram, cross, self.ridge, len(anchors_hidden)))
+
+
+@dataclass(frozen=True)
+class Procrustes:
+    """Rotation and scale, `block` anchors at a time."""
+
+    block: int = _BLOCK
+
+    def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
+        """Solve for them."""
+        x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block)
+        u, s, vt = np.linalg.svd(cross, full_matrices=False)
+        return Affine(x_mean, y_mean, (s.sum() / np.trace(gram)) * (u @ vt))
 
 
 @dataclass(frozen=True)

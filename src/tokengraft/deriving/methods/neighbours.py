@@ -1,4 +1,4 @@
-"""Exact nearest neighbours among all anchors, in blocks of bounded memory.
+"""Rows from the nearest anchors (`KNN`, `LocalLinear`), which are searched for exactly, in blocks.
 
     |h − a|² = |h|² − 2 (h·a − |a|²/2)
 
@@ -35,6 +35,8 @@ _SPARE = 6  # candidates kept beyond k until distances are exact
 _SAMPLE = 1024  # anchors of which the common part is taken
 _BLOCK_BYTES = 128 << 20
 _CACHE_BYTES = 24 << 20  # scores of a block stay in the processor's cache
+_BATCH_BYTES = 64 << 20  # of small regressions
+_STEP = 32  # states blended at a time: their rows stay in the processor's cache
 
 
 def nearest(
@@ -274,3 +276,93 @@ class _Fitted:
         method = self.method
         distances, index = nearest(hidden, self.states, method.k, method.block, method.device)
         return method.combine(hidden, distances, index, self.states, self.rows)
+
+
+class KNN(ByNeighbours):
+    """The nearest anchors' rows, weighted by inverse distance.
+
+        row(h) = Σ w_i row_i / Σ w_i,   w_i = 1 / |h − h_i|
+
+    Reference: section "Mitigation Methods" of the paper; weights as scikit-learn's
+    `KNeighborsRegressor(weights="distance")` has them
+    (https://scikit-learn.org/stable/modules/generated/sklearn.neighbors.KNeighborsRegressor.html):
+    an anchor at distance 0 takes all the weight, several share it.
+    """
+
+    def combine(
+        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
+    ) -> Rows:
+        """See `blend`."""
+        return blend(distances, rows, index)
+
+
+def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
+    """Means of the rows (anchors, d) at `index` (n, k), by inverse distances (n, k)."""
+    hit = distances == 0
+    with np.errstate(divide="ignore"):
+        weights = np.where(hit.any(axis=1, keepdims=True), hit, 1 / distances)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    means: Rows = np.empty((len(index), rows.shape[1]), np.float32)
+    for start in range(0, len(index), _STEP):
+        taken = slice(start, start + _STEP)
+        near = np.asarray(rows[index[taken].ravel()], np.float64)
+        shaped = near.reshape(*index[taken].shape, -1)
+        means[taken] = np.einsum("nk,nkd->nd", weights[taken], shaped)
+    return means
+
+
+class LocalLinear(ByNeighbours):
+    """An affine map fitted to each state's own k nearest anchors.
+
+        w_i = exp(−|h − h_i|),   row(h) = ȳ + (h − x̄) Xᵀ(XXᵀ)⁺ Y,   X, Y centred, weighted by √w
+
+    Reference: the paper's section "Mitigation Methods"; local regression, Cleveland & Devlin 1988
+    (https://doi.org/10.1080/01621459.1988.10478639). k is far below the dimension, so the map of
+    minimum norm is taken, which the singular vectors of k × h matrices give, all states in batches.
+    Changed: weights are exp(d_min − d); a common factor changes nothing, and exp(−d) is 0 for every
+    neighbour where hidden states are large.
+    """
+
+    def combine(
+        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
+    ) -> Rows:
+        """See `regress`."""
+        return regress(hidden, distances, states, rows, index)
+
+
+def regress(
+    hidden: Floats, distances: Floats, anchors_hidden: Floats, anchors_rows: Floats, index: Ints
+) -> Rows:
+    """Rows (n, d) from neighbours given by distances and indices (n, k)."""
+    rows = np.empty((len(hidden), anchors_rows.shape[1]), np.float32)
+    width = anchors_hidden.shape[1] + anchors_rows.shape[1]
+    step = max(1, _BATCH_BYTES // (8 * index.shape[1] * width))
+    for start in range(0, len(hidden), step):
+        taken = slice(start, start + step)
+        rows[taken] = _regress_batch(
+            np.asarray(hidden[taken], np.float64),
+            distances[taken],
+            _gather(anchors_hidden, index[taken]),
+            _gather(anchors_rows, index[taken]),
+        )
+    return rows
+
+
+def _gather(values: Floats, index: Ints) -> Floats:
+    gathered: Floats = np.asarray(values[index.ravel()], np.float64).reshape(*index.shape, -1)
+    return gathered
+
+
+def _regress_batch(h: Floats, distances: Floats, x: Floats, y: Floats) -> Floats:
+    weights = np.exp(distances.min(axis=1, keepdims=True) - distances)
+    weights /= weights.sum(axis=1, keepdims=True)
+    x_mean = np.einsum("nk,nkh->nh", weights, x)
+    y_mean = np.einsum("nk,nkd->nd", weights, y)
+    root = np.sqrt(weights)[..., None]
+    u, s, vt = np.linalg.svd((x - x_mean[:, None]) * root, full_matrices=False)
+    floor = np.finfo(np.float64).eps * max(x.shape[1:]) * s.max(axis=1, keepdims=True)
+    inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > floor)
+    along = np.einsum("nsh,nh->ns", vt, h - x_mean) * inverse
+    pull = np.einsum("nks,ns->nk", u, along)[..., None] * root
+    rows: Floats = y_mean + np.einsum("nkz,nkd->nd", pull, y - y_mean[:, None])
+    return rows
