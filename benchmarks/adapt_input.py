@@ -169,7 +169,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     from tokengraft.deriving.distil.bridge import Ends
     from tokengraft.deriving.distil.distiller import Distiller
     from tokengraft.deriving.distil.from_task import _mixed
-    from tokengraft.deriving.distil.judging import judge
+    from tokengraft.deriving.distil.matching import judge
     from tokengraft.deriving.distil.passages import mix, shorten
     from tokengraft.deriving.distil.student import Weights
     from tokengraft.deriving.distil.teacher import Teacher
