@@ -77,6 +77,17 @@ def test_words_are_what_the_model_sees(name: str, flags: dict) -> None:
         assert words.ids.tolist() == ids(whole, line)
 
 
+def test_a_plan_names_added_tokens_that_text_may_become() -> None:
+    """Found by attacking crafted tokenizers: a token that must stand alone, looked up as a word."""
+    crafted = with_added(base("gpt2"), "zzyzx", single_word=True)
+    crafted["model"] = {**crafted["model"], "ignore_merges": True}
+    for tokenizer, named in ((base("gpt2"), False), (crafted, True)):
+        plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=5))
+        assert any("zzyzx" in note for note in plan.notes) == named
+        old, new = load(tokenizer), load(insert(tokenizer, plan))
+        assert (ids(old, "zzyzx\u0301") != ids(new, "zzyzx\u0301")) == named
+
+
 def test_a_text_that_names_a_special_token() -> None:
     assert splitter_of(base("gpt2")).pre_tokenize("a<|endoftext|> b") == ["a", 50256, "Ġb"]
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from tokengraft.core.errors import TokengraftError, UsageError, panics_told
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
@@ -24,7 +26,7 @@ from tokengraft.planning.plan import BUDGET, Check, Cut, Effect, Plan, Planning,
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
-from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert
+from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
 
 _ATTEMPTS = 4
 
@@ -179,6 +181,12 @@ def _plan_merges(request: Request) -> Plan:
     if stay and boundaries == "relax":
         raise UsageError(f"{stay[0]}: use boundaries auto, or protect other text")
     notes += stay
+    if loose := _loose(base, pipeline):
+        notes.append(
+            f"this tokenizer does not cut its added token {loose[0]!r} out of text wherever its "
+            "characters stand; there it may be read as that token from now on"
+            + (f", as may {len(loose) - 1} more" if loose[1:] else "")
+        )
     job = Job(request, cut, pipeline)
     if job.borrowed:
         borrowed = " ".join(sorted(job.borrowed))
@@ -225,6 +233,31 @@ def _plan_merges(request: Request) -> Plan:
         pivot=options.pivot if request.test else None,
         check=Check(proof.pieces), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _loose(tokenizer: dict[str, Any], pipeline: Tokenizer) -> list[str]:
+    """Added tokens that the model itself may emit, once its vocabulary holds them (`settle`).
+
+    It looks up whole words (`ignore_merges`) or, with byte fallback, single characters. What it
+    could find so is cut out before, unless an added token must stand alone (then the search leaves
+    out what overlaps it), or the normaliser changes it or makes it of other text.
+    """
+    known, words = vocabulary(tokenizer), tokenizer["model"].get("ignore_merges")
+    added = [
+        token for token in tokenizer.get("added_tokens") or () if token["content"] not in known
+    ]
+    alone = any(token.get("single_word") for token in tokenizer.get("added_tokens") or ())
+    characters = family(tokenizer) == "byte-fallback-bpe"
+
+    def is_loose(token: dict[str, Any]) -> bool:
+        content = token["content"]
+        if not words and not (characters and len(content) == 1):
+            return False
+        if alone or pipeline.normalizer is None:
+            return alone
+        return not token.get("normalized") or pipeline.normalizer.normalize_str(content) != content
+
+    return [token["content"] for token in added if is_loose(token)]
 
 
 def _cost(kept: Mapping[str, Effect], relaxed: Plan) -> list[str]:
