@@ -119,8 +119,8 @@ def test_ids_are_stable_and_inside_the_vocabulary(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([]) == [] and tokenizer.encode([""]) == [[]]
     assert ids == [tokenizer.encode([text])[0] for text in texts]
     assert all(ids) and all(0 <= n < len(tokenizer.vocabulary) for row in ids for n in row)
-    assert list(encode(tokenizer, texts, threads=1).lists()) == ids
-    assert list(tokenizer.encode_texts(texts).lists()) == ids
+    assert [row.tolist() for row in encode(tokenizer, texts, threads=1).arrays()] == ids
+    assert [row.tolist() for row in tokenizer.encode_texts(texts).arrays()] == ids
 
 
 def test_text_comes_back_where_that_is_said(tokenizer: Tokenizer) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.words import Ints, Places, Rows, Words, plain
@@ -30,10 +31,14 @@ class Counts:
     pretokens: Ints  # pieces before any vocabulary is consulted; -1 where nothing is cut
     dropped: Ints  # characters, spaces apart, that no token stands for, UNK or not
 
+    @property
+    def table(self) -> Ints:
+        """All of it, a row a line."""
+        return np.stack([getattr(self, name) for name in _FIELDS], axis=1)
+
     def pack(self) -> bytes:
         """Compact bytes, read back by `unpack`."""
-        table = np.stack([getattr(self, name) for name in _FIELDS]).astype("<i4")
-        return zlib.compress(table.tobytes(), level=1)
+        return zlib.compress(self.table.T.astype("<i4").tobytes(), level=1)
 
     @classmethod
     def unpack(cls, data: bytes) -> Counts:
@@ -96,19 +101,13 @@ def count_by_words(tokenizer: Tokenizer, cut: Cut) -> Counts:
     """Counts of texts whose ids are those of their words, from each distinct word's."""
     first = count_words(tokenizer, cut.first, begin=True)
     later = count_words(tokenizer, cut.later, begin=False)
-
-    def sums(name: str) -> Ints:
-        return cut.places.sums(getattr(first, name), getattr(later, name))
-
-    wrong = cut.places.sums(1 - first.exact, 1 - later.exact)
-    uncut = (first.pretokens < 0).any()
-    return Counts(
-        sums("tokens"),
-        sums("unks"),
-        sums("inside"),
-        (wrong == 0).astype(np.int64),
-        np.full_like(wrong, -1) if uncut else sums("pretokens"),
-        sums("dropped"),
+    uncut = bool((first.pretokens < 0).any())
+    wrong = [replace(counts, exact=1 - counts.exact).table for counts in (first, later)]
+    summed = Counts(*cut.places.sums(*wrong).T)
+    return replace(
+        summed,
+        exact=(summed.exact == 0).astype(np.int64),
+        pretokens=np.full_like(summed.tokens, -1) if uncut else summed.pretokens,
     )
 
 
@@ -122,32 +121,26 @@ def count_words(
     `alone` other threads are left to other processes.
     """
     prefix = "" if begin else tokenizer.word_prefix or ""
-    together = np.fromiter(map(plain, words), bool, len(words))
-    if begin and tokenizer.word_prefix:  # a space before it would be another token
-        together[:] = False
-    table = np.zeros((len(_FIELDS), len(words)), np.int64)
+    together = np.array(plain(words), bool)
+    table = np.zeros((len(words), len(_FIELDS)), np.int64)
     for joined in (True, False):
         places = np.flatnonzero(together == joined)
         own = [words[n] for n in places.tolist()]
         texts = [prefix + word for word in own]
         if joined:
-            rows = tokenizer.encode_words(own, alone)
+            rows = tokenizer.encode_words(own, begin, alone)
         else:
             rows = tokenizer.encode_texts(texts, alone)
         counts = ids_counted(tokenizer, texts, rows)
         if not only_ids:
-            pretokens = rows.pretokens
-            if pretokens is None and joined:
-                pretokens = tokenizer.pretokens_of_words(own)
-            if pretokens is None:
-                pretokens = tokenizer.pretokens(texts)
-            if begin:
-                exact = _exact(tokenizer, texts, rows)
+            if joined:
+                pretokens = tokenizer.pretokens_of_words(own, rows, begin)
             else:
-                exact = _exact_later(tokenizer, own, rows, pretokens)
+                pretokens = tokenizer.pretokens(texts)
+            exact = _exact(tokenizer, own, rows, pretokens, begin)
             counts = _completed(counts, exact, pretokens)
-        table[:, places] = [getattr(counts, name) for name in _FIELDS]
-    return Counts(*table)
+        table[places] = counts.table
+    return Counts(*table.T)
 
 
 def ids_counted(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Counts:
@@ -164,9 +157,10 @@ def ids_counted(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Count
 
 def count_whole(tokenizer: Tokenizer, texts: Sequence[str]) -> Counts:
     """Counts of texts that are encoded as they are."""
-    rows = Rows.of(tokenizer.encode(texts))
+    rows = tokenizer.encode_texts(texts)
     counts = ids_counted(tokenizer, texts, rows)
-    return _completed(counts, _exact(tokenizer, texts, rows), tokenizer.pretokens(texts))
+    pretokens = tokenizer.pretokens(texts)
+    return _completed(counts, _exact(tokenizer, texts, rows, pretokens, begin=True), pretokens)
 
 
 def _completed(counts: Counts, exact: Ints, pretokens: Ints | None) -> Counts:
@@ -175,42 +169,42 @@ def _completed(counts: Counts, exact: Ints, pretokens: Ints | None) -> Counts:
     )
 
 
-def _exact(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Ints:
-    """1 where decoding the ids gives the text back, else 0."""
+def _exact(
+    tokenizer: Tokenizer, texts: Sequence[str], rows: Rows, pretokens: Ints | None, begin: bool
+) -> Ints:
+    """1 where decoding the ids gives the text back, else 0; without `begin`, after a space.
+
+    Few texts have to be decoded. An UNK shows as a text of its own (⁇), and so a text that does not
+    hold that is lost. What its pieces spell comes back, unless decoding puts spaces between pieces
+    or takes them away before signs, as BERT's does.
+    """
     if tokenizer.lossless:
         return np.ones_like(rows.sizes)
-    decoded = tokenizer.decode(list(rows.lists()))
-    return np.array([one == text for one, text in zip(decoded, texts, strict=True)], np.int64)
-
-
-def _exact_later(
-    tokenizer: Tokenizer, words: Sequence[str], rows: Rows, pretokens: Ints | None
-) -> Ints:
-    """The same of words after a space. What its tokens spell comes back and need not be decoded.
-
-    Unless decoding puts spaces between pieces or takes them away before signs, as BERT's does.
-    """
-    exact = np.ones_like(rows.sizes)
-    if tokenizer.lossless:
-        return exact
-    pieces = tokenizer.vocabulary.pieces
+    exact = np.zeros_like(rows.sizes)
+    kept = np.flatnonzero(~_lost(tokenizer, texts, rows))
+    rows, texts = rows.chosen(kept), [texts[n] for n in kept.tolist()]
     joins = pretokens is None or bool(tokenizer.word_prefix)
-    if joins and b"".join([pieces[i] for i in rows.ids.tolist()]) == _spelled(words):
-        return exact
-    ids = list(rows.lists())
-    exact[:] = [
-        b"".join([pieces[i] for i in own]).removeprefix(b" ") == word.encode("utf-8")
-        and (joins or word[0].isalnum())
-        for word, own in zip(words, ids, strict=True)
-    ]
-    if pretokens is not None and not joins:
-        exact[pretokens != 1] = 0
-    doubtful = np.flatnonzero(exact == 0).tolist()
-    before = tokenizer.encode(["a"])[0]
-    decoded = tokenizer.decode([before + ids[n] for n in doubtful])
-    exact[doubtful] = [f"a {words[n]}" == text for n, text in zip(doubtful, decoded, strict=True)]
+    before = tokenizer.spelled_after if begin else b" " if joins else b""
+    if before is not None:
+        given = [before + text.encode("utf-8") for text in texts]
+        spelled = rows.spell(given, tokenizer.vocabulary)
+        if pretokens is not None and not joins:
+            spelled &= pretokens[kept] == 1
+            spelled &= np.array([text[:1].isalnum() for text in texts], bool)
+        exact[kept] = spelled
+    doubtful = np.flatnonzero(exact[kept] == 0)
+    if len(doubtful):
+        lead, word = ([], "") if begin else (tokenizer.encode(["a"])[0], "a ")
+        ids = [lead + row.tolist() for row in rows.chosen(doubtful).arrays()]
+        decoded = zip(doubtful.tolist(), tokenizer.decode(ids), strict=True)
+        exact[kept[doubtful]] = [word + texts[n] == text for n, text in decoded]
     return exact
 
 
-def _spelled(words: Sequence[str]) -> bytes:
-    return "".join([f" {word}" for word in words]).encode("utf-8")
+def _lost(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> NDArray[np.bool_]:
+    """Whether a text has an UNK whose own text it does not hold."""
+    lost = np.zeros(len(texts), bool)
+    for number, shown in tokenizer.shown_unknowns.items():
+        places = np.flatnonzero(rows.sums(np.arange(len(tokenizer.vocabulary)) == number))
+        lost[[n for n in places.tolist() if shown not in texts[n]]] = True
+    return lost

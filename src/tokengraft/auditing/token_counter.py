@@ -133,8 +133,7 @@ class TokenCounter:
             places = self._words.cut(texts)
             for name in by_words:
                 first, later = (self._known(name, begin) for begin in (True, False))
-                columns = [places.sums(first[:, n], later[:, n]) for n in range(3)]
-                tables[name] = np.stack(columns, axis=1)
+                tables[name] = places.sums(first, later)
         return {name: tables[name] for name in self._tokenizers}
 
     def _known(self, name: str, begin: bool) -> Ints:

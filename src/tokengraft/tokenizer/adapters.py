@@ -5,14 +5,18 @@ from __future__ import annotations
 import abc
 import functools
 import re
-from collections.abc import Sequence
-from typing import Any
+import unicodedata
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, TypeAlias
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.tokenizer.vocabulary import Vocabulary
-from tokengraft.tokenizer.words import Ints, Rows, together
+from tokengraft.tokenizer.words import Ints, Rows, count_pieces, parted, together
+
+Form: TypeAlias = Literal["NFC", "NFKC"]
 
 
 class Tokenizer(abc.ABC):
@@ -53,28 +57,83 @@ class Tokenizer(abc.ABC):
         """
         return None
 
-    def encode_words(self, words: Sequence[str], alone: bool = False) -> Rows:
-        """Ids of each of these `plain` words as it stands after a space; many are read at once.
+    def encode_words(self, words: Sequence[str], begin: bool = False, alone: bool = False) -> Rows:
+        """Ids of each of these `plain` words as it stands after a space, or with `begin` at first.
 
-        With `alone` in this thread only.
+        Many are read as one text. With `alone` in this thread only.
         """
-        prefix = self.word_prefix or ""
-        encode = self.encode_alone if alone else self.encode
+        prefix = "" if begin else self.word_prefix or ""
+        between, marks, each = self._between_first if begin else self._between
         blocks = list(together(words))
+        texts = [prefix + between.join(block) for block in blocks]
         parts = []
-        texts = [prefix + " ".join(block) for block in blocks]
-        for block, ids in zip(blocks, encode(texts), strict=True):
-            flat = np.array(ids, np.uint32)
-            heads = np.flatnonzero(self.vocabulary.starts_with_space[flat])
-            if len(heads) == len(block) and heads[0] == 0:
-                parts.append(Rows(np.diff(heads, append=len(flat)), flat))
-            else:  # a normaliser made spaces of other characters
-                parts.append(self.encode_texts([prefix + word for word in block], alone))
+        for block, ids in zip(blocks, self.encode_texts(texts, alone).arrays(), strict=True):
+            if each:
+                rows = parted(ids, marks, len(block), each)
+            else:  # a word begins where its space does
+                heads = np.flatnonzero(marks[ids])
+                whole = len(heads) == len(block)
+                rows = Rows(np.diff(heads, append=len(ids)), ids) if whole else None
+            # A normaliser that makes spaces of other characters may put more of them between.
+            parts.append(rows or self.encode_texts([prefix + word for word in block], alone))
         return Rows.joined(parts)
 
-    def pretokens_of_words(self, words: Sequence[str]) -> Ints | None:
-        """`pretokens` of the same words."""
-        return self.pretokens([f"{self.word_prefix or ''}{word}" for word in words])
+    @functools.cached_property
+    def _between(self) -> tuple[str, NDArray[np.bool_], int]:
+        """What is put between words that are read together, the tokens that tell it, how many.
+
+        None of them where they are the words' own: their spaces.
+        """
+        return " ", self.vocabulary.starts_with_space, 0
+
+    @functools.cached_property
+    def _between_first(self) -> tuple[str, NDArray[np.bool_], int]:
+        """The same for words that begin a text.
+
+        A word begins in the same way after a line's end, which is not read together with the word
+        before it where a space stands between.
+        """
+        if not self.word_prefix:
+            return self._between
+        blank = [piece in (b" ", b"\n", b" \n") for piece in self.vocabulary.pieces]
+        return " \n", np.array(blank), len(self.encode(["a \na"])[0]) - 2
+
+    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
+        """`pretokens` of `plain` words, whose ids are `rows`, that stand as in `encode_words`."""
+        del rows
+        prefix = "" if begin else self.word_prefix or ""
+        return self.pretokens([prefix + word for word in words])
+
+    def _pieces_of_words(
+        self, pattern: str, words: Sequence[str], begin: bool, forms: Collection[Form] = ()
+    ) -> Ints | None:
+        """`pretokens_of_words` by a split pattern, for text that is normalised to `forms`."""
+        texts = list(words) if begin else [f"{self.word_prefix}{word}" for word in words]
+        counts = count_pieces(pattern, texts)
+        if counts is None:
+            return self.pretokens(texts)
+        # Characters too new for all engines to agree what they are, or that are not what is cut.
+        new = {char for char in set("".join(words)) if unicodedata.category(char) == "Cn"}
+        odd = [n for n, word in enumerate(words if new else ()) if not new.isdisjoint(word)]
+        for form in forms:
+            odd += [n for n, word in enumerate(words) if not is_normalized(form, word)]
+        if odd:
+            counts[odd] = np.asarray(self.pretokens([texts[number] for number in odd]))
+        return counts
+
+    @functools.cached_property
+    def shown_unknowns(self) -> dict[int, str]:
+        """How UNKs that stand for no text of their own are shown where they are decoded."""
+        silent = sorted(self.vocabulary.unknown & self.vocabulary.special)
+        return {number: self.decode([[number]])[0].strip() for number in silent}
+
+    @property
+    def spelled_after(self) -> bytes | None:
+        """What the pieces of a text spell before the text, where it then decodes to itself.
+
+        None where that cannot be said.
+        """
+        return None
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -110,21 +169,15 @@ class Tokenizer(abc.ABC):
         return f"<{type(self).__name__} {self.name}: {self.family}, {len(self.vocabulary)} tokens>"
 
 
-#: A space that is no part of a word and is never read together with the space after it.
-WIDE_SPACE = "\u3000"
-
-
 def pretoken_counter(pre_tokenizer: Any, normalizer: Any = None) -> Any:
-    """A `tokenizers` pipeline in which every pre-token becomes exactly one token: 1 or 0.
-
-    1 is a wide space.
+    """A `tokenizers` pipeline in which every pre-token becomes exactly one token.
 
     Counting its output in Rust batches is several times faster than `pre_tokenize_str`.
     """
     from tokenizers import Tokenizer as Pipeline
     from tokenizers.models import WordLevel
 
-    counter = Pipeline(WordLevel({"?": 0, WIDE_SPACE: 1}, unk_token="?"))  # noqa: S106
+    counter = Pipeline(WordLevel({"?": 0}, unk_token="?"))  # noqa: S106
     counter.pre_tokenizer = pre_tokenizer
     if normalizer is not None:
         counter.normalizer = normalizer
@@ -135,13 +188,6 @@ def count_batch(pipeline: Any, texts: Sequence[str]) -> NDArray[np.int64]:
     """Number of tokens of each text."""
     encodings = pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
     return np.fromiter(map(len, encodings), np.int64, len(texts))
-
-
-def by_word(block: Sequence[str], encoding: Any) -> NDArray[np.int64]:
-    """Of each token of a block of words read as one text, the number of its word."""
-    heads = np.cumsum([0, *(len(word) + 1 for word in block)])[:-1]
-    starts = np.fromiter((start for start, _ in encoding.offsets), np.int64, len(encoding))
-    return np.asarray(np.searchsorted(heads, starts, side="right") - 1, np.int64)
 
 
 def for_oniguruma(pattern: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +16,13 @@ from tokengraft.core.errors import TokenizerError, gave_up, panics_told
 from tokengraft.core.files import sha256
 from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
-from tokengraft.tokenizer.adapters import Tokenizer, by_word, count_batch, pretoken_counter
+from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of
 from tokengraft.tokenizer.vocabulary import Vocabulary
-from tokengraft.tokenizer.words import Rows, cuts_at_spaces, together
+from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces
 
+#: What a model says of itself.
+_TOLD = ("unk_token", "byte_fallback", "continuing_subword_prefix")
 #: Patterns that match no space: what they cut out first changes nothing about the words.
 _SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
@@ -120,53 +121,72 @@ class HuggingFace(Tokenizer):
         added = self.pipeline.get_added_tokens_decoder().values()
         if any(t.lstrip or t.rstrip or any(map(str.isspace, t.content)) for t in added):
             return None
-        normal = [part["type"] for part in _parts(self._spec["normalizer"])]
         steps = _parts(self._spec["pre_tokenizer"])
         kinds = [step["type"] for step in steps]
-        if kinds == ["BertPreTokenizer"] and normal in ([], ["BertNormalizer"]):
-            return ""
+        if kinds == ["BertPreTokenizer"] and self._forms in ([], ["BertNormalizer"]):
+            return "" if self._sign else None
         cuts = [step for step in steps if step["type"] in ("Split", "ByteLevel")]
         known = all(kind in ("Split", "ByteLevel", "Digits") for kind in kinds)
-        if not (self._byte_level and known and set(normal) <= {"NFC", "NFKC"}):
+        if not (self._byte_level and known and set(self._forms) <= {"NFC", "NFKC"}):
             return None
         if any(step.get("add_prefix_space") for step in steps):
             return None
-        patterns = [pattern for step in cuts if (pattern := pattern_of(step)) is not None]
+        patterns = self._patterns
         whole = [step["type"] != "Split" or "Regex" in step["pattern"] for step in cuts]
         last = bool(patterns) and cuts_at_spaces(patterns[-1])
         before = all(pattern in _SPACELESS for pattern in patterns[:-1])
         return " " if last and before and all(whole) else None
 
-    def encode_words(self, words: Sequence[str], alone: bool = False) -> Rows:
-        return self._rows(list(together(words)), " ")
+    @functools.cached_property
+    def _forms(self) -> list[Any]:
+        """What the text is normalised to."""
+        return [part["type"] for part in _parts(self._spec["normalizer"])]
 
-    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
-        return self._rows([[text] for text in texts], "")
+    @functools.cached_property
+    def _patterns(self) -> list[str]:
+        """What the text is cut by."""
+        found = map(pattern_of, _parts(self._spec["pre_tokenizer"]))
+        return [pattern for pattern in found if pattern is not None]
 
-    def _rows(self, blocks: Sequence[Sequence[str]], before: str) -> Rows:
-        """Ids and pieces of each word, with `before` before it; those of a block are one text."""
-        with self._told():
-            read = self.pipeline.encode_batch(
-                [before + " ".join(block) for block in blocks], add_special_tokens=False
-            )
-        flat = array("I")
-        sizes: list[Any] = []
-        pretokens: list[Any] = []
-        for block, one in zip(blocks, read, strict=True):
-            flat.fromlist(one.ids)
-            pieces_of = one.word_ids
-            if len(block) == 1:
-                sizes.append([len(pieces_of)])
-                pretokens.append([len(set(pieces_of))])
-                continue
-            numbers = by_word(block, one)
-            heads = np.diff(np.array(pieces_of, np.int64), prepend=-1) != 0
-            sizes.append(np.bincount(numbers, minlength=len(block)))
-            pretokens.append(np.bincount(numbers[heads], minlength=len(block)))
-        none = np.zeros(0, np.int64)
-        # A model that leaves characters out may leave a piece without a token.
-        pieces_known = None if self._drops else np.concatenate([none, *pretokens])
-        return Rows(np.concatenate([none, *sizes]), np.array(flat, np.uint32), pieces_known)
+    @functools.cached_property
+    def _sign(self) -> str | None:
+        """A sign that is a word of its own to BERT, and a token."""
+        model = self._spec["model"]["type"]
+        signs = (sign for sign in "|~^;" if self.pipeline.token_to_id(sign) is not None)
+        return next(signs, None) if model == "WordPiece" else None
+
+    @functools.cached_property
+    def _between(self) -> tuple[str, NDArray[np.bool_], int]:
+        if self.word_prefix or self._sign is None:
+            return super()._between
+        marks = np.zeros(len(self.vocabulary), bool)
+        marks[self.pipeline.token_to_id(self._sign)] = True
+        return f" {self._sign} ", marks, 1
+
+    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
+        if not self.word_prefix:  # WordPiece: what does not continue a word begins one
+            counts = rows.sums(self._begins_word)
+            added = np.flatnonzero(rows.sums(self._is_added)).tolist()
+            counts[added] = np.asarray(self.pretokens([words[n] for n in added]))
+            return counts
+        (*before, pattern) = self._patterns
+        if before or any(step["type"] == "Digits" for step in _parts(self._spec["pre_tokenizer"])):
+            return super().pretokens_of_words(words, rows, begin)
+        return self._pieces_of_words(pattern, words, begin, self._forms)
+
+    @functools.cached_property
+    def _begins_word(self) -> NDArray[np.bool_]:
+        continues = self._spec["model"]["continuing_subword_prefix"]
+        flags = np.ones(len(self.vocabulary), bool)
+        for token, number in self.pipeline.get_vocab(with_added_tokens=True).items():
+            flags[number] = not token.startswith(continues)
+        return flags
+
+    @functools.cached_property
+    def _is_added(self) -> NDArray[np.bool_]:
+        flags = np.zeros(len(self.vocabulary), bool)
+        flags[list(self.pipeline.get_added_tokens_decoder())] = True
+        return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """A model without UNK and without all bytes leaves out what it does not know, unsaid."""
@@ -236,7 +256,7 @@ def _outline(pipeline: Any) -> dict[str, Any]:
     if type(model).__name__ == "Unigram":  # has no attribute for its UNK
         spec["model"] = {k: v for k, v in json.loads(model.__getstate__()).items() if k != "vocab"}
     else:
-        told = {name: getattr(model, name, None) for name in ("unk_token", "byte_fallback")}
+        told = {name: getattr(model, name, None) for name in _TOLD}
         spec["model"] = {"type": type(model).__name__, **told}
     return spec
 

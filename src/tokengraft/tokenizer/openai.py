@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.limits import check_highest_id, parse_json
 from tokengraft.tokenizer.adapters import (
-    WIDE_SPACE,
     Tokenizer,
     count_batch,
     for_oniguruma,
@@ -25,7 +24,7 @@ from tokengraft.tokenizer.adapters import (
 )
 from tokengraft.tokenizer.convert import from_tiktoken
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
-from tokengraft.tokenizer.words import cuts_at_spaces, together
+from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces
 
 # tiktoken keeps these inside functions that download the ranks; a test compares them with its own.
 PATTERNS = {
@@ -152,18 +151,8 @@ class TikToken(Tokenizer):
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return count_batch(self._counter, texts)
 
-    def pretokens_of_words(self, words: Sequence[str]) -> NDArray[np.int64] | None:
-        blocks = list(together(words))
-        texts = ["".join([f" {word}{WIDE_SPACE}" for word in block]) for block in blocks]
-        read = self._counter.encode_batch_fast(texts, add_special_tokens=False)
-        counts = [np.zeros(0, np.int64)]
-        for block, one in zip(blocks, read, strict=True):
-            ends = np.flatnonzero(np.array(one.ids))
-            if len(ends) == len(block):
-                counts.append(np.diff(ends, prepend=-1) - 1)
-            else:
-                counts.append(count_batch(self._counter, [f" {word}" for word in block]))
-        return np.concatenate(counts)
+    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
+        return self._pieces_of_words(self.encoding._pat_str, words, begin)
 
     @functools.cached_property
     def _counter(self) -> Any:

@@ -17,6 +17,7 @@ from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.shape import json_object, settings
 from tokengraft.tokenizer.vocabulary import Vocabulary
+from tokengraft.tokenizer.words import Rows
 
 _BYTE_PAIRS = 2  # SentencePiece's number of the model
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
@@ -79,23 +80,38 @@ class SentencePiece(Tokenizer):
         ids: list[list[int]] = self.processor.encode(list(texts), num_threads=1)
         return ids
 
+    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+        threads = 1 if alone else self._threads
+        rows = self.processor.encode(list(texts), num_threads=threads, return_type="numpy")
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        return Rows(sizes, np.concatenate([np.zeros(0, np.int32), *rows]).view(np.uint32))
+
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         rows = [list(row) for row in ids]
         decoded: list[str] = self.processor.decode(rows, num_threads=self._threads)
         return decoded
 
     @functools.cached_property
-    def word_prefix(self) -> str | None:
+    def _rules(self) -> tuple[Any, Any]:
+        """What the model says about normalising, and how it was trained."""
         from sentencepiece import sentencepiece_model_pb2 as proto
 
         parsed = proto.ModelProto.FromString(self.processor.serialized_model_proto())
-        rules, trained = parsed.normalizer_spec, parsed.trainer_spec
+        return parsed.normalizer_spec, parsed.trainer_spec
+
+    @property
+    def spelled_after(self) -> bytes | None:
+        rules, trained = self._rules
+        marks = rules.add_dummy_prefix and rules.escape_whitespaces
+        return b" " if marks and not trained.treat_whitespace_as_suffix else None
+
+    @functools.cached_property
+    def word_prefix(self) -> str | None:
+        rules, trained = self._rules
         apart = (
             trained.model_type == _BYTE_PAIRS
             and rules.name in _INERT
-            and rules.add_dummy_prefix
-            and rules.escape_whitespaces
-            and not trained.treat_whitespace_as_suffix
+            and self.spelled_after is not None
             and not any(pieces.SPACE_MARK in name.lstrip(pieces.SPACE_MARK) for name in self._names)
         )
         return "" if apart else None

@@ -59,6 +59,12 @@ class Vocabulary:
         return flags
 
     @functools.cached_property
+    def spelling(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        """All pieces end to end, where each id's begins, and how many bytes it has."""
+        sizes = np.fromiter(map(len, self.pieces), np.int64, len(self.pieces))
+        return np.frombuffer(b"".join(self.pieces), np.uint8), np.cumsum(sizes) - sizes, sizes
+
+    @functools.cached_property
     def characters(self) -> frozenset[str]:
         """The characters that are one token, alone or after a space."""
         texts = set()

@@ -15,8 +15,8 @@ such a cut, and none depends on what stands beyond it:
   a whole text up in single precision, and so where a word stands can break a tie.)
 
 An added token that takes the spaces beside it, or holds one, would reach across: such tokenizers
-are left to encode whole texts. Words that are read together as one text are told apart by the
-spaces they begin with, which no other token of theirs does: `Tokenizer.encode_words` looks.
+are left to encode whole texts. Words are read many at once, as one text, and told apart again by
+what stands between them (`Tokenizer.encode_words`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.tokenizer.vocabulary import SPACE_MARK
+from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.uint32]
@@ -64,6 +63,22 @@ def cuts_at_spaces(pattern: str) -> bool:
     return alternatives <= _ALTERNATIVES and not {r"\s+", r"\s"}.isdisjoint(alternatives)
 
 
+def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
+    r"""How many pieces a split pattern cuts each word into, by polars: no lookahead is needed.
+
+    White space stands in these words only as the first character, and alone, so that `\s` is all
+    that is left of the alternatives for it. None for a pattern that leaves characters unmatched.
+    """
+    import polars as pl
+
+    alternatives = _OUTSIDE.split(_POSSESSIVE.sub(r"\1", pattern))
+    matched = "|".join([one for one in alternatives if not one.startswith(r"\s")] + [r"\s"])
+    every_kind = pl.Series(["aAǅʰ中\u0301\u09011²!€\u200c"])
+    if every_kind.str.replace_all(matched, "")[0]:
+        return None
+    return pl.Series(words, dtype=pl.String).str.count_matches(matched).to_numpy().astype(np.int64)
+
+
 @dataclass(frozen=True)
 class Places:
     """Which words texts are made of: the number of the first, and of all the others in a row."""
@@ -73,8 +88,9 @@ class Places:
     sizes: Ints  # how many of `later` each text has
 
     def sums(self, first: Ints, later: Ints) -> Ints:
-        """The sum over each text's words of what is given for each word."""
-        running = np.concatenate([[0], np.cumsum(later[self.later])])
+        """The sums over each text's words of the rows that are given for each word."""
+        running = np.zeros((len(self.later) + 1, later.shape[1]), np.int64)
+        np.cumsum(later[self.later], axis=0, out=running[1:])
         ends = np.cumsum(self.sizes)
         return np.asarray(first[self.first] + running[ends] - running[ends - self.sizes], np.int64)
 
@@ -105,14 +121,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Rows:
-    """Ids of many words (or texts) end to end, and how many each has.
-
-    `pretokens` is how many pieces each was cut into, where that came with the ids.
-    """
+    """Ids of many words (or texts) end to end, and how many each has."""
 
     sizes: Ints
     ids: Ids
-    pretokens: Ints | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Rows:
@@ -126,36 +138,68 @@ class Rows:
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """All rows one after the other."""
-        if not parts:
-            return cls.of([])
-        pretokens = [part.pretokens for part in parts if part.pretokens is not None]
+        none = np.zeros(0, np.int64)
         return cls(
-            np.concatenate([part.sizes for part in parts]),
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate(pretokens) if len(pretokens) == len(parts) else None,
+            np.concatenate([none, *(part.sizes for part in parts)]),
+            np.concatenate([none.astype(np.uint32), *(part.ids for part in parts)]),
         )
 
-    def sums(self, flags: NDArray[np.bool_]) -> Ints:
-        """How many ids of each row are flagged."""
-        running = np.concatenate([[0], np.cumsum(flags[self.ids])])
+    def sums(self, values: NDArray[np.bool_] | Ints) -> Ints:
+        """The sum over each row of what is given for each id."""
+        running = np.concatenate([[0], np.cumsum(values[self.ids])])
         ends = np.cumsum(self.sizes)
         return np.asarray(running[ends] - running[ends - self.sizes], np.int64)
 
-    def lists(self) -> Iterator[list[int]]:
+    def arrays(self) -> Iterator[Ids]:
         """The ids of each row."""
-        ids, end = self.ids.tolist(), 0
+        end = 0
         for size in self.sizes.tolist():
-            yield ids[end : end + size]
+            yield self.ids[end : end + size]
             end += size
 
+    def chosen(self, numbers: Ints) -> Rows:
+        """The rows of these numbers, which rise."""
+        wanted = np.zeros(len(self.sizes), bool)
+        wanted[numbers] = True
+        return Rows(self.sizes[wanted], self.ids[np.repeat(wanted, self.sizes)])
 
-def together(words: Sequence[str]) -> Iterator[list[str]]:
+    def spell(self, texts: Sequence[bytes], vocabulary: Vocabulary) -> NDArray[np.bool_]:
+        """Whether the pieces of each row, one after the other, are the bytes of its text."""
+        spelled, starts, sizes = vocabulary.spelling
+        given = np.fromiter(map(len, texts), np.int64, len(texts))
+        same: NDArray[np.bool_] = self.sums(sizes) == given
+        ids = self.chosen(np.flatnonzero(same)).ids
+        flat = np.frombuffer(b"".join(texts), np.uint8)[np.repeat(same, given)]
+        lengths = sizes[ids]
+        # Where each byte of the pieces lies: its piece's start, and how far it is into the piece.
+        ends = np.cumsum(lengths)
+        places = np.repeat(starts[ids] - (ends - lengths), lengths) + np.arange(len(flat))
+        wrong = np.concatenate([[0], np.cumsum(spelled[places] != flat)])
+        ends = np.cumsum(given[same])
+        same[same] = wrong[ends] == wrong[ends - given[same]]
+        return same
+
+
+def parted(ids: Ids, marks: NDArray[np.bool_], count: int, each: int) -> Rows | None:
+    """`count` words read as one text, `each` marked tokens between two, which are left out.
+
+    None where there are more marked tokens, or fewer, or words without a token.
+    """
+    between = marks[ids]
+    heads = between & ~np.concatenate([[True], between[:-1]])
+    if between.sum() != each * (count - 1) or heads.sum() != count - 1 or between[-1:].any():
+        return None
+    numbers = np.cumsum(heads)[~between]
+    return Rows(np.bincount(numbers, minlength=count), ids[~between])
+
+
+def together(words: Sequence[str]) -> Iterator[Sequence[str]]:
     """The words in blocks, each to be read as one text."""
-    rest = iter(words)
-    while block := list(islice(rest, _TOGETHER)):
-        yield block
+    return (words[n : n + _TOGETHER] for n in range(0, len(words), _TOGETHER))
 
 
-def plain(word: str) -> bool:
-    """Whether a word is made of characters that are seen: none is dropped, none is a space."""
-    return bool(word) and word.isprintable() and " " not in word
+def plain(words: Sequence[str]) -> list[bool]:
+    """Whether each word is one: it holds no white space of any kind."""
+    if " ".join(words).split() == words:
+        return [True] * len(words)
+    return [word.split() == [word] for word in words]
