@@ -145,8 +145,8 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def _patterns(self) -> list[str]:
         """What the text is cut by."""
-        found = map(pattern_of, _parts(self._spec["pre_tokenizer"]))
-        return [pattern for pattern in found if pattern is not None]
+        patterns = map(pattern_of, _parts(self._spec["pre_tokenizer"]))
+        return [pattern for pattern in patterns if pattern is not None]
 
     @functools.cached_property
     def _sign(self) -> str | None:
