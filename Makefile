@@ -14,7 +14,7 @@ demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes wi
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
 test: $(VENV)/dev.done chromium    ## every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where node is there
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from tokengraft.api.compare import compare
 from tokengraft.api.report import collect
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit
-from tokengraft.core.cache import Store
 from tokengraft.render.page.playground import make_server
 
 ARGUMENTS = [
@@ -49,9 +49,9 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def open_page(chromium: Browser) -> Iterator[Open]:
-    """Open an address; when the test ends, nothing may have been complained about or asked for."""
+@contextmanager
+def watching(chromium: Browser) -> Iterator[Open]:
+    """Open addresses; at the end nothing may have been complained about or asked for."""
     problems: list[str] = []
     contexts = []
 
@@ -88,11 +88,24 @@ def open_page(chromium: Browser) -> Iterator[Open]:
     assert problems == []
 
 
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Open]:
+    """Open an address in a window of this test's own."""
+    with watching(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def still(chromium: Browser, address: str) -> Iterator[Page]:
+    """The page opened once, for all tests that look and move nothing another one looks at."""
+    with watching(chromium) as opened:
+        yield opened(address)
+
+
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    store = Store(tmp_path_factory.mktemp("counts"))
-    found = audit("udhr", TOKENIZERS, LANGUAGES, resamples=20, store=store)
+    found = audit("udhr", TOKENIZERS, LANGUAGES, resamples=20)
     found.save(folder / "audit", figures=False)
     compared = compare("gpt2", "o200k_base", languages=LANGUAGES, resamples=0)
     compared.save(folder / "compared", figures=False)

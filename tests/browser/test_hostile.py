@@ -10,7 +10,6 @@ from playwright.sync_api import Page, expect
 
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit
-from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
 
 Open = Callable[..., Page]
@@ -38,8 +37,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     own.mkdir()
     pipeline.save(str(own / "tokenizer.json"))
     corpus = ParallelCorpus("hostile", f"own text files {IMAGE}", ("1", "2"), LINES)
-    store = Store(tmp_path_factory.mktemp("counts"))
-    found = audit(corpus, [str(own), "gpt2"], resamples=20, store=store)
+    found = audit(corpus, [str(own), "gpt2"], resamples=20)
     found.save(folder / "run", figures=False)
     plan = {"languages": {}, "tokens": [{"text": IMAGE + BIDI, "bytes": "", "parts": [1]}]}
     plan |= {"mode": SCRIPT, "objective": END, "notes": [IMAGE], "budget": 1, "check": {}}

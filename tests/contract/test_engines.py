@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -35,15 +35,11 @@ class Doubling:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    row = ENGINES[request.param]
-    if row.module is not None:
-        library = pytest.importorskip(row.module)
-        library.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield make_engine(row.name, 2)
-        library.shutdown()
-        return
-    yield make_engine(row.name, 2)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "ray":  # two of its workers count in `e2e/test_scale_ray.py`
+        request.getfixturevalue("ray_cluster")
+        return make_engine("ray", 1)
+    return make_engine(request.param, 2)
 
 
 def test_every_item_comes_back_once(engine: Engine) -> None:
@@ -56,10 +52,7 @@ def test_nothing_gives_nothing(engine: Engine) -> None:
     assert list(engine.map(Doubling(), [], lambda *figures: None)) == []
 
 
-@pytest.mark.parametrize("name", [name for name, row in ENGINES.items() if row.module is None])
-def test_an_error_of_ours_comes_back_as_itself(name: str) -> None:
-    """On Ray `tests/e2e/test_scale_ray.py` sees to it: a second job there takes many seconds."""
-    engine = make_engine(name, 2)
+def test_an_error_of_ours_comes_back_as_itself(engine: Engine) -> None:
     items = [Item("good", 1), Item("bad", 2)]
     with pytest.raises(CorpusError, match="bad cannot be counted"):
         list(engine.map(Doubling(), items, lambda *figures: None))

@@ -1,4 +1,7 @@
-"""The command line as a user meets it: a real process, exit codes, messages, files."""
+"""The command line as a user meets it: exit codes, messages, files.
+
+Where the process itself matters (streams, logs, signals) a real one runs; see `process`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import time
 import pytest
 
 
-def tokengraft(*args, **environment):
+def process(*args, **environment):
     return subprocess.run(
         [sys.executable, "-m", "tokengraft.cli.main", *map(str, args)],
         capture_output=True,
@@ -29,27 +32,27 @@ def pair(tmp_path):
     return f"eng_Latn={tmp_path / 'en.txt'}", f"shn_Mymr={tmp_path / 'shn.txt'}"
 
 
-def test_help_teaches():
+def test_help_teaches(tokengraft):
     shown = tokengraft("audit", "--help")
     assert shown.returncode == 0
     assert "tokengraft audit flores200.tar.xz" in shown.stdout
     assert "mean over sentences" in shown.stdout
 
 
-def test_no_arguments_show_the_verbs():
+def test_no_arguments_show_the_verbs(tokengraft):
     shown = tokengraft()
     assert shown.returncode == 2
     assert all(verb in shown.stdout + shown.stderr for verb in ("audit", "tokenizers", "reproduce"))
 
 
-def test_audit_of_two_files_as_json(pair):
+def test_audit_of_two_files_as_json(tokengraft, pair):
     ran = tokengraft("audit", *pair, "-t", "gpt2", "--json")
     assert ran.returncode == 0, ran.stderr
     rows = {row["language"]: row for row in json.loads(ran.stdout)}
     assert rows["eng_Latn"]["premium"] == 1 and rows["shn_Mymr"]["premium"] > 5
 
 
-def test_audit_writes_tables_and_figures(pair, tmp_path):
+def test_audit_writes_tables_and_figures(tokengraft, pair, tmp_path):
     ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", "t5", "-o", tmp_path / "out")
     assert ran.returncode == 0, ran.stderr
     for kind in ("csv", "parquet", "json", "md", "tex"):
@@ -76,21 +79,21 @@ def test_audit_writes_tables_and_figures(pair, tmp_path):
         (["reproduce", "premiums", "--corpus", "nowhere.tar.xz"], 1, "nowhere.tar.xz"),
     ],
 )
-def test_mistakes_are_explained(arguments, code, message):
+def test_mistakes_are_explained(tokengraft, arguments, code, message):
     ran = tokengraft(*arguments)
     assert ran.returncode == code, ran.stderr
     assert message in " ".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr
 
 
-def test_broken_text_names_file_and_line(pair, tmp_path):
+def test_broken_text_names_file_and_line(tokengraft, pair, tmp_path):
     (tmp_path / "shn.txt").write_bytes("ၵူၼ်း\n".encode() + b"\xff\xfe\n")
     ran = tokengraft("audit", *pair)
     assert ran.returncode == 1
     assert "shn.txt" in ran.stderr and "2" in ran.stderr
 
 
-def test_a_tokenizer_that_was_asked_for_and_is_missing_is_an_error(pair):
+def test_a_tokenizer_that_was_asked_for_and_is_missing_is_an_error(tokengraft, pair):
     ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", "gemma3", "--json")
     assert ran.returncode == 1 and not ran.stdout
     message = " ".join(ran.stderr.split())
@@ -99,28 +102,28 @@ def test_a_tokenizer_that_was_asked_for_and_is_missing_is_an_error(pair):
 
 
 @pytest.mark.parametrize("verb", ["tokenizers", "corpora", "languages"])
-def test_lists(verb):
+def test_lists(tokengraft, verb):
     rows = json.loads(tokengraft(verb, "--json").stdout)
     assert len(rows) >= 3
     assert tokengraft(verb).returncode == 0
 
 
-def test_tokenizers_lists_the_rootstock():
+def test_tokenizers_lists_the_rootstock(tokengraft):
     rows = json.loads(tokengraft("tokenizers", "--json").stdout)
     assert {row["name"]: row["where"] for row in rows}["rootstock"] == "bundled"
 
 
-def test_corpora_lists_the_languages_of_one():
+def test_corpora_lists_the_languages_of_one(tokengraft):
     codes = {row["code"] for row in json.loads(tokengraft("corpora", "udhr", "--json").stdout)}
     assert {"eng_Latn", "shn_Mymr"} <= codes
 
 
-def test_version_and_completion():
+def test_version_and_completion(tokengraft):
     assert tokengraft("--version").stdout.startswith("tokengraft 0.")
     assert "--install-completion" in tokengraft("--help").stdout
 
 
-def test_an_unwritable_folder_leaves_nothing(pair, tmp_path):
+def test_an_unwritable_folder_leaves_nothing(tokengraft, pair, tmp_path):
     (tmp_path / "out").write_text("a file, not a folder")
     ran = tokengraft("audit", *pair, "-t", "gpt2", "-o", tmp_path / "out")
     assert ran.returncode != 0
@@ -130,9 +133,9 @@ def test_an_unwritable_folder_leaves_nothing(pair, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-5"])
 def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
-    ran = tokengraft("audit", *pair, "-t", "gpt2", PYTHONIOENCODING=encoding)
+    ran = process("audit", *pair, "-t", "gpt2", PYTHONIOENCODING=encoding)
     assert (ran.returncode, ran.stderr) == (0, "") and "above 2" in ran.stdout
-    told = tokengraft("languages", "--json", PYTHONIOENCODING=encoding)
+    told = process("languages", "--json", PYTHONIOENCODING=encoding)
     names = {row["code"]: row["autonym"] for row in json.loads(told.stdout)}
     assert names["hin_Deva"] == "हिन्दी"
 
@@ -146,7 +149,7 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
         (["--k", "3", "--method", "linear"], "it is for knn, local-linear"),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(options, message, tmp_path):
+def test_an_option_that_would_do_nothing_is_refused(tokengraft, options, message, tmp_path):
     ran = tokengraft("graft", "rootstock", tmp_path / "plan.json", "-o", tmp_path / "g", *options)
     assert ran.returncode == 2
     assert message in ran.stderr
@@ -154,11 +157,11 @@ def test_an_option_that_would_do_nothing_is_refused(options, message, tmp_path):
 
 def test_a_log_holds_each_message_on_one_line_and_nothing_else(pair, tmp_path):
     other = tmp_path / ("a-name-that-is-long-enough-to-fill-a-line" * 4)
-    ran = tokengraft("audit", *pair, "-t", "gpt2", "-t", other, COLUMNS="80")
+    ran = process("audit", *pair, "-t", "gpt2", "-t", other, COLUMNS="80")
     assert ran.returncode == 1
     assert ran.stderr.startswith("Error:")
     assert len(ran.stderr.splitlines()) == 1
-    fine = tokengraft("audit", *pair, "-t", "gpt2", COLUMNS="80")
+    fine = process("audit", *pair, "-t", "gpt2", COLUMNS="80")
     assert (fine.returncode, fine.stderr) == (0, "")
 
 
@@ -178,7 +181,7 @@ def test_ctrl_c_while_the_program_is_being_loaded_is_quiet(tmp_path):
 
 def test_ctrl_c_exits_130_and_the_next_run_goes_on(tmp_path):
     cache = tmp_path / "cache"
-    process = subprocess.Popen(
+    running = subprocess.Popen(
         [sys.executable, "-m", "tokengraft.cli.main", "audit", "-t", "llama-3", "-t", "t5"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -189,9 +192,9 @@ def test_ctrl_c_exits_130_and_the_next_run_goes_on(tmp_path):
     while not (cache / "audit.sqlite-wal").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1.5)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 130, message
+    running.send_signal(signal.SIGINT)
+    _, message = running.communicate(timeout=60)
+    assert running.returncode == 130, message
     assert "run the command again to go on" in message
-    again = tokengraft("audit", "-t", "t5", "-l", "shn", "--json", TOKENGRAFT_CACHE=str(cache))
+    again = process("audit", "-t", "t5", "-l", "shn", "--json", TOKENGRAFT_CACHE=str(cache))
     assert again.returncode == 0

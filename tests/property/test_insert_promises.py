@@ -104,6 +104,10 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
+def batch(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
+    return [one.ids for one in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+
+
 def script(text: str) -> str:
     return unicodedata.name(text.strip()[:1] or " ", "?").split(" ")[0]
 
@@ -146,15 +150,18 @@ def test_relaxed_boundaries_lose_no_byte_and_leave_other_scripts(name: str, text
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-3"])
-def test_relaxed_boundaries_lengthen_no_line_of_the_scripts(name: str) -> None:
+def test_relaxed_boundaries_lengthen_no_line_and_leave_other_scripts(name: str) -> None:
     plan, old, new = planned(name, "relax")
     assert set(plan.cut.scripts) == {"Devanagari", "Ethiopic", "Myanmar", "Tamil"}
+    scripts = {name.upper() for name in plan.cut.scripts}
     for code, lines in udhr().items():
-        for line in lines:
-            before, after = ids(old, line), ids(new, line)
-            assert len(after) <= len(before), (code, line)
-            if code == "eng_Latn":
-                assert after == before
+        before, after = batch(old, lines), batch(new, lines)
+        assert all(len(b) <= len(a) for a, b in zip(before, after, strict=True)), code
+        if before != after:
+            assert new.decode_batch(after) == old.decode_batch(before)
+            changed = [line for n, line in enumerate(lines) if before[n] != after[n]]
+            letters = map(set, changed)  # Punjabi ends its sentences with a Devanagari danda
+            assert all(any(script(c) in scripts for c in line) for line in letters), code
 
 
 @pytest.mark.parametrize(
@@ -175,10 +182,9 @@ def test_old_ids_stay_and_new_tokens_are_emitted(name: str, mode: str) -> None:
     assert {token.token: token.id for token in plan.tokens}.items() <= grown.items()
     emitted: set[int] = set()
     for code in (c for c in udhr() if c in LANGUAGES or (plan.cut.scripts and "_Deva" in c)):
-        for line in udhr()[code]:
-            after = ids(new, line)
+        for before, after in zip(batch(old, udhr()[code]), batch(new, udhr()[code]), strict=True):
             emitted.update(after)
-            assert len(after) <= len(ids(old, line))
+            assert len(after) <= len(before)
     assert {token.id for token in plan.tokens} <= emitted
     assert all(token.count for token in plan.tokens)
     again = Tokenizer.from_str(new.to_str())
@@ -226,10 +232,9 @@ def test_pieces_keep_old_ids_and_turn_unknown_into_text(name: str) -> None:
     kept = old.get_vocab(with_added_tokens=True)
     grown = new.get_vocab(with_added_tokens=True)
     assert {token: grown[token] for token in kept} == kept
-    emitted = {n for code in LANGUAGES for line in udhr()[code] for n in ids(new, line)}
+    emitted = {n for code in LANGUAGES for row in batch(new, udhr()[code]) for n in row}
     assert {token.id for token in plan.tokens} <= emitted
-    for line in udhr()["eng_Latn"]:
-        assert ids(new, line) == ids(old, line)
+    assert batch(new, udhr()["eng_Latn"]) == batch(old, udhr()["eng_Latn"])
     line = udhr()["shn_Mymr"][1]
     assert not lost(new, line, unknown_of(name))
     assert lost(old, line, unknown_of(name)) or len(ids(new, line)) < len(ids(old, line))
@@ -247,7 +252,7 @@ def test_shares_of_lost_text_are_exact(name: str, mode: str) -> None:
     outcome = plan.languages["shn_Mymr"]
     lines = test["shn_Mymr"]
     every = sum(not c.isspace() for line in lines for c in line)
-    tokenizers = (load(base(name)), load(insert(base(name), plan)))
+    tokenizers = (original(name), load(insert(base(name), plan)))
     told = (outcome.unk_share_before, outcome.unk_share_after)
     for tokenizer, share in zip(tokenizers, told, strict=True):
         places = [(line, lost(tokenizer, line, unknown_of(name))) for line in lines]
@@ -279,7 +284,7 @@ def test_pieces_are_of_the_planned_script(name: str) -> None:
         any(unicodedata.name(c, "").startswith("DEVANAGARI") for c in token.text)
         for token in plan.tokens
     )
-    assert ids(load(insert(base(name), plan)), english) == ids(load(base(name)), english)
+    assert ids(load(insert(base(name), plan)), english) == ids(original(name), english)
 
 
 def test_curve_of_pieces_counts_the_planning_text() -> None:
@@ -294,7 +299,7 @@ def test_unigram_conversion_follows_sentencepiece() -> None:
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_proto=bundled("t5").read("spiece.model"))
-    converted = load(base("t5"))
+    converted = original("t5")
     lines = [line for units in udhr().values() for line in units]
     encoded = converted.encode_batch(lines, add_special_tokens=False)
     wrong = [
@@ -370,10 +375,8 @@ PIVOT = "eng_Latn"
 
 
 def premium(tokenizer: Tokenizer, lines: list[str], pivot: list[str]) -> float:
-    ratios = [
-        len(ids(tokenizer, line)) / len(ids(tokenizer, other))
-        for line, other in zip(lines, pivot, strict=True)
-    ]
+    both = zip(batch(tokenizer, lines), batch(tokenizer, pivot), strict=True)
+    ratios = [len(own) / len(other) for own, other in both]
     return sum(ratios) / len(ratios)
 
 
@@ -400,8 +403,9 @@ def test_curve_is_exact(objective: str) -> None:
     assert plan.cut.scripts
     for place in (0, 10, 25, -1):
         point = plan.languages["shn_Mymr"].curve[place]
-        grown = insert(base("gpt2"), shortened(plan, point.tokens)) if place else base("gpt2")
-        real = load(grown)
+        real = original("gpt2")
+        if place:
+            real = load(insert(base("gpt2"), shortened(plan, point.tokens)))
         for code in codes:
             told = plan.languages[code].curve[place].premium
             assert premium(real, test[code], test[PIVOT]) == pytest.approx(told, abs=1e-9)
@@ -413,11 +417,10 @@ def test_curve_is_exact(objective: str) -> None:
         lines = texts[code]
         outcome = plan.languages[code]
         for tokenizer, told, point in (
-            (base("gpt2"), outcome.planning_before, outcome.curve[0]),
-            (insert(base("gpt2"), plan), outcome.planning_after, outcome.curve[-1]),
+            (original("gpt2"), outcome.planning_before, outcome.curve[0]),
+            (real, outcome.planning_after, outcome.curve[-1]),
         ):
-            encoded = load(tokenizer).encode_batch(lines, add_special_tokens=False)
-            assert sum(map(len, encoded)) == told == point.planning_tokens
+            assert sum(map(len, batch(tokenizer, lines))) == told == point.planning_tokens
 
 
 def test_the_curve_begins_with_the_old_tokenizer() -> None:
@@ -429,7 +432,7 @@ def test_the_curve_begins_with_the_old_tokenizer() -> None:
         base("llama-3"), {"hin_Deva": lines}, Planning(budget=100, boundaries="relax"), test=test
     )
     outcome = plan.languages["hin_Deva"]
-    old = load(base("llama-3"))
+    old = original("llama-3")
     assert outcome.curve[0].tokens == 0
     assert outcome.curve[0].premium == outcome.premium_before
     real = sum(map(len, old.encode_batch(lines, add_special_tokens=False)))

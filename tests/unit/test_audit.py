@@ -43,9 +43,8 @@ SMALL = ParallelCorpus(
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("store"))
-    return tg.audit(SMALL, ["llama-3", "t5", "o200k_base", "mistral-v0.3"], store=store)
+def small():
+    return tg.audit(SMALL, ["llama-3", "t5", "o200k_base", "mistral-v0.3"])
 
 
 def cell(result, tokenizer, language):
@@ -77,8 +76,8 @@ APART = ParallelCorpus(
 )
 
 
-def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing(tmp_path):
-    result = tg.audit(APART, ["mistral-v0.3", "gpt2"], store=Store(tmp_path), resamples=50)
+def test_a_language_without_a_unit_in_common_has_no_premium_and_spoils_nothing():
+    result = tg.audit(APART, ["mistral-v0.3", "gpt2"], resamples=50)
     row = cell(result, "mistral-v0.3", "shn_Mymr")
     assert row["n"] == 0
     compared = ("premium", "premium_low", "ratio_of_sums", "floor", "missing_tokens", "utf8")
@@ -105,7 +104,7 @@ def test_a_tokenizer_given_by_its_path_is_called_by_its_name(tmp_path):
         folder.mkdir(parents=True)
         (folder / "tokenizer.json").write_bytes(SMALLEST.read_bytes())
     given = [*map(str, folders), "gpt2"]
-    result = tg.audit(APART, given, store=Store(tmp_path / "store"), resamples=0)
+    result = tg.audit(APART, given, resamples=0)
     # A folder that is called as a known tokenizer is not taken for it.
     assert [found.name for found in result.tokenizers] == ["mine", "mine (2)", "gpt2 (2)", "gpt2"]
     text = json.dumps(result.manifest())
@@ -118,7 +117,7 @@ def test_files_that_are_all_called_alike_are_called_by_their_folder(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "tokenizer.json").write_bytes(SMALLEST.read_bytes())
     given = [str(tmp_path / folder / "tokenizer.json") for folder in "ab"]
-    result = tg.audit(APART, [*given, "gpt-2", "gpt2"], store=Store(tmp_path / "s"), resamples=0)
+    result = tg.audit(APART, [*given, "gpt-2", "gpt2"], resamples=0)
     assert [found.label for found in result.tokenizers] == ["a", "b", "GPT-2/3"]
     assert result.premium("GPT-2", "eng_Latn").value == 1
 
@@ -449,7 +448,7 @@ def test_dropped_text_is_no_saving(tmp_path: Path) -> None:
         tmp_path / "drops", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,;'-()"
     )
     corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "amh_Ethi", "ita_Latn"])
-    found = tg.audit(corpus, [str(folder)], resamples=10, store=Store(tmp_path / "cache"))
+    found = tg.audit(corpus, [str(folder)], resamples=10)
     cells = {row["language"]: row for row in found.premiums.to_dicts()}
     for code in ("shn_Mymr", "amh_Ethi"):
         assert cells[code]["meaningless"], code
@@ -466,7 +465,7 @@ def test_a_tokenizer_that_knows_nothing_divides_by_nothing(tmp_path: Path) -> No
     corpus = load_corpus("udhr").select(["eng_Latn", "fra_Latn"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = tg.audit(corpus, [str(folder)], resamples=10, store=Store(tmp_path / "cache"))
+        found = tg.audit(corpus, [str(folder)], resamples=10)
     cells = found.premiums.to_dicts()
     assert [row["premium"] for row in cells] == [None, None]
     assert all(row["meaningless"] and row["unk_share"] == 1 for row in cells)

@@ -16,7 +16,6 @@ import yaml
 from tokengraft.api.report import collect, page_of
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit, plan, survey
-from tokengraft.core.cache import Store
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
@@ -38,8 +37,7 @@ LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    store = Store(tmp_path_factory.mktemp("counts"))
-    found = audit("udhr", ["gpt2", "bert-multilingual"], LANGUAGES, resamples=20, store=store)
+    found = audit("udhr", ["gpt2", "bert-multilingual"], LANGUAGES, resamples=20)
     found.save(folder, figures=False)
     return folder
 
@@ -150,7 +148,7 @@ def test_a_page_of_own_files_names_no_folder(tmp_path: Path) -> None:
         (secret / name).write_text(f"{text}\n{text} again\n", encoding="utf-8")
     corpus = load_pairs([f"eng_Latn={secret}/en.txt", f"deu_Latn={secret}/de.txt"])
     assert corpus.source == "own text files: en.txt, de.txt"
-    found = audit(corpus, ["gpt2"], resamples=0, store=Store(tmp_path / "cache"))
+    found = audit(corpus, ["gpt2"], resamples=0)
     found.save(tmp_path / "run", figures=False)
     assert "secret dir" not in page_of([tmp_path / "run"]).html
     # A run of an older version still has the paths in its manifest.

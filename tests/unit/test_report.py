@@ -25,7 +25,6 @@ from rich.console import Console
 from tokengraft.api.report import page_of
 from tokengraft.api.results import Audit
 from tokengraft.api.verbs import audit
-from tokengraft.core.cache import Store
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -45,10 +44,9 @@ FIGURES += ("jaccard", "containment")
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Audit:
-    store = Store(tmp_path_factory.mktemp("cache"))
+def small() -> Audit:
     names = ["t5", "llama-3", "o200k_base"]
-    return audit("udhr", names, LANGUAGES, resamples=20, store=store)
+    return audit("udhr", names, LANGUAGES, resamples=20)
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +325,7 @@ def test_one_a_script_keeps_the_costliest(small: Audit) -> None:
 
 
 def test_an_audit_of_almost_nothing(tmp_path: Path) -> None:
-    lone = audit("udhr", ["t5"], ["deu_Latn"], resamples=2, store=Store(tmp_path / "cache"))
+    lone = audit("udhr", ["t5"], ["deu_Latn"], resamples=2)
     paths = lone.save(tmp_path / "out")
     stems = {path.stem for path in paths if path.parent.name == "figures"}
     assert stems == {"premiums", "premiums_all", "coverage", "vocabulary"}
@@ -347,7 +345,7 @@ def test_a_language_without_a_line_in_common_is_named_as_such(tmp_path: Path) ->
     texts = {code: (*lines, None) for code, lines in whole.texts.items()}
     texts["shn_Mymr"] = (*(None for _ in english), "ၵူၼ်းၵူႈၵေႃႉ")
     corpus = ParallelCorpus("own", "own text files: a, b", (*whole.units, "last"), texts)
-    found = audit(corpus, ["o200k_base", "t5"], resamples=10, store=Store(tmp_path / "cache"))
+    found = audit(corpus, ["o200k_base", "t5"], resamples=10)
     paths = found.save(tmp_path / "out")
     note = "No lines in common with English, so no premium: Shan."
     for name in ("premiums.md", "premiums.tex", "cost.md", "cost.tex", "summary.md"):
@@ -460,7 +458,7 @@ def test_the_legend_of_parts_fits_the_sheet() -> None:
 def test_a_better_tokenizer_with_a_higher_premium_is_told(tmp_path: Path) -> None:
 
     corpus = load_corpus("udhr").select(["eng_Latn", "deu_Latn", "fra_Latn"])
-    found = audit(corpus, ["gpt2", "o200k_base"], resamples=10, store=Store(tmp_path / "cache"))
+    found = audit(corpus, ["gpt2", "o200k_base"], resamples=10)
     told = [line for line in findings(found) if line.startswith("Premiums mislead here")]
     assert told == []
     first = pl.col("tokenizer") == "gpt2"

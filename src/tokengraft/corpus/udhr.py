@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import lzma
 import re
@@ -36,6 +37,7 @@ def size() -> tuple[int, int]:
     return len(lines), len(_units(lines["eng_Latn"]))
 
 
+@functools.cache
 def _lines() -> dict[str, bytes]:
     asset = resources.files("tokengraft") / "assets" / "udhr.jsonl.xz"
     lines = {}

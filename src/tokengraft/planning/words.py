@@ -8,6 +8,7 @@ is ever learned across it.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
@@ -220,9 +221,17 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
-    """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates."""
+    """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
+
+    Read only: who asks for an equal one soon again gets the same.
+    """
+    return _loaded(json.dumps(tokenizer, ensure_ascii=False))
+
+
+@functools.lru_cache(maxsize=2)  # a plan asks for the base and for the extended one several times
+def _loaded(text: str) -> Tokenizer:
     try:
-        pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+        pipeline = Tokenizer.from_str(text)
     except BaseException as error:  # the library raises bare Exception, and Rust may panic
         if not gave_up(error):
             raise

@@ -92,11 +92,17 @@ def byte_alphabet() -> dict[str, int]:
 
 def byte_level_piece(token: str) -> bytes:
     """Bytes of a byte-level token; a token outside that alphabet (an added one) is its own text."""
-    table = byte_alphabet()
     try:
-        return bytes(table[char] for char in token)
-    except KeyError:
+        return token.translate(_latin()).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode("utf-8")
+
+
+@functools.cache
+def _latin() -> dict[int, int]:
+    """To the characters that Latin-1 writes as the bytes; what stands for no byte, beyond them."""
+    bytes_of = {ord(character): byte for character, byte in byte_alphabet().items()}
+    return dict.fromkeys(range(0x100), 0x100) | bytes_of
 
 
 def sentencepiece_piece(token: str) -> bytes:

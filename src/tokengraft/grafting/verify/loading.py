@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import shutil
 import tempfile
@@ -151,6 +150,5 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
             do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
         )  # fmt: skip
     ids: list[int] = generated[0].tolist()
-    del model
-    gc.collect()
+    model.to_empty(device="meta")  # its memory is free now, whoever still holds the model
     return ids
