@@ -273,18 +273,19 @@ def test_slider_moves_the_premium(still: Page) -> None:
     assert shown.all_inner_texts() == ["16.0×", "8.0×"]
 
 
-def go_to(page: Page, code: str) -> None:
+def go_to(page: Page, code: str, name: str) -> None:
     page.evaluate("hash => { location.hash = hash }", f"lang={code}")
-    expect(page.locator(".card-own")).to_have_attribute("lang", code.replace("_", "-"))
+    expect(page.locator(".card-name")).to_have_text(name)
 
 
 def test_language_in_plain_words(still: Page) -> None:
-    go_to(still, "shn_Mymr")
+    go_to(still, "shn_Mymr", "Shan")
     words = still.locator(".facts").inner_text()
     assert "The text of one page in English takes" in words
     assert "Best served by" in words and "GPT-4o, at" in words
     assert "pages in English" in words and "BERT: most of the text becomes UNK" in words
     assert still.locator(".glyphs li").count() > 20
+    assert still.locator(".card-own").get_attribute("lang") == "shn-Mymr"
 
 
 def test_text_lost_in_part_is_told_by_its_share(open_page: Open, tmp_path: Path) -> None:
@@ -328,11 +329,11 @@ def test_dollars_are_for_models_with_a_price(open_page: Open, tmp_path: Path) ->
 
 
 def test_tokens_are_shown(still: Page) -> None:
-    go_to(still, "ydd_Hebr")
+    go_to(still, "ydd_Hebr", "Eastern Yiddish")
     texts = still.locator(".token-text")
     expect(texts.first).to_have_attribute("dir", "rtl")
     assert still.locator(".token-row").count() == 4
-    go_to(still, "shn_Mymr")
+    go_to(still, "shn_Mymr", "Shan")
     row = still.locator(".token-row", has_text="GPT-2/3")
     expect(row.locator(".hex").first).to_have_text("E1")
     heads = still.locator(".token-row .token-head").all_inner_texts()
