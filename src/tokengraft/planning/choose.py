@@ -25,6 +25,7 @@ from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.plan import BUDGET, Check, Cut, Effect, Plan, Planning, Protection
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
+from tokengraft.planning.same_size import give_places
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
 
@@ -66,6 +67,8 @@ def plan_tokens(
             "mode paper adds every character the vocabulary lacks, so it takes no budget "
             "(--budget): leave it out, or use mode characters"
         )
+    if options.same_size and (mode == "paper" or family(tokenizer) in ("unigram", "wordpiece")):
+        raise UsageError("same size is for BPE, in the modes merges and characters")
     budget = BUDGET if options.budget is None else options.budget
     if budget < 1:
         raise UsageError(f"the budget must be at least one token, not {budget}")
@@ -86,7 +89,8 @@ def plan_tokens(
             plan = plan_pieces(request)
         else:
             plan = _plan_merges(request)
-        return _used(_measured(tokenizer, plan, protect, elsewhere or {}))
+        plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}))
+        return give_places(request, plan) if options.same_size else plan
 
 
 def _measured(

@@ -15,6 +15,7 @@ from tokengraft.languages.codes import well_formed
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.planning.sound import read_as, require
 from tokengraft.tokenizer import insert as inserting
+from tokengraft.tokenizer import same_size
 from tokengraft.tokenizer.boundaries import SCRIPTS, relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family
 
@@ -33,7 +34,9 @@ class Planning:
     Without a `budget` it is `BUDGET`; mode paper adds every absent character and refuses one. The
     objectives parity, speakers and minimax go by `premiums`, where not given by those on the test
     corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
-    pair loses whose result begins or ends inside a character.
+    pair loses whose result begins or ends inside a character. With `same_size` new tokens take the
+    places of old ones (`planning.same_size`), first those after the vocabulary in a model's table
+    of so many `rows`.
     """
 
     budget: int | None = None
@@ -44,6 +47,8 @@ class Planning:
     speakers: Mapping[str, float] | None = None
     premiums: Mapping[str, float] | None = None
     border_penalty: float = 0.05
+    same_size: bool = False
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     label: str | None = None  # the name of the tokenizer it is for
     protected: Protection | None = None
+    places: tuple[int, ...] | None = None  # the id of each token where the vocabulary does not grow
 
     def __repr__(self) -> str:
         bought = [
@@ -188,7 +194,7 @@ class Plan:
             _drop_none(effect, "unk_share_before", "unk_share_after", "first_token")
             for point in effect["curve"]:
                 _drop_none(point, "unk_share")
-        _drop_none(data, "label", "protected")
+        _drop_none(data, "label", "protected", "places")
         return {"schema": SCHEMA, **data}
 
     @classmethod
@@ -226,6 +232,8 @@ def _check_values(plan: Plan) -> None:
         require(name in relaxable, "a script", name, f"one of {', '.join(sorted(relaxable))}")
     for token in plan.tokens:
         require(token.parts, f"parts of token {token.id}", token.parts, "old ids")
+    count = len(plan.tokens) if plan.places is None else len(plan.places)
+    require(count == len(plan.tokens), "places", plan.places, "one for each token")
     for code in (*plan.languages, *([] if plan.pivot is None else [plan.pivot])):
         require(well_formed(code), "a language", code, "like shn_Mymr")
     for code, effect in plan.languages.items():
@@ -269,6 +277,11 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
             "was edited, or made by an earlier version. Plan again."
         )
     return inserting.insert(tokenizer, plan.additions)
+
+
+def folded(extended: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """What `insert` gave, with the new tokens at their places where the plan has such."""
+    return extended if plan.places is None else same_size.fold(extended, plan.places)
 
 
 def _named(label: str | None, fingerprint: str) -> str:

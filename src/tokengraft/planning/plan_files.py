@@ -25,7 +25,7 @@ from tokengraft.planning.plan import Plan, Planning
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
 from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
-from tokengraft.tokenizer.catalog import as_json, find, side_files
+from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece_file import checked_file
@@ -101,7 +101,7 @@ def plan(
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
         tested_on = corpus.name
     kept = [protect] if isinstance(protect, str | Path) else list(protect)
-    options = replace(options, pivot=pivot)
+    options = replace(options, pivot=pivot, rows=options.rows or _rows(base))
     notes: list[str] = []
     if options.objective == "speakers":
         speakers, notes = _speakers(codes)
@@ -183,6 +183,15 @@ def insert_plan(
         text = json.dumps(extended, ensure_ascii=False, indent=1)
         (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     return out
+
+
+def _rows(base: Located) -> int | None:
+    """Rows of the table of the model that the tokenizer lies beside, None where there is none."""
+    if base.source is None or "config.json" not in base.source.files:
+        return None
+    config = json.loads(base.source.read("config.json"))
+    said = (config.get("text_config") or config).get("vocab_size")
+    return said if isinstance(said, int) else None
 
 
 def read_plan(path: Path) -> Plan:

@@ -34,7 +34,7 @@ from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
 from tokengraft.planning.permitted import foreign_piece
-from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, insert
+from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, folded, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 
@@ -156,7 +156,7 @@ def insert_proved(
     """`insert` of a plan that anybody may have edited: what it must not do is tried again.
 
     TokenizerError also where it would touch text in scripts that are not planned, or text that it
-    says is protected.
+    says is protected. The vocabulary grows, whatever places the plan gives (`plan.folded`).
     """
     if plan.mode != "paper" and (foreign := foreign_piece(plan)) is not None:
         raise TokenizerError(
@@ -164,8 +164,9 @@ def insert_proved(
             f"{', '.join(plan.languages)}, so text in any language would change. Plan again."
         )
     extended = insert(tokenizer, plan, label)
+    final = folded(extended, plan)
     if plan.protected is not None:
-        reprove(tokenizer, extended, plan.protected)
+        reprove(tokenizer, final, plan.protected)
     return extended
 
 
