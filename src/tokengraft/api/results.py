@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -21,7 +21,7 @@ from tokengraft.auditing.check import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
 from tokengraft.evaluating.score import SCORES, Measurements
-from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
@@ -270,9 +270,9 @@ class Grafted(Result):
         return tuple(self.facts["rows"]["notes"])
 
     @property
-    def new(self) -> range:
+    def new(self) -> Sequence[int]:
         """The ids of the new tokens."""
-        return range(*self.facts["output"]["new"])
+        return new_ids(self.facts)
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The new tokens, and the files of the folder with their hashes."""

@@ -152,6 +152,7 @@ def plan(
     boundaries: Boundaries = "auto",
     objective: Objective = "total",
     protect: Place | Iterable[Place] = (),
+    same_size: bool = False,
     test: Corpus = "udhr",
     split: str | None = None,
     pivot: str = PIVOT,
@@ -163,12 +164,14 @@ def plan(
 
     `text` is what to choose on, by language where there are several (`chosen_on` names it);
     premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
-    The ids of `protect` stay as they are. See `planning.plan_files.plan` and `Planning` for more.
+    The ids of `protect` stay as they are; with `same_size` new tokens take the ids of old ones that
+    no text at hand uses, and the vocabulary does not grow. See `planning.plan_files.plan` and
+    `Planning` for more.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:
         progress(Progress(f"Choosing tokens for {', '.join(codes)} ({objective})", 0))
-    options = Planning(budget, mode, boundaries, objective, pivot)
+    options = Planning(budget, mode, boundaries, objective, pivot, same_size=same_size)
     made = plan_tokens(
         _name(tokenizer), codes, text, options, chosen_on=chosen_on, test=corpus, search=search,
         protect=protect,

@@ -81,6 +81,16 @@ def plan(
             "source code is protected anyway, unless this is 'nothing'.",
         ),
     ] = None,
+    same_size: Annotated[
+        bool,
+        typer.Option(
+            "--same-size",
+            help="Replace instead of add: new tokens take free rows, reserved tokens, then the ids "
+            "of old tokens that no merge builds on and that neither the text at hand, nor the "
+            "bundled English, code and UDHR uses. The model does not grow; other text that did use "
+            "them gets longer.",
+        ),
+    ] = False,
     compare: Annotated[
         bool,
         typer.Option("--compare-objectives", help="Plan with every objective and show the curves."),
@@ -227,7 +237,8 @@ def insert(
 ) -> None:
     """Put a plan's tokens into the tokenizer: a folder that AutoTokenizer loads.
 
-    Every old id, special token, chat template and post-processor stays as it is.
+    Every old id, special token, chat template and post-processor stays as it is, but for the old
+    tokens that a plan of the same size replaces: `tokengraft_insert.json` lists them.
 
     [bold]Example[/bold]
 

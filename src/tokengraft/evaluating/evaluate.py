@@ -20,6 +20,8 @@ from tokengraft.evaluating.harness import Tasks, run_tasks
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.same_size import grown, is_same_size
+from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
 #: language, what is being done, lines done of it, lines in all
@@ -69,9 +71,27 @@ def evaluate(
     (files or lines, `corpus.lines_of`), checked to hold no line of the corpus.
 
     A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
-    the same batches. Encoders give the same figures without distributions and likelihoods.
+    the same batches. Encoders give the same figures without distributions and likelihoods. A graft
+    of its base's size is read as it was when it had grown: old ids mean what they meant.
     """
-    old, new = FrozenModel.load(base, reading), FrozenModel.load(graft, reading)
+    old = FrozenModel.load(base, reading)
+    if isinstance(graft, FrozenModel) or not is_same_size(resolve(graft).path):
+        new = FrozenModel.load(graft, reading)
+        return _measure(old, new, corpus, languages, text, options, progress)
+    with grown(resolve(graft).path, old.folder) as folder:
+        new = FrozenModel.load(folder, reading)
+        return _measure(old, new, corpus, languages, text, options, progress)
+
+
+def _measure(
+    old: FrozenModel,
+    new: FrozenModel,
+    corpus: str | Path | ParallelCorpus,
+    languages: Iterable[str] | None,
+    text: Sources | None,
+    options: Measuring,
+    progress: OnProgress | None,
+) -> Measurements:
     if old.kind != new.kind:
         raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
     if (old.prefix, old.suffix) != (new.prefix, new.suffix):

@@ -29,6 +29,7 @@ from tokengraft.grafting import policy as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
+from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
@@ -141,6 +142,11 @@ def graft(
         parted = chosen.trains and layout.tied and output.untie
         refuse_unfit(None if adapting is None else adapting.train, parted)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    if steps.places is not None and (chosen.name != DEFAULT or adapting is not None):
+        raise UsageError(
+            f"a plan of the same size is grafted with new rows and the policy {DEFAULT} only: plan "
+            "without --same-size for the others"
+        )
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
     if isinstance(rows, Derivation):
@@ -163,7 +169,9 @@ def graft(
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
         made = replace(made, notes=(*made.notes, note))
-    pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
+    pieces, said = None, ""
+    if steps.places is None:
+        pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
     if said:
         made = replace(made, notes=(*made.notes, said))
     changed: Changes = {}
@@ -209,6 +217,8 @@ def graft(
             moved = {kind: str(one) for kind, one in shifts.items()}
             stated = replace(stated, trained=adapting.train, moved=moved)
         describe(whole, written, stated)
+        if steps.places is not None:
+            shrink(whole, base.path, steps.places)
         if options.verified:
             report = verify(whole, base.path, lines)
             if not report.passed:

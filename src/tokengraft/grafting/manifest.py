@@ -44,7 +44,6 @@ def write_manifest(
 
     The same inputs, versions and command give the same bytes: there is no date in it.
     """
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
     value = {
         "schema": SCHEMA,
         "versions": versions(),
@@ -68,9 +67,23 @@ def write_manifest(
             "barred": [i for i in written.barred if i not in written.new],
         },
         "examples": sorted({token.example for token in plan.tokens if token.example}),
-        "files": {p.relative_to(folder).as_posix(): sha256_file(p) for p in files},
+        "files": file_hashes(folder),
     }
     return write_json(folder / MANIFEST, value)
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """The hash of every file but the manifest, by its name."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+    return {p.relative_to(folder).as_posix(): sha256_file(p) for p in files}
+
+
+def new_ids(manifest: Mapping[str, Any]) -> Sequence[int]:
+    """The ids of the new tokens, in the plan's order."""
+    if "places" in manifest:
+        ids: list[int] = manifest["places"]["ids"]
+        return ids
+    return range(*manifest["output"]["new"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -102,6 +115,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         and isinstance(trained["promised"].get("kl"), int | float)
     ):
         raise ModelError(f"{MANIFEST} does not say what was trained: trained is damaged")
+    places = value.get("places")
+    if places is not None and not (
+        isinstance(places, dict)
+        and _numbers(places.get("ids"))
+        and len(places["ids"]) == len(output["first_parts"])
+        and isinstance(places.get("replaced"), dict)
+    ):
+        raise ModelError(f"{MANIFEST} does not say which tokens were replaced: places is damaged")
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
         raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value

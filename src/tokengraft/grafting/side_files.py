@@ -40,8 +40,8 @@ def write(
     """
     config = read_json(model_dir / CONFIG)
     _carry(model_dir, folder)
-    grown = _grown(config, *rows)
-    write_json(folder / CONFIG, untie(grown) if untied else grown)
+    larger = grown(config, *rows)
+    write_json(folder / CONFIG, untie(larger) if untied else larger)
     _generation(model_dir, folder, config, barred)
     _tokenizer(model_dir, folder, config, base, tokenizer)
 
@@ -84,7 +84,7 @@ def untie(config: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-def _grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
+def grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
     """The config with its vocabulary size changed wherever it said the old one."""
     new = dict(config)
     if after == before:

@@ -21,12 +21,13 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
-from tokengraft.planning.plan import Plan, Planning
+from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
 from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
+from tokengraft.tokenizer.same_size import replaced, without_entries
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece_file import checked_file
 from tokengraft.tokenizer.shape import settings
@@ -154,29 +155,35 @@ def insert_plan(
     """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads.
 
     A SentencePiece tokenizer is also written as `tokenizer.model`, where SentencePiece then reads
-    the UDHR alike; else `tokengraft_insert.json` says why not.
+    the UDHR alike; else `tokengraft_insert.json` says why not. It also names the old tokens whose
+    ids have another meaning where the plan is of the same size.
     `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
     replaced with all that it holds.
     """
     base = find(str(tokenizer), search)
     chosen = read_plan(plan_file)
-    extended = insert_proved(as_json(base), chosen, base.label)
+    grown = insert_proved(as_json(base), chosen, base.label)
+    extended = folded(grown, chosen)
     own = out.is_dir() and (force or (out / INSERTED).is_file() or not any(out.iterdir()))
     if out.exists() and not own:
         raise UsageError(f"{out} exists already: name a new folder, or replace it (force)")
     source = base.source
     old = source.read(SENTENCEPIECE) if source and SENTENCEPIECE in source.files else None
-    pieces, note = checked_file(extended, _udhr_lines({*chosen.languages, "eng_Latn"}), old)
+    pieces, note = None, ""
+    if chosen.places is None:
+        pieces, note = checked_file(extended, _udhr_lines({*chosen.languages, "eng_Latn"}), old)
     with writing_folder(out) as folder:
         beside = side_files(base)
         for name, data in beside.items():
             (folder / name).write_bytes(data)
         said = settings(beside.get("tokenizer_config.json", b"{}"), base.name)
-        config = tokenizer_config(said, {}, extended)
+        config = without_entries(tokenizer_config(said, {}, extended), chosen.places or ())
         if not taken_as_it_is(said, extended):
             config["tokenizer_class"] = PLAIN
         write_json(folder / "tokenizer_config.json", config)
         facts = {"tokenizer": base.label, "new_tokens": len(chosen.tokens)}
+        if chosen.places is not None:
+            facts["replaced"] = replaced(grown, chosen.places)
         write_json(folder / INSERTED, {**facts, **({"note": note} if note else {})})
         if pieces is not None:
             (folder / SENTENCEPIECE).write_bytes(pieces)

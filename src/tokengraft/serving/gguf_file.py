@@ -100,6 +100,11 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
     manifest = read_manifest(folder)
     if manifest is None:
         raise ModelError(f"{folder.name} has no tokengraft.json: --base is for grafted folders")
+    if "places" in manifest:
+        raise ModelError(
+            f"{folder.name} has its base's size, its new tokens stand at old ids: a base's GGUF "
+            "cannot be extended by it; export it without --base"
+        )
     new = range(*manifest["output"]["new"])
     config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
     layout = find_layout(config, checkpoint)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, TokengraftError
-from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify import loading
 from tokengraft.grafting.verify.invariants import Check
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
@@ -133,7 +133,7 @@ def planned_prompts(folder: Path, lines: Sequence[str]) -> list[list[int]]:
     manifest = read_manifest(folder)
     if manifest is None:
         return []
-    new = set(range(*manifest["output"]["new"]))
+    new = set(new_ids(manifest))
     every = (ids[:_LONGEST] for ids in split_patterns.folder_ids(folder, lines))
     return [ids for ids in every if new & set(ids)][:_PROMPTS]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
@@ -30,7 +30,7 @@ from tokengraft.tokenizer.insert import (
     vocabulary,
 )
 
-_RESERVED = re.compile(r"(<\|?|\[)(reserved(_special)?_token|unused)_?\d+(\|?>|\])")
+_RESERVED = re.compile(r"(<\|?|\[)(reserved(_special)?_token|unused|control)_?\d+(\|?>|\])")
 
 
 def retirable(tokenizer: dict[str, Any]) -> dict[int, str]:
@@ -85,6 +85,28 @@ def unfold(folded: dict[str, Any], base: dict[str, Any], places: Sequence[int]) 
     if len(new) != len(places) or fold(result, places) != folded:
         raise TokenizerError("the tokenizer is not the base's with some tokens replaced by new")
     return result
+
+
+def replaced(grown: dict[str, Any], places: Sequence[int]) -> dict[str, str]:
+    """The old tokens at the places, by id, of what `insert` made: ids that change their meaning."""
+    names = {number: token for token, number in vocabulary(grown).items()}
+    new = range(first_free_id(grown) - len(places), first_free_id(grown))
+    return {str(place): names[place] for place in places if place not in new}
+
+
+def without_entries(config: Mapping[str, Any], places: Iterable[int]) -> dict[str, Any]:
+    """A `tokenizer_config.json` that no longer lists added tokens at the places."""
+    decoder = config.get("added_tokens_decoder")
+    if not isinstance(decoder, Mapping):
+        return dict(config)
+    going = set(map(str, places))
+    gone = {entry.get("content") for number, entry in decoder.items() if number in going}
+    kept = {number: entry for number, entry in decoder.items() if number not in going}
+    rest = {**config, "added_tokens_decoder": kept}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        if isinstance(config.get(name), list):
+            rest[name] = [token for token in config[name] if token not in gone]
+    return rest
 
 
 def _without(tokenizer: dict[str, Any], gone: Iterable[str]) -> list[Any]:

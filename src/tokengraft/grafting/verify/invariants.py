@@ -15,11 +15,13 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
+from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
+from tokengraft.grafting.verify.same_size import same_size
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Layout, find_layout, is_tied, refuse_code
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
@@ -67,14 +69,30 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
     output policy, `tokenizer.model` and the manifest where they are there. `texts` are lines to
     check on (the planning text is best); without them the bundled UDHR is used in the planned
-    languages and a few others.
+    languages and a few others. A graft of its base's size is checked as it was when it had grown
+    (`grafting.same_size`), and then as it is: which ids changed their meaning is said.
     Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
     there is no such folder or the base cannot be read.
     """
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
     refuse_adapter(folder)
-    return _Verification(folder, base, texts).report()
+    places = None
+    with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
+        places = (read_manifest(folder) or {}).get("places")
+    if places is None:
+        return _Verification(folder, base, texts).report()
+    try:
+        with grown(folder, base) as whole:
+            seen = _Verification(whole, base, texts)
+            checks = [check for check in seen.report().checks if check.name != "manifest"]
+            about = seen.layout, places, seen.encoded, seen.new.start
+            checks.append(_checked("same size", lambda: same_size(folder, base, *about)))
+    except TokengraftError as error:
+        checks = [Check("same size", False, str(error))]
+    files = (read_manifest(folder) or {})["files"]
+    checks.append(_checked("manifest", lambda: verify_files.hash_difference(folder, files)))
+    return Report(tuple(checks))
 
 
 def check_lines(languages: Iterable[str]) -> list[str]:

@@ -1,0 +1,155 @@
+"""A graft that is no larger than its base: new tokens at the ids of old ones.
+
+`graft` makes and proves a model that grew, as always. `shrink` then moves each new row to its place
+(`tokenizer.same_size`), cuts the tables back to the base's size, and says in manifest and card
+which ids changed their meaning. `grown` is the way back: what was given up comes from the base
+again, so that verification and evaluation see a graft in which every old id is what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokengraft.core.errors import ModelError
+from tokengraft.core.files import write_json
+from tokengraft.grafting import side_files
+from tokengraft.grafting.manifest import file_hashes, read_manifest
+from tokengraft.model.checkpoint import INDEX, read_checkpoint, read_if_there, read_json
+from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.folder import CARD, CONFIG, MANIFEST
+from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
+from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.tokenizer import classes
+from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.same_size import fold, replaced, unfold, without_entries
+
+Table: TypeAlias = Any  # a torch tensor, (rows, width) or (rows,)
+
+
+def shrink(folder: Path, base: Path, places: Sequence[int]) -> None:
+    """Turn a graft that grew into one of its base's size, in place."""
+    tokenizer = read_json(folder / TOKENIZER)
+    layout = find_layout(read_json(base / CONFIG), read_checkpoint(base))
+    first = first_free_id(tokenizer) - len(places)
+    if outside := [place for place in places if place >= layout.rows]:
+        raise ModelError(f"the place {outside[0]} is beyond the model's {layout.rows} rows")
+
+    def cut(_name: str, table: Table) -> Table:
+        kept = table[: layout.rows].clone()
+        kept[list(places)] = table[first : first + len(places)]
+        return kept
+
+    _rewrite_tables(folder, layout, cut)
+    _write_tokenizer(folder, fold(tokenizer, places))
+    config = read_json(folder / TOKENIZER_CONFIG)
+    write_json(folder / TOKENIZER_CONFIG, without_entries(config, places))
+    for name in (CONFIG, INDEX):
+        if (base / name).is_file():
+            shutil.copyfile(base / name, folder / name)
+    _bar(folder, {first + order: place for order, place in enumerate(places)})
+    given_up = replaced(tokenizer, places)
+    with (folder / CARD).open("a", encoding="utf-8") as card:
+        card.write(
+            f"\n## Same size\n\nThe tables have the base's {layout.rows:,} rows. Of the "
+            f"{len(places):,} new tokens {len(given_up):,} stand at ids that meant something else "
+            f"in the base; `{MANIFEST}` lists them. Text that used one of those old tokens is "
+            "spelled by its parts and gets longer.\n"
+        )
+    manifest = read_json(folder / MANIFEST)
+    manifest["table"]["after"] = manifest["table"]["before"]
+    manifest["places"] = {"ids": list(places), "replaced": given_up}
+    write_json(folder / MANIFEST, {**manifest, "files": file_hashes(folder)})
+
+
+def is_same_size(folder: Path) -> bool:
+    """Whether the folder is a graft whose new tokens stand at the places of old ones."""
+    return "places" in (read_manifest(folder) or {})
+
+
+@contextlib.contextmanager
+def grown(folder: Path, base: Path) -> Iterator[Path]:
+    """A copy of a graft of its base's size, for a while, in which it grew.
+
+    ModelError or TokenizerError where it is not what `shrink` makes.
+    """
+    manifest = read_manifest(folder) or {}
+    places = manifest["places"]["ids"]
+    old = base_tokenizer(base)
+    config, checkpoint = read_json(base / CONFIG), read_checkpoint(base)
+    layout, first = find_layout(config, checkpoint), first_free_id(old)
+    tokenizer = unfold(read_json(folder / TOKENIZER), old, places)
+    settings = classes.tokenizer_config(
+        read_if_there(base / TOKENIZER_CONFIG), config, tokenizer,
+        old.get("pre_tokenizer") != tokenizer.get("pre_tokenizer"),
+    )  # fmt: skip
+    if without_entries(settings, places) != read_json(folder / TOKENIZER_CONFIG):
+        raise ModelError(f"{TOKENIZER_CONFIG} is not what a graft writes")
+    if read_json(folder / CONFIG) != config:
+        raise ModelError(f"{CONFIG} is not the base's")
+    theirs = {table.name: _table(base / table.file, table.name) for table in layout.tables}
+    after = max(layout.rows, first + len(places))
+
+    def grow(name: str, table: Table) -> Table:
+        import torch
+
+        kept = torch.cat([table, table.new_zeros((after - layout.rows, *table.shape[1:]))])
+        kept[places] = theirs[name][places]
+        kept[first : first + len(places)] = table[places]
+        return kept
+
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / folder.name
+        shutil.copytree(folder, whole)
+        _rewrite_tables(whole, layout, grow)
+        _write_tokenizer(whole, tokenizer)
+        write_json(whole / TOKENIZER_CONFIG, settings)
+        write_json(whole / CONFIG, side_files.grown(config, layout.rows, after))
+        own = read_if_there(base / side_files.GENERATION).get("suppress_tokens") or ()
+        _bar(whole, {place: first + order for order, place in enumerate(places)}, own)
+        table = {**manifest["table"], "after": after}
+        rest = {key: value for key, value in manifest.items() if key != "places"}
+        write_json(whole / MANIFEST, {**rest, "table": table, "files": file_hashes(whole)})
+        yield whole
+
+
+def _rewrite_tables(folder: Path, layout: Layout, change: Callable[[str, Table], Table]) -> None:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    for file in sorted({table.file for table in layout.tables}):
+        path = folder / file
+        tensors = load_file(path)
+        with safe_open(path, "pt") as held:
+            metadata = held.metadata()
+        for table in layout.tables:
+            if table.name in tensors:
+                tensors[table.name] = change(table.name, tensors[table.name]).contiguous()
+        mode = path.stat().st_mode
+        save_file(tensors, path, metadata)
+        path.chmod(mode)  # it is written for its owner alone
+
+
+def _table(path: Path, name: str) -> Table:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as held:
+        return held.get_tensor(name)
+
+
+def _write_tokenizer(folder: Path, tokenizer: Mapping[str, Any]) -> None:
+    text = json.dumps(tokenizer, ensure_ascii=False, indent=1)
+    (folder / TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:
+    """Let generation bar the ids that barred ones have moved to."""
+    settings = read_if_there(folder / side_files.GENERATION)
+    if barred := settings.get("suppress_tokens"):
+        settings["suppress_tokens"] = sorted({*(moved.get(i, i) for i in barred), *besides})
+        write_json(folder / side_files.GENERATION, settings)
