@@ -119,6 +119,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if places is not None and not (
         isinstance(places, dict)
         and _numbers(places.get("ids"))
+        and isinstance(output, dict)
         and len(places["ids"]) == len(output["first_parts"])
         and isinstance(places.get("replaced"), dict)
     ):
