@@ -228,6 +228,7 @@ def graft(
     k: int | None = None,
     work: Place | None = None,
     device: str = "auto",
+    translation: Sources | None = None,
     derive_options: Mapping[str, Any] | None = None,
     policy: str = DEFAULT,
     bias: float | str = 0.0,
@@ -246,7 +247,8 @@ def graft(
     """Write `model` with the plan's tokens to the folder `out`, verified.
 
     Rows are derived by `method`, from `text` where it is given (`minutes` to `derive_options`: see
-    `derive`), or taken from `rows`. `policy` and what
+    `derive`), or taken from `rows`; an encoder can learn from a `translation` of the text, line by
+    line, into a language that it reads. `policy` and what
     belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `train` (`rows`, `lora`,
     `all`) says what learns, `adapter_only` writes what adapters learned without the base; `check`
     is text to verify on, by default the bundled UDHR. A folder at `out` that is no graft is
@@ -259,6 +261,8 @@ def graft(
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: no rows can be given")
     given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
+    if translation is not None:
+        given["translation"] = list(lines_of(translation))
     settings = _deriving(minutes, steps, device, progress, given)
     name = _name(model)
     made = write_graft(

@@ -73,6 +73,14 @@ def graft(
             f"{KINDS}. Repeat for more.",
         ),
     ] = None,
+    translation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--translation",
+            help="For an encoder: the lines of --text in a language that it reads. Its vectors of "
+            "these teach the rows of what was UNK before.",
+        ),
+    ] = None,
     text_column: TextColumnOption = "text",
     format_: FormatOption = None,
     layer: Annotated[
@@ -172,7 +180,8 @@ def graft(
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json
-    from tokengraft.model.folder import MANIFEST
+    from tokengraft.model.embedding_tables import is_encoder
+    from tokengraft.model.folder import CONFIG, MANIFEST
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving.servers import where_served
     from tokengraft.tokenizer.boundaries import is_relaxed
@@ -188,6 +197,7 @@ def graft(
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
             minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device,
+            translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, adapter_only=adapter_only, seed=seed, force=force,
@@ -210,7 +220,8 @@ def graft(
         stdout.print(line, markup=False)
     done = f"{len(result.new)} tokens grafted by {result.method}: {result.folder}"
     stdout.print(done, markup=False)
-    stdout.print(where_served(is_relaxed(read_json(result.folder / TOKENIZER))), markup=False)
+    if not is_encoder(read_json(result.folder / CONFIG)):
+        stdout.print(where_served(is_relaxed(read_json(result.folder / TOKENIZER))), markup=False)
 
 
 def verify(

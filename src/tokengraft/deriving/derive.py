@@ -17,6 +17,7 @@ from tokengraft.core.verdict import Judged, judge
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.registry import named
 from tokengraft.deriving.task import Deriving, Task
+from tokengraft.deriving.transliterate import known_parts
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
@@ -121,12 +122,17 @@ def derive_rows(
             f"method {chosen.name} trains rows at most, only distil the body too: give text "
             "(--text FILE), or leave --train away"
         )
-    loaded = FrozenModel.load(model, options.reading, kind="causal")
+    loaded = FrozenModel.load(model, options.reading)
     _check(parts, loaded)
+    extended = None if tokenizer is None else _tokenizer(tokenizer)
+    if extended is not None:
+        parts, lost = known_parts(parts, loaded.tokenizer, extended)
+        if lost:
+            notes.append(f"{lost} tokens were UNK: transliterated, for want of parts")
     task = Task(
         loaded,
         parts,
-        None if tokenizer is None else _tokenizer(tokenizer),
+        extended,
         None if text is None else list(text),
         options,
         _start,

@@ -30,7 +30,8 @@ class Deriving:
     `layer`, `k` (neighbours) and `synthetic` (mixtures of each new token's parts as further
     anchors) are for methods that read states; `recipe`, `start` (a method that
     needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
-    trains output rows too and `adapting` the body, which only distil can. `cache`
+    trains output rows too and `adapting` the body, which only distil can. `translation` has the
+    text's lines in a language that an encoder reads, by which distil learns what was UNK. `cache`
     keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
     a distillation, which a second call with the same arguments goes on from.
     """
@@ -43,6 +44,7 @@ class Deriving:
     k: int = 5
     synthetic: int = 0
     start: str | Rows = TRAINING_FREE
+    translation: Sequence[str] | None = None
     characters: int = 160
     cache: Path | str | None = None
     work: Path | str | None = None

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
@@ -103,6 +103,7 @@ def _measure(
     kept: dict[str, Score] = {}
     if old.kind == "causal" and ("trained" in new.manifest or POLICIES[new.policy].writes):
         kept = _protected(old, new, corpus, options)
+    given = corpus
     if not isinstance(corpus, ParallelCorpus):
         corpus = load_corpus(corpus, options.split, chosen)
     corpus = corpus.select(chosen)
@@ -118,6 +119,8 @@ def _measure(
         tables["sizes"].append(case.sizes(len(old.prefix)))
         job = _Job(old, new, case, options, progress)
         scores = job.fidelity()
+        if old.kind == "encoder":
+            scores |= _translation(old, new, given, code, options)
         if old.kind == "causal":
             if options.continuation:
                 scores |= job.continuation()
@@ -242,6 +245,29 @@ class _Job:
             self.progress(self.case.language, what, done, len(self.case.pairs))
 
         return report
+
+
+def _translation(
+    base: FrozenModel,
+    graft: FrozenModel,
+    corpus: str | Path | ParallelCorpus,
+    code: str,
+    options: Measuring,
+) -> dict[str, Score]:
+    """Whether lines find their English translation; nothing where the corpus has none."""
+    from tokengraft.evaluating.translation import translation_scores
+
+    both = [code, PIVOT]
+    with contextlib.suppress(CorpusError):
+        if not isinstance(corpus, ParallelCorpus):
+            corpus = load_corpus(corpus, options.split, both)
+        texts = corpus.select(both).texts
+        pairs = [pair for pair in zip(texts[code], texts[PIVOT], strict=True) if all(pair)]
+        lines, english = zip(*pairs[: options.lines], strict=True)
+        return translation_scores(
+            base, graft, lines, english, resamples=options.resamples, seed=options.seed
+        )
+    return {}
 
 
 def _english(

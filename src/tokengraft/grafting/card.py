@@ -46,6 +46,7 @@ class Facts:
     trained: str = "rows"  # what learned
     moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text did, by kind
     adapter: bool = False
+    encoder: bool = False
 
 
 def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path:
@@ -58,7 +59,7 @@ def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path
         _table(plan, facts),
         _fidelity(facts),
         _method(written, facts),
-        f"## Output\n\n{facts.policy.card}\n",
+        "" if facts.encoder else f"## Output\n\n{facts.policy.card}\n",
         _use(facts),
         _limits(plan, facts),
     ]
@@ -72,7 +73,7 @@ def _front(plan: Plan, facts: Facts) -> str:
         "language": codes,
         "license": facts.license or "other",
         "library_name": "peft" if facts.adapter else "transformers",
-        "pipeline_tag": "text-generation",
+        "pipeline_tag": "feature-extraction" if facts.encoder else "text-generation",
         "tags": ["tokengraft", "vocabulary-extension", "low-resource-languages"],
     }
     return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n"
@@ -164,6 +165,16 @@ def _use(facts: Facts) -> str:
     name = json.dumps(facts.name, ensure_ascii=False)
     if facts.adapter:
         return _use_adapter(name, json.dumps(facts.base, ensure_ascii=False))
+    if facts.encoder:
+        return f"""## Use
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained({name}), AutoModel.from_pretrained({name})
+states = model(**tokenizer(["The history of"], return_tensors="pt")).last_hidden_state
+```
+"""
     sampled = ", do_sample=True" if facts.policy.trains else ""
     return f"""## Use
 
@@ -199,7 +210,11 @@ print(tokenizer.decode(model.generate(**inputs, generation_config=barred, max_ne
 
 def _limits(plan: Plan, facts: Facts) -> str:
     lines = ["It knows no more of a language than its base does: it only reads it in fewer tokens."]
-    if not facts.policy.writes:
+    if facts.encoder:
+        lines.append(
+            "A head that guesses masked words never guesses a new token: its bias bars it."
+        )
+    elif not facts.policy.writes:
         lines.append(
             "`suppress_tokens` is honoured by `generate` of transformers, by llama.cpp after "
             "`tokengraft export`, and by vLLM with tokengraft installed beside it; other programs "

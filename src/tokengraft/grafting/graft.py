@@ -35,7 +35,7 @@ from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
 from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
 from tokengraft.model.checkpoint import read_checkpoint, read_json
-from tokengraft.model.embedding_tables import find_layout
+from tokengraft.model.embedding_tables import find_layout, is_encoder
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.tokenizer_files import base_tokenizer, sentencepiece_file
 from tokengraft.planning.plan import Plan
@@ -135,6 +135,11 @@ def graft(
     out = Path(out)
     _check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output.protect)
+    encoder = is_encoder(read_json(base.path / CONFIG))
+    if encoder and (adapting is not None or output.policy != DEFAULT):
+        raise UsageError(
+            f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
+        )
     if options.adapter_only:
         from tokengraft.grafting.adapter import refuse_unfit
 
@@ -183,7 +188,7 @@ def graft(
         name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
         method=made.method, params=made.params, notes=made.notes,
         fidelity={"held-out text": made.scores} if made.scores else {},
-        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
+        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict, encoder=encoder,
     )  # fmt: skip
     report = None
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokengraft.core.errors import ModelError
 from tokengraft.core.files import write_json
+from tokengraft.core.limits import parse_json
 from tokengraft.grafting import policy as policies
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json
@@ -18,6 +20,7 @@ from tokengraft.tokenizer import classes
 
 GENERATION = "generation_config.json"
 TEMPLATES = "additional_chat_templates"
+MODULES = "modules.json"  # of sentence-transformers
 _CARRIED = (".json", ".jinja", ".txt", ".md", "")
 _SMALL = 32 << 20
 
@@ -53,11 +56,29 @@ def carried(model_dir: Path) -> list[str]:
         if path.suffix in _CARRIED and not _left(path.name) and path.is_file():
             if path.stat().st_size <= _SMALL:
                 names.append(path.name)
-        elif path.name == TEMPLATES and path.is_dir():
+        elif path.name in (TEMPLATES, *modules(model_dir)) and path.is_dir():
             inner = sorted(p.relative_to(model_dir) for p in path.rglob("*") if p.is_file())
             hidden = [p for p in inner if any(part.startswith(".") for part in p.parts)]
             names += [p.as_posix() for p in inner if p.suffix != ".py" and p not in hidden]
     return names
+
+
+def modules(model_dir: Path) -> list[str]:
+    """Folders of a sentence-transformers model besides the encoder itself: pooling and the like.
+
+    ModelError where one holds pickled weights, which are never copied.
+    """
+    path = model_dir / MODULES
+    listed = parse_json(path.read_text("utf-8")) if path.is_file() else []
+    named = [one.get("path") for one in listed if isinstance(one, dict)]
+    folders = [name for name in named if isinstance(name, str) and name and Path(name).name == name]
+    for name in folders:
+        if pickled := sorted((model_dir / name).glob("*.bin")):
+            raise ModelError(
+                f"{name}/{pickled[0].name} is pickled, which can run code when opened: save the "
+                "model with safetensors (`SentenceTransformer(DIR).save(OUT)`)"
+            )
+    return folders
 
 
 def _left(name: str) -> bool:

@@ -37,7 +37,7 @@ from tokengraft.model.checkpoint import (
     read_json,
     write_all,
 )
-from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.embedding_tables import Layout, find_layout, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.tokenizer.insert import first_free_id
 
@@ -116,7 +116,7 @@ def write_model(
     after = max(layout.rows, new.stop)
     kind, head = named(policy), learned.head
     untied = kind.trains and layout.tied and head is not None
-    barred = policies.barred(kind, new, layout, removed)
+    barred = () if is_encoder(config) else policies.barred(kind, new, layout, removed)
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     needed += after * layout.input.row_bytes if untied and layout.head is None else 0
     free = shutil.disk_usage(folder).free
@@ -231,10 +231,10 @@ def _patches(
         else:
             values = _like(values, rows)
         patches[layout.head.name] = patch(layout.head, values, filler)
-    if layout.bias is not None:
-        values = policies.new_bias(policy, checkpoint, layout.bias, parts)
+    for bias in layout.biases:
+        values = policies.new_bias(policy, checkpoint, bias, parts)
         out_of_reach = np.float32(policies.BARRED_BIAS)
-        patches[layout.bias.name] = patch(layout.bias, values, np.asarray(out_of_reach))
+        patches[bias.name] = patch(bias, values, np.asarray(out_of_reach))
     return patches
 
 

@@ -17,6 +17,19 @@ _NESTED = (
 )
 # OpenAI's own GPT-2 files leave the prefix out.
 _GPT2 = (("transformer.wte.weight", "lm_head.weight"), ("wte.weight", "lm_head.weight"))
+# Encoders: with a head that guesses masked words, or with none.
+_WORDS = "embeddings.word_embeddings.weight"
+_BERT = (f"bert.{_WORDS}", "cls.predictions.decoder.weight")
+_ROBERTA = (f"roberta.{_WORDS}", "lm_head.decoder.weight")
+ENCODERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "BertForMaskedLM": (_BERT,),
+    "BertForPreTraining": (_BERT,),
+    "BertModel": ((_WORDS, ""), (_BERT[0], "")),
+    "RobertaForMaskedLM": (_ROBERTA,),
+    "RobertaModel": ((_WORDS, ""), (_ROBERTA[0], "")),
+    "XLMRobertaForMaskedLM": (_ROBERTA,),
+    "XLMRobertaModel": ((_WORDS, ""), (_ROBERTA[0], "")),
+}
 
 #: Input and output table of each served architecture; the first pair present is taken.
 ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -29,9 +42,10 @@ ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Olmo2ForCausalLM": (_USUAL,),
     "PhiForCausalLM": (_USUAL,),
     "GPT2LMHeadModel": _GPT2,
+    **ENCODERS,
 }
 #: What each model type ties where its config does not say.
-_TIES = {"gpt2": True, "gemma3": True, "gemma3_text": True}
+_TIES = dict.fromkeys(("gpt2", "gemma3", "gemma3_text", "bert", "roberta", "xlm-roberta"), True)
 
 
 @dataclass(frozen=True)
@@ -43,16 +57,21 @@ class Layout:
 
     input: Tensor
     head: Tensor | None
-    bias: Tensor | None
+    biases: tuple[Tensor, ...]  # of the head: one, or two of the same values
     tied: bool
     rows: int
     width: int
     head_name: str = "lm_head.weight"  # what the head is called, there or not
 
     @property
+    def bias(self) -> Tensor | None:
+        """The head's bias, where it has one."""
+        return self.biases[0] if self.biases else None
+
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         """The tensors that a graft rewrites."""
-        return tuple(t for t in (self.input, self.head, self.bias) if t is not None)
+        return tuple(t for t in (self.input, self.head, *self.biases) if t is not None)
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,9 +119,16 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
     tied = is_tied(config, head is not None)
     if not tied and head is None:
         raise ModelError(f"config.json says that the head is not tied, but {names[1]} is missing")
-    bias = tensors.get(names[1].removesuffix("weight") + "bias")
-    _refuse_others(checkpoint, {t.name for t in (input_table, head, bias) if t}, rows, width)
-    return Layout(input_table, head, bias, tied, rows, width, names[1])
+    # MLM heads have a bias of their own, and some files a copy of it beside the decoder.
+    called = [names[1].removesuffix(end) + "bias" for end in ("decoder.weight", "weight")]
+    biases = tuple(tensors[name] for name in called if names[1] and name in tensors)
+    _refuse_others(checkpoint, {t.name for t in (input_table, head, *biases) if t}, rows, width)
+    return Layout(input_table, head, biases, tied, rows, width, names[1])
+
+
+def is_encoder(config: Mapping[str, Any]) -> bool:
+    """Whether a model is one of the served encoders."""
+    return next(iter(config.get("architectures") or ()), None) in ENCODERS
 
 
 def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:

@@ -20,6 +20,10 @@ from tokengraft.tokenizer.align import Aligner, Ints
 
 def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
+    if task.model.kind == "encoder":
+        from tokengraft.deriving.distil.encoders import distil_encoder
+
+        return distil_encoder(task)
     start, recipe = task.start(task), task.options.recipe
     reader, lots = task.passages()
     lots = _mixed(task, lots)

@@ -23,7 +23,13 @@ from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.grafting.verify.same_size import same_size
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
-from tokengraft.model.embedding_tables import Layout, find_layout, is_tied, refuse_code
+from tokengraft.model.embedding_tables import (
+    Layout,
+    find_layout,
+    is_encoder,
+    is_tied,
+    refuse_code,
+)
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
@@ -315,6 +321,12 @@ class _Verification:
 
     def _output(self) -> tuple[bool, str]:
         """What generation bars is what the policy says, as far as that is known."""
+        if is_encoder(self.old_config):
+            same = verify_load.same_states(self.base, self.folder, self.tokenizer)
+            return (
+                same,
+                f"an encoder: English is read {'as' if same else 'otherwise than'} by the base",
+            )
         manifest = read_manifest(self.folder)
         own, said = (
             set(read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())

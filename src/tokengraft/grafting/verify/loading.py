@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.grafting.verify.tokens import around
-from tokengraft.model.embedding_tables import Layout
+from tokengraft.model.checkpoint import read_json
+from tokengraft.model.embedding_tables import Layout, is_encoder
 from tokengraft.model.libraries import dtype_option, quiet
 
 _PROMPT = "The history of the world is"
@@ -85,10 +86,19 @@ def _available(source: Path = Path("/proc/meminfo")) -> int | None:
     return None
 
 
+def _class(transformers: Any, folder: Path) -> Any:
+    """The class that loads a folder: by what its config says its head is for."""
+    config = read_json(folder / "config.json")
+    if not is_encoder(config):
+        return transformers.AutoModelForCausalLM
+    guesses = not str(config["architectures"][0]).endswith("Model")
+    return getattr(transformers, config["architectures"][0] if guesses else "AutoModel")
+
+
 def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
-    """AutoModelForCausalLM and what transformers says about missing or odd tensors."""
+    """The model and what transformers says about missing or odd tensors."""
     with quiet(warnings=False) as transformers:
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        model, info = _class(transformers, folder).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
             output_loading_info=True, **dtype_option(dtype),
         )  # fmt: skip
@@ -106,18 +116,30 @@ def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: 
         return _examine_frame(folder, layout, rows)
     model, info = load_model(folder, dtype="auto")
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        if names := list(info.get(key) or ()):
+        # Many encoders are saved without the pooler that their class has.
+        if names := [name for name in info.get(key) or () if not str(name).startswith("pooler.")]:
             return f"transformers reports {key.replace('_', ' ')}: {names[0]}"
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     if inputs.weight.shape[0] != rows:
         return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
-    if (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
+    if outputs and (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
         return "the loaded model ties its tables otherwise than the base"
     with torch.no_grad():
-        scores = model(input_ids=torch.tensor([list(ids)])).logits
-    if scores.shape[-1] != rows or not bool(torch.isfinite(scores).all()):
-        return f"its scores for a text with new tokens are not finite over {rows} tokens"
+        read = model(input_ids=torch.tensor([list(ids)]))
+    scores = read[0] if outputs else read.last_hidden_state
+    if (outputs and scores.shape[-1] != rows) or not bool(torch.isfinite(scores).all()):
+        return f"what it makes of a text with new tokens is not finite over {rows} tokens"
     return None
+
+
+def same_states(base: Path, folder: Path, tokenizer: Any) -> bool:
+    """Whether two encoders read an English text alike, to the last bit."""
+    import torch
+
+    ids = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
+    with torch.no_grad():
+        read = [load_model(one, dtype="float32")[0](input_ids=ids)[0] for one in (base, folder)]
+    return torch.equal(read[0], read[1][..., : read[0].shape[-1]])
 
 
 def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
@@ -128,7 +150,8 @@ def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
             str(folder), local_files_only=True, trust_remote_code=False
         )
         with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            kind = _class(transformers, folder)
+            model = (getattr(kind, "from_config", None) or kind._from_config)(config)
     shape = tuple(model.get_input_embeddings().weight.shape)
     if shape != (rows, layout.width):
         return f"the model's frame wants a table of {list(shape)}, the file has {rows} rows"
