@@ -83,7 +83,7 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
         try:
             if way == "one row":
                 mean = base.weight.float().mean(0).cpu().numpy()
-                rows, notes = np.repeat(mean[None], len(parts), 0), ()
+                rows, notes = np.repeat(mean[None], len(parts), 0), tuple[str, ...]()
             else:
                 derived = derive_rows(
                     base, parts, "distil" if learns else way, text=text if learns else None,
