@@ -215,6 +215,7 @@ def test_latex_escapes() -> None:
     assert escape(r"a_b & 50% of $#{x}~^\y") == (
         r"a\_b \& 50\% of \$\#\{x\}\textasciitilde{}\textasciicircum{}\textbackslash{}y"
     )
+    assert escape("−3.1 % → 4 …").isascii()  # what pdfLaTeX does not know by itself
     table = Printed("x", "A & B", ["L_1", "50%"], [[Cell(r"\Kʼ_&"), Cell("1.00", 1.0)]])
     assert r"\textbackslash{}K'\_\& & 1.00 \\" in latex(table)
     assert r"\caption{A \& B.}" in latex(table)

@@ -88,7 +88,7 @@ def audit(
       tokengraft audit eng_Latn=en.txt quy_Latn=quechua.txt
 
       tokengraft audit 'web/*.jsonl.zst' --language-column lang \
-        -t llama-3 --engine ray -o web/
+        -t llama-3 --engine ray -o counts/
 
       tokengraft audit -t ./my-model --fail-above 'tam=3' --fail-above '*=10' \
         --baseline audit/ --max-regression 2% --junit audit.xml

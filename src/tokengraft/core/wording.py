@@ -25,9 +25,13 @@ _FORMULA = r"^[=+\-@\t\r]"
 
 
 def in_markdown(text: str) -> str:
-    """`text` as it stands, in a line of Markdown or a cell of a table."""
-    line = _MARKS.sub(r"\\\1", re.sub(r"\s*[\r\n\v\f\x85\u2028\u2029]\s*", " ", text))
-    return _AT_START.sub(r"\1\\\2", line)
+    """`text` as it stands, in a line of Markdown."""
+    return _AT_START.sub(r"\1\\\2", in_cell(text))
+
+
+def in_cell(text: str) -> str:
+    """`text` as it stands, in a cell of a Markdown table, where `2.` opens no list."""
+    return _MARKS.sub(r"\\\1", re.sub(r"\s*[\r\n\v\f\x85\u2028\u2029]\s*", " ", text))
 
 
 def in_code(text: str) -> str:

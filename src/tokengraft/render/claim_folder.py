@@ -14,7 +14,7 @@ import polars as pl
 
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
-from tokengraft.render.latex import colours, latex
+from tokengraft.render.latex import SHRUNK, colours, latex
 from tokengraft.render.tables import Cell, Printed, markdown, write_data
 from tokengraft.reproduce.claim import Cell as ClaimCell
 from tokengraft.reproduce.claim import Verdict
@@ -165,9 +165,10 @@ def fidelity_table(
         for code in columns
     ]
     lines = [
-        r"% Needs: \usepackage{multirow,makecell} \usepackage[table]{xcolor}",
+        r"% Needs: \usepackage{graphicx,multirow,makecell} \usepackage[table]{xcolor}",
         r"\begin{table*}",
         r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
+        SHRUNK,
         rf"\begin{{tabular}}{{rrrr|{'r' * len(columns)}}}",
         rf"& & & & \multicolumn{{{len(columns)}}}{{c}}"
         r"{Language plus \% of new tokens in encodings} \\",
@@ -191,7 +192,7 @@ def fidelity_table(
         k = "" if row.k is None else str(row.k)
         lines.append(" & ".join([first, second, k, *cells]) + r" \\")
     lines += [
-        r"\end{tabular}", rf"\caption{{{caption}}}", rf"\label{{table:{label}}}", r"\end{table*}",
+        r"\end{tabular}}", rf"\caption{{{caption}}}", rf"\label{{table:{label}}}", r"\end{table*}",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

@@ -9,6 +9,8 @@ from tokengraft.render.tables import Cell, Printed
 
 LONG = 40  # rows; a longer table breaks over pages
 PORTRAIT, LANDSCAPE = 455.0, 660.0  # points across the text of A4 with margins of an inch
+#: Opens a box that is shrunk to the line where it is wider.
+SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 COLOURED = ("premiums", "cost", "jaccard", "containment")
 
 # ColorBrewer's nine reds, which the paper's table uses through matplotlib and pandas.
@@ -29,6 +31,10 @@ _SPECIAL = {
     "†": r"\textsuperscript{\dag}",
     "×": r"$\times$",
     "—": "---",
+    "–": "--",
+    "−": "$-$",
+    "→": r"$\to$",
+    "…": r"\dots{}",
     "’": "'",
     "ʼ": "'",
     "·": r"\textperiodcentered{}",
@@ -84,7 +90,7 @@ def latex(table: Printed) -> str:
         lines += [
             r"\begin{table*}",
             rf"\centering{size}\setlength{{\tabcolsep}}{{3pt}}",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            SHRUNK,
             rf"\begin{{tabular}}{{{columns}}}",
             *(r"\toprule", heading, r"\midrule"),
             *body,

@@ -15,7 +15,7 @@ import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.files import write_text, writing
-from tokengraft.core.wording import as_csv, in_markdown
+from tokengraft.core.wording import as_csv, in_cell, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import (
     by_cost,
@@ -104,8 +104,8 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 def markdown(table: Printed) -> str:
     """The table in Markdown with its caption above and notes below."""
     aligned = [":---" if n < table.left else "---:" for n in range(len(table.header))]
-    lines = [list(map(in_markdown, table.header)), aligned]
-    lines += [[in_markdown(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
+    lines = [list(map(in_cell, table.header)), aligned]
+    lines += [[in_cell(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     notes = "".join(f"\n{in_markdown(note)}\n" for note in table.notes)
     return f"**{in_markdown(table.caption)}**\n\n{body}\n{notes}"

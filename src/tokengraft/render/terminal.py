@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -184,6 +185,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
 
 
 def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
+    from tokengraft.languages.codes import language_name
     from tokengraft.render.selection import comparable_note, disagreements
 
     for note in disagreements(audit.premiums, names, audit.pivot):
@@ -196,6 +198,14 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
         name = f"[bold]{escape(names[row['tokenizer']])}[/bold]"
         if not row["compared"]:
             console.print(f"{name}: no language but {audit.pivot} to compare{unk}")
+            continue
+        if row["compared"] == 1:
+            premium = audit.premium(row["tokenizer"], row["worst_language"])
+            said = f"{language_name(row['worst_language'])} takes {premium.value:.2f} times the "
+            said += f"tokens of {language_name(audit.pivot)}"
+            if not math.isnan(premium.low):
+                said += f" (95 % interval {premium.low:.2f} to {premium.high:.2f})"
+            console.print(f"{name}: {escape(said)}, {counted(premium.n, 'unit')}{unk}")
             continue
         console.print(
             f"{name}: worst {row['worst_language']} {row['worst_premium']:.2f}, "

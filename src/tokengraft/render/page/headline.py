@@ -56,12 +56,9 @@ def _lead(
             f"which does so in the fewest ({lost}), makes {above} of the other {total} pay more "
             f"than double what {pivot} pays."
         )
-    else:
-        text += (
-            f"It makes {above} of {counted(total, 'language')} pay more than double what {pivot} "
-            "pays."
-        )
-    return text
+    elif total > 1:
+        text += f"It makes {above} of {total} languages pay more than double what {pivot} pays."
+    return text.rstrip()
 
 
 def _figures(
@@ -158,4 +155,6 @@ def _title(value: float, worst: str, pivot: str) -> str:
 def _times(value: float) -> str:
     words = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     near = round(value)
-    return f"{words[near] if near <= 10 else near} times" if value >= 1.95 else f"{value:.1f} times"
+    if value >= 9.95:
+        return f"{words[near] if near <= 10 else near} times"
+    return f"{words[near]} times" if near > 1 and abs(value - near) < 0.05 else f"{value:.1f} times"

@@ -101,7 +101,8 @@ def shelves_of(
 def graft_shelves(folder: Path, base: str) -> list[Shelf]:
     """The tokenizer of a graft's base, where it is here, and the graft's own after it."""
     name = folder.resolve().name
-    own = Shelf(f"{name} (grafted)", find(str(folder)).open, graft=True)
+    label = name if "graft" in name else f"{name} (grafted)"
+    own = Shelf(label, find(str(folder)).open, graft=True)
     embedded = resources.files("tokengraft") / "assets" / base
     here = _find(str(embedded) if base and embedded.is_dir() else base, ())
     return [own] if here is None else [Shelf(base, here.open), own]

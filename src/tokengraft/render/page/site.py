@@ -39,6 +39,11 @@ th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid light-dark(#dcdad3, #
 th:first-child { text-align: left; }
 a { color: light-dark(#1f5f95, #7cc0f2); }
 .quiet { color: light-dark(#565f68, #a9b2ba); }
+img { width: 100%; height: auto; border: 1px solid light-dark(#dcdad3, #30363c); }
+@media (max-width: 40rem) {
+  table { font-size: 0.85rem; }
+  th, td { padding: 0.35rem 0.3rem; }
+}
 ul { columns: 14rem; padding-left: 1.2rem; }
 """
 
@@ -148,7 +153,7 @@ def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
     for line in _folded(title, font(52, bold=True), CARD_SIZE[0] - 128)[:4]:
         pen.text((64, y), line, "#1c2126", font(52, bold=True))
         y += 66
-    shown, y = list(bars)[-6:], y + 24
+    shown, y = list(bars) if len(bars) <= 6 else [bars[0], *bars[-5:]], y + 24
     most = max([1.0, *(value for _, value in shown)])
     step = min(56, (CARD_SIZE[1] - 84 - y) // max(1, len(shown)))
     for label, value in shown:
@@ -191,7 +196,7 @@ def _language(
     say = html.escape
     about = [entry["code"], f"{entry['scriptName']} script", entry.get("family")]
     if entry.get("speakers"):
-        about.append(f"about {entry['speakers']:,} speakers")
+        about.append(f"about {_rounded(entry['speakers'])} speakers")
     cells = "".join(
         f"<tr><th scope=row>{say(row['label'])}</th>"
         + (
@@ -222,10 +227,19 @@ def _language(
         f"content of {PAGE:,} characters of {pivot}, in brackets those of {pivot} itself.</p>"
         f"<p><a href='../../index.html#lang={code}'>All about it: tokens, cost, missing "
         "characters</a></p>"
+        f"<p><img src='{CARD}' alt='{say(title, quote=True)}' width=1200 height=630></p>"
         f"<p class=quiet>{say(_credit(page))}</p>"
     )
     place = None if base is None else f"{base}lang/{quote(entry['code'])}/"
     return _document(title, body, place, style=f"../../fonts/{entry['script']}.css")
+
+
+def _rounded(number: int) -> str:
+    """`91 million`, `3.7 million`, `84,000`: a number of people to two digits."""
+    for size, word in ((10**9, " billion"), (10**6, " million")):
+        if number >= size:
+            return f"{float(f'{number / size:.2g}'):,g}{word}"
+    return f"{float(f'{number:.2g}'):,.0f}"
 
 
 def _interval(row: Mapping[str, Any]) -> str:

@@ -99,7 +99,7 @@ function fork(t) {
 sections.push({
   id: "speakers",
   name: "Speakers",
-  needs: () => page.audits.length > 0 && languages().some((e) => e.readers),
+  needs: () => page.audits.length > 0 && languages().filter((e) => e.readers).length > 2,
   draw(host) {
     let t = defaultTokenizer();
     const plot = el("div", { class: "plot" });

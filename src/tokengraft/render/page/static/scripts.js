@@ -56,7 +56,7 @@ function paintPanel(panel, high) {
 sections.push({
   id: "scripts",
   name: "Scripts",
-  needs: () => page.audits.length > 0,
+  needs: () => page.audits.length > 0 && scriptPanels().length > 1,
   draw(host) {
     const panels = scriptPanels();
     const high = Math.max(6, ...panels.flatMap((p) => p.rows.flatMap((r) => r.values))) * 1.1;

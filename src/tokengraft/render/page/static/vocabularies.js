@@ -25,6 +25,9 @@ function square(name, caption, matrix, words) {
   );
 }
 
+// One vocabulary has nothing to be held against.
+const several = (matrix) => matrix && matrix.labels.length > 1;
+
 // Stacked bars of shares; `keys` are [column, text].
 function breakdown(title, rows, keys) {
   const bars = rows.map((row) => {
@@ -46,18 +49,20 @@ function breakdown(title, rows, keys) {
 sections.push({
   id: "vocabularies",
   name: "Vocabularies",
-  needs: () => page.audits.length > 0 && Boolean(audit().jaccard || audit().vocabulary.length),
+  needs: () => page.audits.length > 0 && audit().vocabulary.length > 0,
   draw(host) {
     const a = audit();
     const lengths = [1, 2, 3, 4, 5, 6, 7].map((n) => [`toks_${n}b`, `${n}`]);
     draw(
       host,
-      heading("vocabularies", "What the vocabularies hold", "Every tokenizer spends a fixed number of entries. These show how much two of them have in common, and on what they spend the rest."),
+      heading("vocabularies", "What the vocabularies hold", several(a.jaccard)
+        ? "Every tokenizer spends a fixed number of entries. These show how much two of them have in common, and on what they spend the rest."
+        : "A tokenizer spends a fixed number of entries. This shows on what."),
       el(
         "div",
         { class: "pair" },
-        a.jaccard ? square("Overlap", "entries two vocabularies share, in percent of all entries of both", a.jaccard, (v, one, other) => `${v} of the entries of ${one} and ${other} together are in both`) : null,
-        a.containment ? square("Containment", "percent of the row’s entries that the column has too", a.containment, (v, one, other) => `${other} has ${v} of ${one}’s entries`) : null,
+        several(a.jaccard) ? square("Overlap", "entries two vocabularies share, in percent of all entries of both", a.jaccard, (v, one, other) => `${v} of the entries of ${one} and ${other} together are in both`) : null,
+        several(a.containment) ? square("Containment", "percent of the row’s entries that the column has too", a.containment, (v, one, other) => `${other} has ${v} of ${one}’s entries`) : null,
       ),
       el(
         "div",
