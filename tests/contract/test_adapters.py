@@ -19,7 +19,7 @@ from tokengraft.tokenizer import registry
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import Located, as_json, find
 from tokengraft.tokenizer.huggingface import HuggingFace
-from tokengraft.tokenizer.packed import Packed, encode
+from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.registry import ADAPTERS, Adapter, adapter_of, choose_file, used_files
 from tokengraft.tokenizer.sources import Source
 from tokengraft.tokenizer.vocabulary import Vocabulary
@@ -119,8 +119,9 @@ def test_ids_are_stable_and_inside_the_vocabulary(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([]) == [] and tokenizer.encode([""]) == [[]]
     assert ids == [tokenizer.encode([text])[0] for text in texts]
     assert all(ids) and all(0 <= n < len(tokenizer.vocabulary) for row in ids for n in row)
-    assert [row.tolist() for row in encode(tokenizer, texts, threads=1).arrays()] == ids
-    assert [row.tolist() for row in tokenizer.encode_texts(texts).arrays()] == ids
+    for alone in (True, False):
+        rows = tokenizer.encode_texts(texts, alone)
+        assert [row.tolist() for row in rows.arrays()] == ids
 
 
 def test_text_comes_back_where_that_is_said(tokenizer: Tokenizer) -> None:

@@ -13,13 +13,13 @@ from itertools import islice
 
 import numpy as np
 
-from tokengraft.auditing.count import count_words, ids_counted
-from tokengraft.core.errors import gave_up
+from tokengraft.auditing.count import Counts, count_words, ids_counted
+from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
-from tokengraft.tokenizer.packed import Packed, encode
+from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.words import Ints, Words
 
 _MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
@@ -60,6 +60,7 @@ class TokenCounter:
         self._tokenizers = tokenizers
         self._pivot = pivot
         self._threads = threads
+        self._by_words = [name for name, one in tokenizers.items() if one.word_prefix is not None]
         self._forget_words()
         self.begin()
 
@@ -80,10 +81,8 @@ class TokenCounter:
         texts = [text for row in batch.rows for _, text, _ in row]
         try:
             encoded = self._measure(texts)
-        except BaseException as error:
-            self._forget_words()  # what some tokenizers have counted, others have not
-            if not gave_up(error):
-                raise
+        except TokenizerError:
+            self._forget_words()  # new words that were not counted
             self._sift(batch, seen)
         else:
             self._add(batch, encoded)
@@ -121,44 +120,53 @@ class TokenCounter:
 
     def _measure(self, texts: list[str]) -> dict[str, Ints]:
         """By tokenizer (texts, 3): tokens, UNKs, tokens that begin inside a character."""
-        by_words = [n for n, t in self._tokenizers.items() if t.word_prefix is not None]
         tables = {
             name: self._whole(tokenizer, texts)
             for name, tokenizer in self._tokenizers.items()
-            if tokenizer.word_prefix is None
+            if name not in self._by_words
         }
-        if by_words:
+        if self._by_words:
             if len(self._words.later) > _MOST_WORDS:
                 self._forget_words()
             places = self._words.cut(texts)
-            for name in by_words:
-                first, later = (self._known(name, begin) for begin in (True, False))
-                tables[name] = places.sums(first, later)
+            sums = places.sums(self._known(begin=True), self._known(begin=False))
+            split = np.split(sums, len(self._by_words), axis=1)
+            tables |= zip(self._by_words, split, strict=True)
         return {name: tables[name] for name in self._tokenizers}
 
-    def _known(self, name: str, begin: bool) -> Ints:
-        """What the tokenizer makes of every word so far; only new ones are encoded."""
-        table = self._tables[name, begin]
+    def _known(self, begin: bool) -> Ints:
+        """What the tokenizers make of every word so far; only new ones are encoded.
+
+        (words and room for more, 3 columns a tokenizer)
+        """
         words = self._words.first if begin else self._words.later
-        new = list(islice(reversed(words), len(words) - len(table)))[::-1]
-        if new:
-            counts = count_words(
-                self._tokenizers[name], new, begin=begin, only_ids=True, alone=self._threads == 1
-            )
-            rows = np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
-            table = self._tables[name, begin] = np.concatenate([table, rows])
+        table, known = self._tables[begin]
+        if new := list(islice(reversed(words), len(words) - known))[::-1]:
+            counts = [
+                count_words(
+                    self._tokenizers[name], new, begin=begin, only_ids=True,
+                    alone=self._threads == 1,
+                )
+                for name in self._by_words
+            ]  # fmt: skip
+            if len(words) > len(table):
+                grown = np.zeros((2 * len(words), table.shape[1]), np.int32)
+                grown[:known] = table[:known]
+                table = grown
+            table[known : len(words)] = np.concatenate([_three(one) for one in counts], axis=1)
+            self._tables[begin] = table, len(words)
         return table
 
     def _forget_words(self) -> None:
         """Make room: words are kept from shard to shard, since they come back."""
         self._words = Words()
-        none = np.zeros((0, 3), np.int64)
-        self._tables = {(name, begin): none for name in self._tokenizers for begin in (True, False)}
+        none = np.zeros((0, 3 * len(self._by_words)), np.int32)
+        self._tables = {True: (none, 0), False: (none, 0)}
 
     def _whole(self, tokenizer: Tokenizer, texts: list[str]) -> Ints:
         """The same table by encoding whole texts."""
-        counts = ids_counted(tokenizer, texts, encode(tokenizer, texts, self._threads))
-        return np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
+        rows = tokenizer.encode_texts(texts, alone=self._threads == 1)
+        return _three(ids_counted(tokenizer, texts, rows))
 
     def _sift(self, batch: Batch, seen: Seen) -> None:
         """Count the rows of a batch one by one; reject those that cannot be encoded."""
@@ -168,9 +176,7 @@ class TokenCounter:
             for name, tokenizer in self._tokenizers.items():
                 try:
                     encoded[name] = self._whole(tokenizer, texts)
-                except BaseException as error:
-                    if not gave_up(error):
-                        raise
+                except TokenizerError as error:
                     seen.reject(line, f"{name} cannot encode it ({str(error)[:80]})")
                     break
             else:
@@ -193,6 +199,10 @@ class TokenCounter:
                     sums[1] += tokens[n]
                     sums[2] += tokens[n] ** 2
                     sums[3] += inside[n]
+
+
+def _three(counts: Counts) -> Ints:
+    return np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
 
 
 def _added(table: Ints, rows: int, which: Ints, values: Ints) -> Ints:

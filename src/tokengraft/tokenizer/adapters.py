@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.tokenizer.vocabulary import Vocabulary
 from tokengraft.tokenizer.words import Ints, Rows, count_pieces, parted, together
 
@@ -39,6 +41,17 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text; no special tokens are added."""
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the library raises, or panics with, in the middle of a text as a TokenizerError."""
+        try:
+            yield
+        except BaseException as error:
+            if not gave_up(error):
+                raise
+            said = str(error).partition("\n")[0]
+            raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
     def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
         """The same in this thread alone, where other processes want the cores."""

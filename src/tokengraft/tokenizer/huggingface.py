@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,17 +90,6 @@ class HuggingFace(Tokenizer):
         with self._told():
             batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
-
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What the library raises, or panics with, in the middle of a text as a TokenizerError."""
-        try:
-            yield
-        except BaseException as error:
-            if not gave_up(error):
-                raise
-            said = str(error).partition("\n")[0]
-            raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         with panics_told("decoding"):

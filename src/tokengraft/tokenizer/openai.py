@@ -139,7 +139,8 @@ class TikToken(Tokenizer):
         return self._encode_share(texts)
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.encoding.encode_ordinary(text) for text in texts]
+        with self._told():
+            return [self.encoding.encode_ordinary(text) for text in texts]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.encoding.decode(list(row)) for row in ids]

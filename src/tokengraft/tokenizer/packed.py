@@ -11,7 +11,6 @@ from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.openai import TikToken
 from tokengraft.tokenizer.registry import open_files, used_files
 from tokengraft.tokenizer.sources import Source
-from tokengraft.tokenizer.words import Rows
 
 THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
 
@@ -61,15 +60,6 @@ class Packed:
         assert self.kind is not None
         held = {name: functools.partial(bytes, data) for name, data in self.files.items()}
         return open_files(self.name, self.fingerprint, Source(self.where, held), self.kind)
-
-
-def encode(tokenizer: Tokenizer, texts: list[str], threads: int) -> Rows:
-    """The ids of each text; the same as `tokenizer.encode`.
-
-    With one thread nothing is handed to a thread pool, whose workers would compete with the other
-    processes for the same cores.
-    """
-    return Rows.of(tokenizer.encode_alone(texts) if threads == 1 else tokenizer.encode(texts))
 
 
 def limit_threads(threads: int) -> None:

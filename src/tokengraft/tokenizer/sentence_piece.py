@@ -82,7 +82,8 @@ class SentencePiece(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
         threads = 1 if alone else self._threads
-        rows = self.processor.encode(list(texts), num_threads=threads, return_type="numpy")
+        with self._told():
+            rows = self.processor.encode(list(texts), num_threads=threads, return_type="numpy")
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         return Rows(sizes, np.concatenate([np.zeros(0, np.int32), *rows]).view(np.uint32))
 
