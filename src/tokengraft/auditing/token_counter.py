@@ -20,7 +20,7 @@ from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Packed
-from tokengraft.tokenizer.words import Ints, Words
+from tokengraft.tokenizer.words import Ints, Small, Words
 
 _MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
 VERSION = "4"  # part of every key: raise it when the meaning of a count changes
@@ -134,7 +134,7 @@ class TokenCounter:
             tables |= zip(self._by_words, split, strict=True)
         return {name: tables[name] for name in self._tokenizers}
 
-    def _known(self, begin: bool) -> Ints:
+    def _known(self, begin: bool) -> Small:
         """What the tokenizers make of every word so far; only new ones are encoded.
 
         (words and room for more, 3 columns a tokenizer)

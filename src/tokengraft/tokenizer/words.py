@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 
 Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
 Ids = NDArray[np.uint32]
 
 _CUT = re.compile(rf"(?<=[^\s{SPACE_MARK}]) (?=[^\s{SPACE_MARK}])")
@@ -87,7 +88,7 @@ class Places:
     later: Ids
     sizes: Ints  # how many of `later` each text has
 
-    def sums(self, first: Ints, later: Ints) -> Ints:
+    def sums(self, first: Ints | Small, later: Ints | Small) -> Ints:
         """The sums over each text's words of the rows that are given for each word."""
         running = np.zeros((len(self.later) + 1, later.shape[1]), np.int64)
         np.cumsum(later[self.later], axis=0, out=running[1:])
