@@ -86,7 +86,9 @@ def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()
     tokenizer = read_json(folder / TOKENIZER)
     wanted: Sequence[str | None] = [None]
     if family(tokenizer) == "byte-level-bpe":
-        wanted = list(dict.fromkeys([*first, *likely(tokenizer), *PATTERNS]))
+        # None cuts at relaxed boundaries: a few are tried to name the nearest.
+        others = PATTERNS[:1] if is_relaxed(tokenizer) else PATTERNS
+        wanted = list(dict.fromkeys([*first, *likely(tokenizer), *others]))
     at = [i for i in range(len(lines)) if i < len(AWKWARD) or i % (len(lines) // _SAMPLE or 1) == 0]
     some, some_ids = [lines[i] for i in at], [ids[i] for i in at]
     nearest: tuple[str | None, Difference] | None = None
