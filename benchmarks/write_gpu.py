@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 WAYS = ("write", "input-only")
-_OWN = ("split", "lines", "prompts", "greedy")  # what a setting may have its own of
+_OWN = ("split", "lines", "prompts", "greedy", "written")  # what a setting may have its own of
 
 
 def main() -> None:
@@ -56,6 +56,10 @@ def work(options: argparse.Namespace, queue: Any) -> None:
     import torch
 
     _without_polars()
+    from tokengraft.model.divergence import MEASURING, TRAINING
+
+    if options.jobs > 2:  # many share the memory of one GPU
+        TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
     torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = True
     while True:
@@ -101,7 +105,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
         vars(replay).update(_RATE=0.0 if setting.get("fixed") else 0.02)
     made = derive_rows(
         base, [token.parts for token in plan.tokens], "distil",
-        text=_joined(_lines(options.text / f"{code}.txt"), setting.get("join", 0)), tokenizer=spec,
+        text=_lines(options.text / f"{code}.txt"), tokenizer=spec,
         options=options_from(Deriving, given),
     )  # fmt: skip
     trained = time.monotonic() - begun
@@ -110,6 +114,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     if made.head is not None:
         tables["head"] = torch.from_numpy(made.head).bfloat16()
     save_file(tables, options.out / f"{name}.safetensors")
+    torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_tf32 = False
     facts = {
         "policy": way, "setting": setting, "language": code, "split": options.split,
@@ -188,7 +193,7 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
     if graft.policy == "write" or adapted:
         found |= protected_scores(base, graft, texts, most=options.lines, resamples=200)
     if graft.policy == "write":
-        found |= shared_scores(base, graft, case, most_lines=options.lines, resamples=200)
+        found |= shared_scores(base, graft, case, most_lines=options.written, resamples=200)
         found |= written_scores(base, graft, case, resamples=200)
         found |= english_greedy(base, graft, texts["English"], most=options.greedy, resamples=200)
     return {"scores": {name: asdict(one) for name, one in found.items()}, **more}
@@ -291,17 +296,6 @@ def _lines(path: Path) -> list[str]:
     return [one for one in path.read_text(encoding="utf-8").split("\n") if one.strip()]
 
 
-def _joined(lines: list[str], most: int) -> list[str]:
-    """Lines one after the other, as many as make `most` characters or fewer."""
-    joined = lines[:1]
-    for line in lines[1:]:
-        if len(joined[-1]) + 1 + len(line) <= most:
-            joined[-1] += f" {line}"
-        else:
-            joined.append(line)
-    return joined
-
-
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -321,6 +315,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--greedy", type=int, default=1012, help="English lines to go on from")
     parser.add_argument("--labelled", type=Path, help="line numbers by split (JSON): keep states")
     parser.add_argument("--against", action="store_true", help="measure ceilings, too")
+    parser.add_argument("--written", type=int, default=1012, help="lines to find likely")
     parser.add_argument("--split", default="devtest", choices=("dev", "devtest"))
     parser.add_argument("--dtype", default="float32")
     return parser.parse_args()

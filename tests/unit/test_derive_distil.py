@@ -501,6 +501,22 @@ def test_cut_is_what_cutting_off_again_and_again_gives(line, characters):
     assert cut(line, characters) == cut_slowly(line, characters)
 
 
+def test_short_lines_are_read_together_where_there_are_many(folder, lines):
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
+    aligner = Aligner(load(folder), new)
+    many = [f"{line} {number:02}" for number in range(40) for line in lines]
+    few, lots = (read_lots(some, aligner, 256, characters=200) for some in (lines, many))
+    decoded = [aligner.old.decode([one.old])[0] for one in lots.train]
+    longest = max(map(len, decoded))
+    assert max(map(len, lines)) < 100 and 120 < longest <= 200
+    assert max(len(one.old) for one in few.train) < 100
+    kept = {line for line in many if any(line in passage for passage in decoded)}
+    held = {line for line in many if is_held_out(line, 0.05)}
+    assert not kept & held and len(kept) > 0.9 * (len(many) - len(held))
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_one_line_serves_for_both_lots_whatever_its_hash(folder, lines, share):
     from tokengraft.tokenizer.huggingface import HuggingFace

@@ -45,7 +45,7 @@ class Deriving:
     synthetic: int = 0
     start: str | Rows = TRAINING_FREE
     translation: Sequence[str] | None = None
-    characters: int = 160
+    characters: int = 400
     cache: Path | str | None = None
     work: Path | str | None = None
 

@@ -63,6 +63,7 @@ _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
 _SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
+_TRIES = 3  # to keep what was promised by less of what was learned
 _FULL = 0.7  # share of a GPU's memory beyond which blocks are read twice instead of kept
 
 
@@ -212,9 +213,11 @@ class Distiller:
         return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
 
     def _check(self, ends: Ends, out: Distillation) -> None:
-        score = self._score(ends)
-        over = self._done(out.steps, out.seconds) >= 1
+        learned = None if self.weights is None else self.weights.values()
+        self._whole = learned is None  # what is shrunk to be judged is no state to go on from
+        score = self._within(ends)
         self._whole = False
+        over = self._done(out.steps, out.seconds) >= 1
         out.curve.append(Check(out.steps, out.seconds, score))
         if score.loss < out.score.loss:
             out.score, out.rows, out.head = score, _array(ends.rows()), _maybe(ends.head())
@@ -223,7 +226,23 @@ class Distiller:
             out.stopped = "max_minutes"
         elif self.recipe.patience and _stale(out) >= self.recipe.patience:
             out.stopped = "held-out score no longer better"
+        if self.weights is not None and learned is not None:
+            self.weights.take(learned)
         self._whole = True
+
+    def _within(self, ends: Ends) -> HeldOut:
+        """The score of as much of what the body learned as keeps the promise; the rest is gone."""
+        score = self._score(ends)
+        if self.weights is None or self.replay is None:
+            return score
+        for _ in range(_TRIES):
+            assert score.kept is not None and score.kept_top1 is not None
+            share = self.replay.share(score.kept, score.kept_top1)
+            if share >= 1:
+                break
+            self.weights.shrink(share)
+            score = self._score(ends)
+        return score
 
     def _step(self, ends: Ends, out: Distillation, begun: float) -> None:
         recipe, step = self.recipe, out.steps
@@ -257,7 +276,8 @@ class Distiller:
             self.student, self.teacher, numbers, ends.rows(), recipe, self.writer, head
         )
         if self.replay is not None:
-            drawn = self.replay.drawn((recipe.seed, 2, step))
+            share = min(1.0, len(numbers) / recipe.passages)
+            drawn = self.replay.drawn((recipe.seed, 2, step), share)
             back, held = self.replay.gradient(self.student, head, drawn)
             weight = self.replay.weight
             slopes = [one.add_(more, alpha=weight) for one, more in zip(slopes, held, strict=True)]

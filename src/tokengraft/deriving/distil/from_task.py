@@ -77,9 +77,10 @@ def _mixed(task: Task, lots: Lots) -> Lots:
     if not recipe.mixed:
         return lots
     tokens = min(512, task.model.window) - len(task.model.prefix)
+    mixed = recipe.mixed if writes else 2 * recipe.mixed  # what a reader's users get
     more, judged = (
         mix(lot, task.first_new, share, recipe.seed, writes=writes, tokens=tokens)
-        for lot, share in ((lots.train, recipe.mixed), (lots.held_out, 0.5))
+        for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
     )
     return Lots((*lots.train, *more), lots.held_out, tuple(judged))
 

@@ -18,8 +18,6 @@ from tokengraft.model.pooling import Weights, terms, writing_loss
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Ints
 
-_BROKEN = 100.0  # nats for as much again as was promised: a hundredth more costs one
-
 
 def gradient(
     reader: Reader,
@@ -89,11 +87,7 @@ def judge(
     recipe: Recipe | None = None,
     replay: Replay | None = None,
 ) -> HeldOut:
-    """Score rows on the teacher's passages: means over all aligned positions.
-
-    Where the body learns (`replay`), a promise broken by a little costs much, but less than to
-    have learned nothing.
-    """
+    """Score rows on the teacher's passages: means over all aligned positions."""
     kl, same, cosine, writes, count = _means(reader, teacher, rows, writer, head)
     recipe = recipe or Recipe()
     loss, other, stray = kl, None, None
@@ -105,8 +99,6 @@ def judge(
         loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading_weight)
     writing = None if writer is None else writes
     kept = () if replay is None else replay.judge(reader, head)
-    if replay is not None and kept and (strain := replay.strained(*kept)) > 1:
-        loss += _BROKEN * (strain - 1)
     return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
 
 

@@ -29,11 +29,12 @@ class Recipe:
     fewer than `passages` passages where there would be less than 200 of them. `patience`
     held-out checks without a better score end the run (0: never).
 
-    For every passage there are `mixed` more that change their spelling midway. Where the new
-    tokens are written too (`Writing`), the reading loss counts `reading_weight` times, beside the
-    pooled divergence, the split of each pool, and what new tokens take in text that is not theirs,
-    at `strays` positions a step. `by_base` is how much of the split is the base's word instead of
-    the text's (`branches`); output rows move at `head_rate` times the learning rate.
+    For every passage there are `mixed` more that change their spelling midway, twice as many where
+    only reading is trained. Where the new tokens are written too (`Writing`), the reading loss
+    counts `reading_weight` times, beside the pooled divergence, the split of each pool, and what
+    new tokens take in text that is not theirs, at `strays` positions a step. `by_base` is how much
+    of the split is the base's word instead of the text's (`branches`); output rows move at
+    `head_rate` times the learning rate.
     """
 
     steps: int = 1500
@@ -89,9 +90,9 @@ class Adapting:
     `protect` is text whose reading must stay the base's, besides English and code that are always
     there: on held-out passages of it KL at most `keep_kl` nats and the same likeliest token at
     least at `keep_top1` of the positions. Of at most `protected` passages `replayed` are read in
-    every step; their
-    weight in the loss begins at `replay` and is raised or lowered until that holds. `rate` is
-    Adam's. An adapter of `apart` looks where protected text is small (see `student`).
+    every step of as many passages as the recipe has; their weight in the loss begins at `replay`
+    and is raised or lowered until that holds. `rate` is Adam's. An adapter of `apart` looks where
+    protected text is small (see `student`).
     """
 
     train: str = "lora"

@@ -10,12 +10,14 @@ passages. No weight is right for two models or two languages; the promise is, so
 moved until it holds: a dual variable, ascended. Steps of size s shake protected text by s², which
 passes as they get smaller: held down to the promise at once, λ runs away and nothing is learned
 (rootstock: to 1e5, and reading no better than rows alone). Aimed at is less than promised, since
-what is judged is text that was not trained on.
+what is judged is text that was not trained on. Whatever λ has reached, no more of what was learned
+is kept than the promise allows: a share of it costs about that share in top-1, its square in KL.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,9 +35,9 @@ from tokengraft.tokenizer.align import Alignment, Ints
 
 _HELD_OUT = 10  # one protected passage in so many judges,
 _JUDGES = 240  # and no more than these: some ten thousand positions
-_AIM = 0.7  # of the promise: English that is not like what is replayed moves a third more
-_RATE = 0.02
-_SLACK = 4.0
+_AIM = 0.75  # of the promise: English that is not like what is replayed moves a third more
+_RATE = 0.03
+_SLACK = 2.0
 _MEMORY = 0.9  # of the strain so far
 _BOUNDS = (10.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
 
@@ -79,6 +81,12 @@ class Replay:
         adapting = self.adapting
         return max(kl / adapting.keep_kl, (1 - top1) / (1 - adapting.keep_top1))
 
+    def share(self, kl: float, top1: float) -> float:
+        """How much of what was learned may be kept where it moved held-out text by so much."""
+        adapting = self.adapting
+        by_kl = (_AIM * adapting.keep_kl / max(kl, 1e-9)) ** 0.5
+        return min(1.0, by_kl, _AIM * (1 - adapting.keep_top1) / max(1 - top1, 1e-9))
+
     def control(self, pace: float = 0.0) -> None:
         """Raise or lower the weight by what the last gradient saw, steps being of size `pace`."""
         self.strain = _MEMORY * self.strain + (1 - _MEMORY) * self._seen
@@ -87,10 +95,10 @@ class Replay:
         low, high = _BOUNDS
         self.weight = min(high, max(low, self.weight * float(np.exp(_RATE * push))))
 
-    def drawn(self, seed: Sequence[int]) -> Ints:
-        """Passages of a step: of like length, begun anywhere."""
+    def drawn(self, seed: Sequence[int], share: float = 1.0) -> Ints:
+        """Passages of a step, in order; a smaller step has its share of them."""
         generator = np.random.default_rng(seed)
-        count = min(self.adapting.replayed, len(self.passages))
+        count = min(math.ceil(share * self.adapting.replayed), len(self.passages))
         return np.sort(generator.choice(len(self.passages), count, replace=False))
 
     def gradient(

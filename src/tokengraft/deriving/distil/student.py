@@ -180,6 +180,14 @@ class Weights:
             held.copy_(values[name])
         self._spread()
 
+    @torch.no_grad()
+    def shrink(self, share: float) -> None:
+        """Keep `share` of what was learned: of every B A, or of the way that a weight has gone."""
+        for name, held in self.named.items():
+            if "lora_A" not in name:
+                held.copy_(torch.lerp(self._start[name], held, share))
+        self._spread()
+
     def _spread(self) -> None:
         for others in self._others:
             for theirs, own in zip(others, self.named.values(), strict=True):
