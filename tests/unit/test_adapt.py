@@ -280,11 +280,11 @@ def test_the_weight_of_protected_text_follows_the_promise(llama):
         before = replay.weight
 
 
-@pytest.mark.parametrize("train", ["lora", "all"])
-def test_no_more_is_kept_than_was_promised(llama, train):
+@pytest.mark.parametrize(("train", "promise"), [("lora", 1e-4), ("all", 1e-3)])
+def test_no_more_is_kept_than_was_promised(llama, train, promise):
     """Replay without weight cannot hold a body back that learns fast: it keeps a share of it."""
     moved = []
-    for keep_kl in (1e3, 1e-4):
+    for keep_kl in (1e3, promise):
         adapting = replace(
             ADAPTING, train=train, keep_kl=keep_kl, keep_top1=-1e3, replay=0.0, apart=False
         )
@@ -293,7 +293,7 @@ def test_no_more_is_kept_than_was_promised(llama, train):
             llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options
         )
         moved.append([check.score.kept for check in made.curve])
-    assert min(moved[0]) > 1e-4 and max(moved[1]) <= 1e-4
+    assert max(moved[0]) > promise >= max(moved[1])
 
 
 @pytest.mark.parametrize(

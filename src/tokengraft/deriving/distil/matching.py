@@ -91,14 +91,14 @@ def judge(
     kl, same, cosine, writes, count = _means(reader, teacher, rows, writer, head)
     recipe = recipe or Recipe()
     loss, other, stray = kl, None, None
+    kept = () if replay is None else replay.judge(reader, head)
     if writer is not None and head is not None:
-        stray = writer.strays(head) if replay is None else 0.0
+        stray = kept[0] if kept else writer.strays(head)  # all that moved, where the body learns
         loss = recipe.reading_weight * kl + writes + recipe.stray * stray
     if mixed is not None and len(mixed.passages):
         other = _means(reader, mixed, rows, None, None)[0]
         loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading_weight)
     writing = None if writer is None else writes
-    kept = () if replay is None else replay.judge(reader, head)
     return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
 
 

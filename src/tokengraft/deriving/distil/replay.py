@@ -82,10 +82,14 @@ class Replay:
         return max(kl / adapting.keep_kl, (1 - top1) / (1 - adapting.keep_top1))
 
     def share(self, kl: float, top1: float) -> float:
-        """How much of what was learned may be kept where it moved held-out text by so much."""
+        """How much of what was learned may be kept where it moved held-out text by so much.
+
+        Half of it at least: new tokens that stray there are not the body's doing.
+        """
         adapting = self.adapting
         by_kl = (_AIM * adapting.keep_kl / max(kl, 1e-9)) ** 0.5
-        return min(1.0, by_kl, _AIM * (1 - adapting.keep_top1) / max(1 - top1, 1e-9))
+        by_top1 = _AIM * (1 - adapting.keep_top1) / max(1 - top1, 1e-9)
+        return min(1.0, max(0.5, min(by_kl, by_top1)))
 
     def control(self, pace: float = 0.0) -> None:
         """Raise or lower the weight by what the last gradient saw, steps being of size `pace`."""
