@@ -87,7 +87,7 @@ class Replay:
         Half of it at least: new tokens that stray there are not the body's doing.
         """
         adapting = self.adapting
-        by_kl = (_AIM * adapting.keep_kl / max(kl, 1e-9)) ** 0.5
+        by_kl = math.sqrt(_AIM * adapting.keep_kl / max(kl, 1e-9))
         by_top1 = _AIM * (1 - adapting.keep_top1) / max(1 - top1, 1e-9)
         return min(1.0, max(0.5, min(by_kl, by_top1)))
 
