@@ -24,7 +24,7 @@ import heapq
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +205,7 @@ def measure(name: str, code: str, texts: tuple[Any, Any], budget: int) -> dict[s
     for size in SIZES[1:]:
         both = []
         for held, lines in ((words, devtest[code]), (english_words, devtest[PIVOT])):
-            growing, own_set = prefix_free(held), set()
-            while len(own_set) < size and (string := next(growing, None)) is not None:
-                own_set.add(string)
+            own_set = set(islice(prefix_free(held), size))
             both.append(
                 np.array(
                     [
