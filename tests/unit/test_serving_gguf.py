@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -157,6 +158,48 @@ def test_another_models_gguf_is_refused(grafted, tmp_path):
     (tmp_path / "cut.gguf").write_bytes((tmp_path / "other.gguf").read_bytes()[:4000])
     with pytest.raises(ModelError, match="damaged or cut short"):
         read_gguf(tmp_path / "cut.gguf")
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def _header(keys: bytes = b"", tensors: bytes = b"", counts: tuple[int, int] = (0, 0)) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, *counts) + keys + tensors + bytes(64)
+
+
+ONE = _text("t") + struct.pack("<IQIQ", 1, 8, 0, 0)
+HOSTILE = {
+    "a text longer than the file": _header(struct.pack("<Q", 1 << 60), counts=(0, 1)),
+    "an array longer than the file": _header(
+        _text("a") + struct.pack("<IIQ", 9, 6, 1 << 60), counts=(0, 1)
+    ),
+    "an alignment of nothing": _header(
+        _text("general.alignment") + struct.pack("<II", 4, 0), counts=(0, 1)
+    ),
+    "an alignment that is a text": _header(
+        _text("general.alignment") + struct.pack("<I", 8) + _text("32"), counts=(0, 1)
+    ),
+    "a tensor twice": _header(tensors=ONE + ONE, counts=(2, 0)),
+    "a tensor without axes": _header(
+        tensors=_text("t") + struct.pack("<IIQ", 0, 0, 0), counts=(1, 0)
+    ),
+    "half a block": _header(tensors=_text("t") + struct.pack("<IQIQ", 1, 8, 8, 0), counts=(1, 0)),
+    "rows beyond the file": _header(
+        tensors=_text("t") + struct.pack("<I2QIQ", 2, 8, 1 << 61, 0, 0), counts=(1, 0)
+    ),
+    "nothing": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_headers_are_refused(what, tmp_path):
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(HOSTILE[what])
+    with pytest.raises(ModelError, match="damaged or cut short"):
+        read_gguf(path)
+    path.write_bytes(_header(tensors=ONE, counts=(1, 0)))
+    assert read_gguf(path).tensors["t"].shape == (8,)
 
 
 def test_the_reader_reads_what_the_gguf_package_reads(grafted, tmp_path):
