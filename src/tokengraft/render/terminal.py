@@ -234,7 +234,8 @@ def _absolute(row: Mapping[str, Any]) -> str:
         if row["bytes_per_token"] is not None and not row["meaningless"]:
             figures.append(f"{row['bytes_per_token']:.1f}")
     if row.get("tokens_change") is not None:
-        figures.append(f"{100 * row['tokens_change']:+.0f}%".replace("-", "−"))
+        change = f"{100 * row['tokens_change']:+.0f}%".replace("-", "−")
+        figures.append("±0%" if change in ("−0%", "+0%") else change)
     return " ".join(figures)
 
 
