@@ -13,7 +13,7 @@ from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.derive import Derived
-from tokengraft.grafting.choose_bias import BIASES, _right
+from tokengraft.grafting.choose_bias import BIASES, _prefixes, _right, _texts_after
 from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named
@@ -109,9 +109,10 @@ def test_a_bias_is_chosen_on_text(policy: OutputPolicy, base: Path, tmp_path: Pa
 def test_a_bias_is_right_where_text_says_so() -> None:
     """Two new tokens, one always right: by hand, its first part must lose under a high bias."""
     pieces = (b"a", b"b", b"ab", b"aa")
-    assert _right(np.array([1, 2, 0]), pieces, {p: n for n, p in enumerate(pieces)}) == [
-        [0, 2], [0],
-    ]  # fmt: skip
+    after = _texts_after(np.array([1, 2, 0]), pieces)
+    assert after == [b"aba", b"a"]
+    right = [_right(text, _prefixes(pieces), len(pieces)).tolist() for text in after]
+    assert right == [[1, 0, 2, 1], [1, 0, 1, 1]]
     logits = torch.log(torch.tensor([[0.5, 0.1, 0.3, 0.1]]))
     kept, won = (WinnerTakesAll([2, 3], [0, 0], b)(None, logits).exp()[0] for b in (0.0, 1.0))
     assert kept.tolist() == pytest.approx([0.9, 0.1, 0, 0])

@@ -1,16 +1,18 @@
 """The bias of winner-takes-all, chosen on text that no row was trained on.
 
-    right(b) = mean over positions of  Σ_t p_b(t) |t| [the text goes on with t]
+    right(b) = mean over positions of  Σ_t p_b(t) · (bytes with which t and the text begin alike)
 
-p_b is the distribution that is pooled with bias b, |t| a token's bytes; the text is read in the new
-spelling. With a low bias old parts always win: they are hardly ever wrong, and short. With a high
-one a new token wins wherever there is one, right or not. Between them lies the most text written
-rightly a token, which is what the bias is for. `greedy` counts the likeliest token alone.
+p_b is the distribution that is pooled with bias b; the text is read in the new spelling. With a low
+bias old parts always win: they are hardly ever wrong, and short. With a high one a new token wins
+wherever there is one, and may go wrong after a few letters. Between them lies the most text before
+the first wrong byte a token, which is what the bias is for. `greedy` counts the likeliest token
+alone. (Counting whole tokens only would favour old parts everywhere: a byte of a letter is easily
+right.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +22,11 @@ from tokengraft.core.errors import UsageError
 from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
+from tokengraft.tokenizer.align import Floats, Ints
 
 BIASES = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
 _LINES, _POSITIONS, _CHUNK = 200, 2000, 256
-_LONGEST = 64  # bytes of a token that may be right
+_LONGEST = 64  # bytes of a text that are looked at
 
 
 @dataclass(frozen=True)
@@ -48,27 +51,24 @@ def bias_curve(
     if not sequences:
         raise UsageError("a bias is chosen on held-out lines of text: give more with --text FILE")
     pieces = graft.tokenizer.vocabulary.pieces
-    by_piece = {piece: number for number, piece in enumerate(pieces) if piece}
-    right = [ids for sequence in sequences for ids in _right(sequence, pieces, by_piece)]
-    step = -(-len(right) // _POSITIONS)
+    after = [text for sequence in sequences for text in _texts_after(sequence, pieces)]
+    step = -(-len(after) // _POSITIONS)
     at = [np.arange(len(one) - 1) for one in sequences]
     states = read(graft, sequences, at).states[::step]
-    head, right = graft.head().exact(), right[::step]
-    sizes = torch.tensor([len(piece) for piece in pieces], dtype=torch.float32)
+    head, after, prefixes = graft.head().exact(), after[::step], _prefixes(pieces)
     ways: list[float | None] = [None, *biases]
     sums = np.zeros((len(ways), 2))
-    for start in range(0, len(right), _CHUNK):
+    for start in range(0, len(after), _CHUNK):
         logits = head.logits(states[start : start + _CHUNK]).cpu()
-        fits = torch.zeros_like(logits)
-        for place, ids in enumerate(right[start : start + _CHUNK]):
-            fits[place, ids] = sizes[ids]
+        some = [_right(text, prefixes, logits.shape[1]) for text in after[start : start + _CHUNK]]
+        fits = torch.from_numpy(np.stack(some).astype(np.float32))
         for number, bias in enumerate(ways):
             pooled = logits.log_softmax(-1)
             if bias is not None:
                 pooled = WinnerTakesAll(new, first_parts, bias)(None, logits)  # type: ignore[arg-type]
             best = fits.gather(1, pooled.argmax(1, keepdim=True))
             sums[number] += float((pooled.exp() * fits).sum()), float(best.sum())
-    means = sums / len(right)
+    means = sums / len(after)
     return [Tried(bias, *values) for bias, values in zip(ways, means.tolist(), strict=True)]
 
 
@@ -79,12 +79,28 @@ def best_bias(curve: Sequence[Tried]) -> float:
     return best.bias
 
 
-def _right(ids: np.ndarray, pieces: Sequence[bytes], by_piece: dict[bytes, int]) -> list[list[int]]:
-    """For each position but the last, every token that the text after it begins with."""
+def _prefixes(pieces: Sequence[bytes]) -> dict[bytes, Ints]:
+    """Tokens by each of their beginnings."""
+    numbers: dict[bytes, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        for size in range(1, len(piece) + 1):
+            numbers.setdefault(piece[:size], []).append(number)
+    return {beginning: np.array(ids) for beginning, ids in numbers.items()}
+
+
+def _texts_after(ids: Ints, pieces: Sequence[bytes]) -> list[bytes]:
+    """What the text goes on with after each position but the last."""
     text = b"".join(pieces[number] for number in ids)
     ends = np.cumsum([len(pieces[number]) for number in ids])[:-1].tolist()
-    after = (text[end : end + _LONGEST] for end in ends)
-    return [
-        [by_piece[rest[:n]] for n in range(1, len(rest) + 1) if rest[:n] in by_piece]
-        for rest in after
-    ]
+    return [text[end : end + _LONGEST] for end in ends]
+
+
+def _right(after: bytes, prefixes: Mapping[bytes, Ints], count: int) -> Floats:
+    """How many bytes of each of `count` tokens the text begins with."""
+    sizes = np.zeros(count)
+    for size in range(1, len(after) + 1):
+        numbers = prefixes.get(after[:size])
+        if numbers is None:
+            break
+        sizes[numbers] = size
+    return sizes
