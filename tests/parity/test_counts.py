@@ -1,4 +1,4 @@
-"""Counts equal the libraries' own, on all of the bundled UDHR."""
+"""Counts equal the libraries' own, on a third of every translation of the bundled UDHR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokengraft.tokenizer import load, sources
 from tokengraft.tokenizer.openai import PATTERNS, SPECIALS
 
 UDHR = load_corpus("udhr")
-TEXTS = [line for code in UDHR.languages for line in UDHR.lines(code)]
+TEXTS = [line for code in UDHR.languages for line in UDHR.lines(code)[::3]]
 
 
 def lengths(rows):

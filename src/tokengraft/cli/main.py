@@ -7,6 +7,7 @@ Only `run` imports the rest, so that Ctrl-C ends it quietly from the first momen
 from __future__ import annotations
 
 import errno
+import gc
 import re
 import sys
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     speak_any_language()
+    # Vocabularies are millions of small objects, which Python would look through again and again.
+    gc.set_threshold(100_000, 50, 100)
     try:
         app()
     except TokengraftError as error:
