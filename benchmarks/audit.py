@@ -51,7 +51,7 @@ def bare(tokenizer: Tokenizer, texts: list[str]) -> int:
 Seconds = tuple[float, float, float, float]  # bare and audit by the clock, the same of processors
 
 
-def race(corpus: ParallelCorpus, found: Located, folder: Path, cuts: dict[str, Cut]) -> Seconds:
+def race(corpus: ParallelCorpus, found: Located, folder: Path, cuts: dict[int, Cut]) -> Seconds:
     """Seconds of (bare calls, audit) for one tokenizer, opening it included in both."""
     lines = {code: corpus.lines(code) for code in corpus.languages}
     start, spent = time.perf_counter(), time.process_time()
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     corpus = load_corpus(options.corpus)
     rows: dict[str, Seconds] = {}
-    cuts: dict[str, Cut] = {}
+    cuts: dict[int, Cut] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in PAPER:
             try:

@@ -36,6 +36,10 @@ class Counts:
         """All of it, a row a line."""
         return np.stack([getattr(self, name) for name in _FIELDS], axis=1)
 
+    def parted(self, lines: int) -> tuple[Counts, Counts]:
+        """Those of the first lines, and of the others."""
+        return Counts(*self.table[:lines].T), Counts(*self.table[lines:].T)
+
     def pack(self) -> bytes:
         """Compact bytes, read back by `unpack`."""
         return zlib.compress(self.table.T.astype("<i4").tobytes(), level=1)
@@ -61,14 +65,14 @@ def count(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut | None = None) ->
 
     `cut` is what `Cut.of` made of the same texts, where several tokenizers count them.
     """
-    if by_words(tokenizer, texts):
+    if by_words(tokenizer, len(texts)):
         return count_by_words(tokenizer, cut or Cut.of(texts))
     return count_whole(tokenizer, texts)
 
 
-def by_words(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
+def by_words(tokenizer: Tokenizer, texts: int) -> bool:
     """Whether `count` goes by distinct words: they are encoded alone, and come back often."""
-    return tokenizer.word_prefix is not None and len(texts) >= _FEW
+    return tokenizer.word_prefix is not None and texts >= _FEW
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,7 @@ def count_words(
                 pretokens = tokenizer.pretokens_of_words(own, rows, begin)
             else:
                 pretokens = tokenizer.pretokens(texts)
-            exact = _exact(tokenizer, own, rows, pretokens, begin)
-            counts = _completed(counts, exact, pretokens)
+            counts = _completed(counts, tokenizer, own, rows, pretokens, begin)
         table[places] = counts.table
     return Counts(*table.T)
 
@@ -159,29 +162,33 @@ def count_whole(tokenizer: Tokenizer, texts: Sequence[str]) -> Counts:
     """Counts of texts that are encoded as they are."""
     rows = tokenizer.encode_texts(texts)
     counts = ids_counted(tokenizer, texts, rows)
-    pretokens = tokenizer.pretokens(texts)
-    return _completed(counts, _exact(tokenizer, texts, rows, pretokens, begin=True), pretokens)
+    return _completed(counts, tokenizer, texts, rows, tokenizer.pretokens(texts), begin=True)
 
 
-def _completed(counts: Counts, exact: Ints, pretokens: Ints | None) -> Counts:
+def _completed(
+    counts: Counts, tokenizer: Tokenizer, texts: Sequence[str], rows: Rows,
+    pretokens: Ints | None, begin: bool,
+) -> Counts:  # fmt: skip
+    lost = _lost(tokenizer, texts, counts.unks)
+    exact = _exact(tokenizer, texts, rows, lost, pretokens, begin)
     return replace(
         counts, exact=exact, pretokens=counts.pretokens if pretokens is None else pretokens
     )
 
 
 def _exact(
-    tokenizer: Tokenizer, texts: Sequence[str], rows: Rows, pretokens: Ints | None, begin: bool
-) -> Ints:
+    tokenizer: Tokenizer, texts: Sequence[str], rows: Rows, lost: NDArray[np.bool_],
+    pretokens: Ints | None, begin: bool,
+) -> Ints:  # fmt: skip
     """1 where decoding the ids gives the text back, else 0; without `begin`, after a space.
 
-    Few texts have to be decoded. An UNK shows as a text of its own (⁇), and so a text that does not
-    hold that is lost. What its pieces spell comes back, unless decoding puts spaces between pieces
-    or takes them away before signs, as BERT's does.
+    Few texts have to be decoded. Some are known to be `lost`; what its pieces spell comes back,
+    unless decoding puts spaces between pieces or takes them away before signs, as BERT's does.
     """
     if tokenizer.lossless:
         return np.ones_like(rows.sizes)
     exact = np.zeros_like(rows.sizes)
-    kept = np.flatnonzero(~_lost(tokenizer, texts, rows))
+    kept = np.flatnonzero(~lost)
     rows, texts = rows.chosen(kept), [texts[n] for n in kept.tolist()]
     joins = pretokens is None or bool(tokenizer.word_prefix)
     before = tokenizer.spelled_after if begin else b" " if joins else b""
@@ -201,10 +208,10 @@ def _exact(
     return exact
 
 
-def _lost(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> NDArray[np.bool_]:
-    """Whether a text has an UNK whose own text it does not hold."""
+def _lost(tokenizer: Tokenizer, texts: Sequence[str], unks: Ints) -> NDArray[np.bool_]:
+    """Whether a text has an UNK, which shows as a text of its own (⁇), and does not hold that."""
     lost = np.zeros(len(texts), bool)
-    for number, shown in tokenizer.shown_unknowns.items():
-        places = np.flatnonzero(rows.sums(np.arange(len(tokenizer.vocabulary)) == number))
-        lost[[n for n in places.tolist() if shown not in texts[n]]] = True
+    if shown := tokenizer.shown_unknowns:
+        places = np.flatnonzero(unks).tolist()
+        lost[[n for n in places if not any(text in texts[n] for text in shown)]] = True
     return lost

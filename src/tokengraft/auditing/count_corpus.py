@@ -18,6 +18,7 @@ from tokengraft.engine.protocol import Engine, Report
 from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
+_TOGETHER = 4096  # lines that are counted at once
 _VERSION = "4"  # part of every key: raise it when the meaning of a count changes
 
 
@@ -74,55 +75,73 @@ def count_corpus(
     on_count: OnCount | None = None,
     engine: Engine | None = None,
     on_open: OnOpen | None = None,
-    cuts: dict[str, Cut] | None = None,
+    cuts: dict[int, Cut] | None = None,
 ) -> dict[tuple[str, str], Counts]:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
 
     A tokenizer is opened only when it has something to encode, and closed before the next;
     `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
-    same counts. Each language is cut into words once, for all tokenizers; `cuts` are those that
-    are cut already, and it is filled with the others.
+    same counts. Text is cut into words once, for all tokenizers, languages of a few thousand lines
+    together; `cuts` are those that are there already, and it is filled with the others.
     """
     cuts = {} if cuts is None else cuts
     results: dict[tuple[str, str], Counts] = {}
-    todo: dict[str, list[tuple[str, str]]] = {}
+    missing: dict[tuple[str, str], str] = {}  # by tokenizer and language, its key in the store
     for located in tokenizers:
         for code in corpus.languages:
             key = f"counts/{_VERSION}/{located.fingerprint}/{corpus.digest(code)}"
             stored = store.get(key)
             if stored is None:
-                todo.setdefault(located.name, []).append((code, key))
+                missing[located.name, code] = key
             else:
                 results[located.name, code] = Counts.unpack(stored)
-    total = sum(len(corpus.lines(code)) for jobs in todo.values() for code, _ in jobs)
     if engine is not None:
-        keys = {(name, code): key for name, jobs in todo.items() for code, key in jobs}
-        cells = _on_engine(engine, corpus, tokenizers, list(keys), on_count)
-        for cell, data in cells:
-            store.put(keys[cell], data)
+        for cell, data in _on_engine(engine, corpus, tokenizers, list(missing), on_count):
+            store.put(missing[cell], data)
             results[cell] = Counts.unpack(data)
         return results
-    done = 0
+    total, done = sum(len(corpus.lines(code)) for _, code in missing), 0
     for located in tokenizers:
-        jobs = todo.get(located.name)
-        if not jobs:
-            continue
-        tokenizer = located.open()
-        if on_open:
-            on_open(located, tokenizer)
-        for code, key in jobs:
+        tokenizer: Tokenizer | None = None
+        for number, codes in enumerate(_groups(corpus)):
+            wanted = [code for code in codes if (located.name, code) in missing]
+            if not wanted:
+                continue
+            if tokenizer is None:
+                tokenizer = located.open()
+                if on_open:
+                    on_open(located, tokenizer)
             if on_count:
-                on_count(located.label, code, done, total)
-            lines = corpus.lines(code)
-            if code not in cuts and by_words(tokenizer, lines):
-                cuts[code] = Cut.of(lines)
-            counts = count(tokenizer, lines, cuts.get(code))
-            store.put(key, counts.pack())
-            results[located.name, code] = counts
-            done += len(lines)
+                on_count(located.label, wanted[0], done, total)
+            texts = {code: corpus.lines(code) for code in codes}
+            if by_words(tokenizer, sum(map(len, texts.values()))):
+                # Of the whole group, whatever of it the store has already.
+                cuts[number] = cuts.get(number) or Cut.of([*chain.from_iterable(texts.values())])
+            else:
+                texts = {code: texts[code] for code in wanted}
+            counts = count(tokenizer, [*chain.from_iterable(texts.values())], cuts.get(number))
+            for code, lines in texts.items():
+                own, counts = counts.parted(len(lines))
+                if code in wanted:
+                    store.put(missing[located.name, code], own.pack())
+                    results[located.name, code] = own
+                    done += len(lines)
     if on_count and total:
         on_count("", "", total, total)
     return results
+
+
+def _groups(corpus: ParallelCorpus) -> list[list[str]]:
+    """The languages in groups of `_TOGETHER` lines or more."""
+    groups: list[list[str]] = [[]]
+    lines = 0
+    for code in corpus.languages:
+        groups[-1].append(code)
+        lines += len(corpus.lines(code))
+        if lines >= _TOGETHER:
+            groups.append([])
+            lines = 0
+    return groups
 
 
 def _on_engine(

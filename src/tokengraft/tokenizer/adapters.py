@@ -135,10 +135,12 @@ class Tokenizer(abc.ABC):
         return counts
 
     @functools.cached_property
-    def shown_unknowns(self) -> dict[int, str]:
-        """How UNKs that stand for no text of their own are shown where they are decoded."""
-        silent = sorted(self.vocabulary.unknown & self.vocabulary.special)
-        return {number: self.decode([[number]])[0].strip() for number in silent}
+    def shown_unknowns(self) -> frozenset[str]:
+        """How UNKs are shown where they are decoded; empty where some are shown as their text."""
+        unknown = self.vocabulary.unknown
+        if not unknown <= self.vocabulary.special:
+            return frozenset()
+        return frozenset(self.decode([[number]])[0].strip() for number in unknown)
 
     @property
     def spelled_after(self) -> bytes | None:
