@@ -16,6 +16,7 @@ import argparse
 import bz2
 import contextlib
 import gzip
+import importlib.util
 import io
 import json
 import lzma
@@ -314,7 +315,9 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(text.encode())) + text.encode()
 
 
-TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl, gguf)}
+TARGETS = {one.__name__: one for one in (tokenizer_file, plan_file, weights, archive, jsonl)}
+if importlib.util.find_spec("gguf"):
+    TARGETS["gguf"] = gguf
 
 
 def attempt(target: Callable[..., None], data: Any) -> str:
