@@ -60,6 +60,10 @@ function written(text, entry, attributes = {}, name = "span") {
   );
 }
 
+// The language's own name beside the English one, where it is another.
+const ownName = (entry) =>
+  entry.autonym && entry.autonym !== entry.name ? written(entry.autonym, entry, { class: "own" }) : null;
+
 // shn_Mymr → shn-Mymr, bod_Tibt → bo-Tibt, as HTML wants it
 function tag(code) {
   if (!/^[a-z]{3}_[A-Z][a-z]{3}/.test(code)) return null;

@@ -35,13 +35,10 @@ function sameSentence(same) {
   const rows = same.counts.map(([code, n]) => {
     const entry = languages()[placeOf(code)];
     const name = el("span", { class: "same-name" }, entry.name);
-    const own = entry.autonym && entry.autonym !== entry.name
-      ? written(entry.autonym, entry, { class: "own" })
-      : null;
     return el(
       "li",
       { class: n === most ? "most" : null },
-      el("div", { class: "same-label" }, name, own),
+      el("div", { class: "same-label" }, name, ownName(entry)),
       el("div", { class: "same-count" }, el("strong", {}, count(n)), n === 1 ? " token" : " tokens"),
       el("div", { class: "same-dots", "aria-hidden": "true" }, Array.from({ length: n }, () => el("i"))),
     );

@@ -75,9 +75,6 @@ class PremiumTable {
   makeRow(row) {
     const { entry, n } = row;
     const link = el("a", { href: `#lang=${entry.code}`, tabindex: "-1" }, entry.name);
-    const own = entry.autonym && entry.autonym !== entry.name
-      ? written(entry.autonym, entry, { class: "own" })
-      : null;
     row.cells = audit().tokenizers.map((_, t) =>
       el("td", { role: "gridcell", "data-t": t, "data-n": n, tabindex: "-1" }),
     );
@@ -85,7 +82,7 @@ class PremiumTable {
     return el(
       "tr",
       { role: "row" },
-      el("th", { scope: "row", role: "rowheader", class: "c-name" }, link, own),
+      el("th", { scope: "row", role: "rowheader", class: "c-name" }, link, ownName(entry)),
       el("td", { role: "gridcell", class: "c-script" }, entry.scriptName),
       el("td", { role: "gridcell", class: "c-speakers" }, people(entry.speakers)),
       row.middle,

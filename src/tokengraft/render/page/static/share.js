@@ -120,13 +120,7 @@ function shareButtons(name, picture, link, beside = null) {
     await document.fonts.ready;
     const canvas = picture();
     if (!canvas) return say("Nothing to draw yet");
-    const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
-    const address = URL.createObjectURL(blob);
-    const anchor = el("a", { href: address, download: `tokengraft-${name}.png` });
-    document.body.append(anchor);
-    anchor.click();
-    anchor.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    saveAs(await new Promise((done) => canvas.toBlob(done, "image/png")), `tokengraft-${name}.png`);
     return say("Picture saved");
   };
   const box = el("input", { type: "text", class: "link-box", readonly: true, "aria-label": "Link to this view", hidden: true, on: { focus: () => box.select() } });

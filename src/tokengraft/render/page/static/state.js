@@ -88,13 +88,18 @@ function samples(run = state.run) {
 
 async function download(entry) {
   const kind = entry.file.endsWith(".csv") ? "text/csv" : "application/x-tex";
-  const address = URL.createObjectURL(new Blob([await unpack(entry.data)], { type: kind }));
-  const link = el("a", { href: address, download: entry.file });
+  saveAs(new Blob([await unpack(entry.data)], { type: kind }), entry.file);
+  say(`${entry.file} downloaded`);
+}
+
+// Hand a file to the reader.
+function saveAs(blob, name) {
+  const address = URL.createObjectURL(blob);
+  const link = el("a", { href: address, download: name });
   document.body.append(link);
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-  say(`${entry.file} downloaded`);
 }
 
 // Buttons for a table's files; `stems` are table names of the run.
