@@ -49,12 +49,12 @@ class Recipe:
     cosine: float = 1.0
     kl: float = 1.0
     mixed: float = 0.5
-    reading_weight: float = 2.0
+    reading_weight: float = 3.4
     pooled: float = 1.0
-    split: float = 1.5
+    split: float = 2.5
     by_base: float = 0.7
     head_rate: float = 0.7
-    stray: float = 30.0
+    stray: float = 50.0
     strays: int = 2048
     check_every: int = 100
     patience: int = 5
