@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 import sqlite3
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
 import tokengraft as tg
 from tokengraft.auditing.cost import age_note, read_prices
+from tokengraft.cli.app import app
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError
 from tokengraft.render.claim_folder import printed, write_verdict
@@ -125,3 +130,30 @@ def test_a_long_table_fits_its_page() -> None:
         points = {"footnotesize": 8, "scriptsize": 7, "tiny": 5}[size]
         across = (27 + columns * max(width, 1.15 * 9)) * points / 2 + 6 * (columns + 1)
         assert across <= (LANDSCAPE if turned else PORTRAIT)
+
+
+def commands_in(text: str) -> list[str]:
+    """Whole commands of ours in blocks of shell."""
+    blocks = re.findall(r"```sh\n(.*?)```", text.replace("\\\n", " "), flags=re.S)
+    lines = (line for block in blocks for line in block.splitlines())
+    return [line for line in lines if line.startswith("tokengraft ") and "…" not in line]
+
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_command_of_the_docs_is_one_that_can_be_given() -> None:
+    """Options that exist, with values of their types; nothing is run."""
+    commands = [line for page in PAGES for line in commands_in(page.read_text("utf-8"))]
+    assert len(commands) > 40
+    for line in [*commands, "tokengraft evaluate a b --prompts prompts.txt"]:
+        words = shlex.split(line, comments=True)[1:]
+        command = get_command(app)
+        while words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+        if line in commands:
+            command.make_context(line, words)
+        else:
+            with pytest.raises(typer.BadParameter, match="integer"):
+                command.make_context(line, words)

@@ -103,7 +103,7 @@ def _full_card(torch: Any, message: str) -> str:
     except (RuntimeError, AssertionError, ValueError):
         had = ""
     return (
-        f"The memory of GPU cuda:{device} does not do for this{had}. Free the card, name another "
+        f"The memory of GPU cuda:{device} is not enough for this{had}. Free the card, name another "
         "one with --device cuda:1, or take --device cpu. No result was written."
     )
 
