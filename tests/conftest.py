@@ -30,7 +30,7 @@ settings.load_profile("untimed")
 
 # What starts first, so that no long one is left running alone at the end. Files that share
 # something costly, a browser or a cluster, stay together on one worker.
-LONGEST = ("browser", "ray")
+LONGEST = ("browser", "property/test_insert_promises.py", "ray", "unit/test_graft_verify.py")
 RAY = ("contract/test_engines.py", "e2e/test_scale_ray.py")
 
 

@@ -48,18 +48,21 @@ needs_harness = pytest.mark.skipif(
 @pytest.fixture
 def own_tasks(tmp_path):
     """A folder with a task of one's own, and a group of it and one of the harness's tasks."""
-    data = tmp_path / "capitals.jsonl"
+    capitals, arc = tmp_path / "capitals.jsonl", tmp_path / "arc.jsonl"
     questions = [
         {"question": "The capital of France is", "choices": ["Paris", "bread"], "answer": 0},
         {"question": "Water is", "choices": ["a stone", "wet"], "answer": 1},
         {"question": "हिन्दी एक", "choices": ["भाषा है", "पत्थर है"], "answer": 0},
     ]
-    data.write_text("".join(json.dumps(q) + "\n" for q in questions), encoding="utf-8")
+    capitals.write_text("".join(json.dumps(q) + "\n" for q in questions), encoding="utf-8")
+    choices = {"text": ["Paris", "bread"], "label": ["A", "B"]}
+    question = {"question": "The capital of France?", "choices": choices, "answerKey": "A"}
+    arc.write_text(json.dumps(question) + "\n", encoding="utf-8")
     (tmp_path / "capitals.yaml").write_text(
         "task: tokengraft_capitals\n"
         "dataset_path: json\n"
         "dataset_kwargs:\n"
-        f"  data_files: {{test: {data}}}\n"
+        f"  data_files: {{test: {capitals}}}\n"
         "test_split: test\n"
         "output_type: multiple_choice\n"
         "doc_to_text: '{{question}}'\n"
@@ -69,35 +72,7 @@ def own_tasks(tmp_path):
         "  - {metric: acc, aggregation: mean, higher_is_better: true}\n",
         encoding="utf-8",
     )
-    return tmp_path
-
-
-@needs_harness
-def test_a_task_from_local_files(own_tasks):
-    from tokengraft.core.errors import UsageError
-    from tokengraft.evaluating.harness import Tasks, run_tasks
-
-    rows = run_tasks(
-        "rootstock", "rootstock", Tasks(["tokengraft_capitals"], own_tasks), device="cpu"
-    )
-    by_model = {row["model"]: row for row in rows if row["metric"] == "acc"}
-    assert by_model["base"]["value"] == by_model["graft"]["value"]
-    assert by_model["base"]["n"] == 3
-    assert 0 <= by_model["base"]["value"] <= 1
-    with pytest.raises(UsageError, match="no task 'nonsense'"):
-        run_tasks("rootstock", "rootstock", Tasks(["nonsense"]))
-
-
-@needs_harness
-def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
-    """Asked for through `evaluate`, which runs tasks where the models are."""
-    from tokengraft.api.verbs import evaluate as measure
-
-    data = own_tasks / "arc.jsonl"
-    choices = {"text": ["Paris", "bread"], "label": ["A", "B"]}
-    question = {"question": "The capital of France?", "choices": choices, "answerKey": "A"}
-    data.write_text(json.dumps(question) + "\n", encoding="utf-8")
-    (own_tasks / "mine.yaml").write_text(
+    (tmp_path / "mine.yaml").write_text(
         "group: mine\n"
         "task:\n"
         "  - tokengraft_capitals\n"
@@ -105,14 +80,32 @@ def test_an_own_group_may_name_a_task_of_the_harness(own_tasks):
         "    dataset_path: json\n"
         "    dataset_name: null\n"
         "    dataset_kwargs:\n"
-        f"      data_files: {{train: {data}, validation: {data}, test: {data}}}\n",
+        f"      data_files: {{train: {arc}, validation: {arc}, test: {arc}}}\n",
         encoding="utf-8",
     )
-    found = measure(
-        "rootstock", "rootstock", "udhr", ["hin"], 1, against=False, continuation=False,
-        resamples=0, tasks=["mine"], tasks_include=own_tasks,
-    )  # fmt: skip
-    assert {"tokengraft_capitals", "arc_easy"} <= set(found.tasks["task"])
+    return tmp_path
+
+
+@needs_harness
+def test_own_tasks_and_those_of_the_harness(own_tasks):
+    """Asked for through `evaluate`, which runs tasks where the models are."""
+    from tokengraft.api.verbs import evaluate as measure
+    from tokengraft.core.errors import UsageError
+
+    def run(*names):
+        return measure(
+            "rootstock", "rootstock", "udhr", ["hin"], 1, against=False, continuation=False,
+            resamples=0, tasks=names, tasks_include=own_tasks,
+        )  # fmt: skip
+
+    rows = run("mine").tasks.to_dicts()
+    assert {"tokengraft_capitals", "arc_easy"} <= {row["task"] for row in rows}
+    own = [row for row in rows if (row["task"], row["metric"]) == ("tokengraft_capitals", "acc")]
+    base, graft = (row for name in ("base", "graft") for row in own if row["model"] == name)
+    assert base["value"] == graft["value"] and 0 <= base["value"] <= 1
+    assert base["n"] == 3
+    with pytest.raises(UsageError, match="no task 'nonsense'"):
+        run("nonsense")
 
 
 def test_without_the_harness_the_message_says_what_to_do(monkeypatch):

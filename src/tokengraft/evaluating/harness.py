@@ -8,6 +8,7 @@ one's own task files (YAML) is given as `include`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,14 +46,14 @@ def run_tasks(
     try:
         harness = importlib.import_module("lm_eval")
         importlib.import_module("lm_eval.models.huggingface")  # has requirements of its own
-        index = importlib.import_module("lm_eval.tasks").TaskManager
+        importlib.import_module("lm_eval.tasks")
     except ImportError as error:
         raise MissingExtra("Running downstream tasks", "tasks") from error
     own = None if tasks.include is None else str(tasks.include)
-    manager = index(include_path=own, include_defaults=own is None)
+    manager = _index(own, own is None)
     # A group or tag may name tasks of the harness.
     if own is not None and not set(tasks.names) <= set(manager.all_subtasks):
-        manager = index(include_path=own)  # its own tasks too: thousands of files
+        manager = _index(own, True)  # its own tasks too: thousands of files
     unknown = [task for task in tasks.names if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
@@ -72,6 +73,13 @@ def run_tasks(
         )  # fmt: skip
         rows += _rows(name, report["results"], report.get("n-samples", {}))
     return rows
+
+
+@functools.cache
+def _index(include: str | None, defaults: bool) -> Any:
+    """The harness's index of tasks, which takes seconds to make."""
+    manager = importlib.import_module("lm_eval.tasks").TaskManager
+    return manager(include_path=include, include_defaults=defaults)
 
 
 def _rows(
