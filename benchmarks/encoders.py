@@ -77,7 +77,8 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
     facts: dict[str, Any] = {"language": code, "tokens": len(parts), "lines": len(judged)}
     for way in options.ways:
         begun = time.monotonic()
-        given: dict[str, Any] = {"steps": options.steps, "passages": 64}
+        given: dict[str, Any] = {"steps": options.steps, "passages": options.passages}
+        given |= {"max_minutes": options.minutes, "check_every": max(1, options.steps // 20)}
         given["translation"] = english if way == "translation" else None
         learns = way in ("old reading", "translation")
         try:
@@ -131,6 +132,8 @@ def main() -> None:
         one.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
         one.add_argument("--jobs", type=int, default=6)
         one.add_argument("--steps", type=int, default=2000)
+        one.add_argument("--passages", type=int, default=64)
+        one.add_argument("--minutes", type=float, help="of training, on a machine without a GPU")
         one.add_argument("--lines", type=int, default=1012)
     options = parser.parse_args()
     if options.verb == "plan":
