@@ -7,8 +7,8 @@ each language alone, words cut as the plan cuts them. A method gives strings in 
 
 - merges: tokengraft's plan (continued BPE);
 - likelihood: pairs by count(xy) / (count(x) count(y)), WordPiece's rule, of those that occur at
-  least `OFTEN` times; continued from the same old tokens;
-- unigram: the pieces of a Unigram model pruned to the size, likeliest first (Kudo 2018);
+  least `OFTEN` times (half as often when there are none left); continued from the same old tokens;
+- unigram: the pieces of a Unigram model of three times the size, likeliest first (Kudo 2018);
 - prefix-free: a complete prefix-free set of roughly equiprobable strings (the paper's dream;
   Tunstall 1967): the commonest string is replaced by its continuations until the set is full.
 
@@ -62,10 +62,12 @@ def likelihood(words: Counter[tuple[bytes, ...]], budget: int) -> list[bytes]:
             pairs[pair] += times[number]
             where[pair].add(number)
     strings: list[bytes] = []
-    while len(strings) < budget:
-        common = [pair for pair, count in pairs.items() if count >= OFTEN]
+    often = OFTEN
+    while len(strings) < budget and often > 1:
+        common = [pair for pair, count in pairs.items() if count >= often]
         if not common:
-            break
+            often //= 2
+            continue
         best = max(common, key=lambda p: (pairs[p] / (single[p[0]] * single[p[1]]), p))
         strings.append(best[0] + best[1])
         for number in list(where[best]):
@@ -91,10 +93,10 @@ def likelihood(words: Counter[tuple[bytes, ...]], budget: int) -> list[bytes]:
 
 
 def unigram(words: Counter[str], budget: int) -> list[bytes]:
-    """Pieces of a Unigram model of about that many, the likeliest first, single ones left out."""
+    """Pieces of a Unigram model, the likeliest first, without single characters."""
     model = Tokenizer(models.Unigram())
     trainer = trainers.UnigramTrainer(
-        vocab_size=budget + len(set().union(*words)), show_progress=False, unk_token="<unk>",
+        vocab_size=3 * budget, show_progress=False, unk_token="<unk>",
         special_tokens=["<unk>"], max_piece_length=16,
     )  # fmt: skip
     model.train_from_iterator((word for word, n in words.items() for _ in range(n)), trainer)

@@ -185,6 +185,20 @@ def test_letters_of_other_scripts_inside_words_are_borrowed() -> None:
         assert belongs(piece.encode()) is expected, piece
 
 
+def test_an_accent_spelled_in_bytes_becomes_a_token_and_joins_its_letter() -> None:
+    """Nuer writes a\u0331; on Mistral the accent is two bytes that nothing can be joined to."""
+    lines = ["ca\u0331 ra\u0331n ka\u0331m", "ra\u0331n ca\u0331 ka\u0331m ra\u0331n"] * 3
+    mistral = as_json(find("mistral-v0.3"))
+    chosen = plan_tokens(mistral, {"nus_Latn": lines}, Planning(budget=8))
+    made = {token.text for token in chosen.tokens}
+    assert "\u0331" in made
+    assert any("a\u0331" in (text or "") for text in made)
+    assert "\u0331" not in {
+        token.text
+        for token in plan_tokens(mistral, {"rus_Cyrl": ["а\u0331б"] * 9 + ["щщъ щщъ"] * 9}).tokens
+    }
+
+
 def test_first_bytes_that_scripts_share_may_follow_a_space() -> None:
     belongs = territory(["sat_Olck"])
     assert belongs is not None

@@ -17,7 +17,7 @@ from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
-from tokengraft.planning.permitted import borrowed_letters, territory
+from tokengraft.planning.permitted import accents_alone, borrowed_letters, territory
 from tokengraft.planning.plan import Cut, Mode, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
@@ -134,7 +134,8 @@ class Job:
         # A merge that spells an added token would let text become it.
         banned |= added_ids(request.tokenizer).keys()
         belongs = territory(request.languages, self.borrowed)
-        _restrict(symbols, options.mode, banned | self.banned, belongs, self.forbidden)
+        alone = accents_alone(request.languages)
+        _restrict(symbols, options.mode, banned | self.banned, belongs, alone, self.forbidden)
         factors = factors_for(
             options.objective, request.languages, self.old_totals, self._known, options.speakers
         )
@@ -179,6 +180,7 @@ def _restrict(
     mode: Mode,
     banned: frozenset[str],
     belongs: Callable[[bytes], bool] | None,
+    alone: Callable[[str], bool],
     protected: Forbidden,
 ) -> None:
     def refuses(left: str, right: str) -> bool:
@@ -188,7 +190,7 @@ def _restrict(
         piece = symbols.piece(string)
         if string not in symbols.ids and piece.decode("utf-8", "ignore") in protected.words:
             return True
-        if belongs is not None and not belongs(piece):
+        if belongs is not None and not belongs(piece) and (right or not alone(left)):
             return True
         return mode == "characters" and not within_character(piece)
 
