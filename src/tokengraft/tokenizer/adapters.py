@@ -53,13 +53,10 @@ class Tokenizer(abc.ABC):
             said = str(error).partition("\n")[0]
             raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
-    def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same in this thread alone, where other processes want the cores."""
-        return self.encode(texts)
-
     def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
-        """`encode` as arrays; with `alone` in this thread only."""
-        return Rows.of(self.encode_alone(texts) if alone else self.encode(texts))
+        """`encode` as arrays; with `alone` in this thread only, where others want the cores."""
+        del alone
+        return Rows.of(self.encode(texts))
 
     @functools.cached_property
     def word_prefix(self) -> str | None:

@@ -135,8 +135,8 @@ class TikToken(Tokenizer):
         shares = [texts[n : n + size] for n in range(0, len(texts), size)]
         return [ids for share in self._threads.map(self._encode_share, shares) for ids in share]
 
-    def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._encode_share(texts)
+    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+        return Rows.of(self._encode_share(texts) if alone else self.encode(texts))
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
         with self._told():

@@ -76,10 +76,6 @@ class SentencePiece(Tokenizer):
         ids: list[list[int]] = self.processor.encode(list(texts), num_threads=self._threads)
         return ids
 
-    def encode_alone(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self.processor.encode(list(texts), num_threads=1)
-        return ids
-
     def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
         threads = 1 if alone else self._threads
         with self._told():
