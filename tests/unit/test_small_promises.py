@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import polars as pl
 import pytest
 import typer
 from typer.main import get_command
@@ -20,6 +21,7 @@ from tokengraft.cli.app import app
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError
 from tokengraft.render.claim_folder import printed, write_verdict
+from tokengraft.render.evaluation_folder import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page.headline import headline
 from tokengraft.render.tables import Cell, Printed
@@ -157,3 +159,13 @@ def test_every_command_of_the_docs_is_one_that_can_be_given() -> None:
         else:
             with pytest.raises(typer.BadParameter, match="integer"):
                 command.make_context(line, words)
+
+
+def test_an_evaluation_is_drawn_alike_every_time(tmp_path: Path) -> None:
+    row = {"language": "shn_Mymr", "metric": "kl", "value": 0.25, "floor": 2.0, "ceiling": None}
+    scores = pl.DataFrame([{**row, "low": 0.2, "high": 0.3}])
+    drawn = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        drawn.append([path.read_bytes() for path in save_figure(scores, "g", tmp_path / name)])
+    assert drawn[0] == drawn[1]
