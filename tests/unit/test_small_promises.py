@@ -23,6 +23,7 @@ from tokengraft.core.errors import CorpusError
 from tokengraft.render.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
+from tokengraft.render.page import fonts
 from tokengraft.render.page.headline import headline
 from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
@@ -168,4 +169,13 @@ def test_an_evaluation_is_drawn_alike_every_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         drawn.append([path.read_bytes() for path in save_figure(scores, "g", tmp_path / name)])
+    assert drawn[0] == drawn[1]
+
+
+def test_a_font_in_a_page_bears_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    for seconds in ("1000000000", "1700000000"):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)  # what fontTools would stamp it with
+        fonts._face.cache_clear()
+        drawn.append(fonts.font_css(["Taml"]))
     assert drawn[0] == drawn[1]

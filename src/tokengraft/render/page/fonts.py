@@ -48,7 +48,7 @@ def _face(script: str) -> str:
 
     logging.getLogger("fontTools").setLevel(logging.ERROR)
     asset = resources.files("tokengraft") / "assets" / "fonts" / _files()[script]
-    font: Any = TTFont(io.BytesIO(asset.read_bytes()))
+    font: Any = TTFont(io.BytesIO(asset.read_bytes()), recalcTimestamp=False)
     covered = sorted(c for c in font.getBestCmap() if _own(c))
     font.flavor = "woff"
     packed = io.BytesIO()
