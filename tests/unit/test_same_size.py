@@ -28,7 +28,7 @@ from tokengraft.planning.protect import insert_proved, sample
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id
 from tokengraft.tokenizer.insert import insert as append
-from tokengraft.tokenizer.same_size import fold, retirable, unfold
+from tokengraft.tokenizer.replace_tokens import fold, retirable, unfold
 
 BASE = json.loads(tokenizer_json())
 

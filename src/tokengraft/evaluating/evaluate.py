@@ -20,7 +20,7 @@ from tokengraft.evaluating.harness import Tasks, run_tasks
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.grafting.output_policies import POLICIES
-from tokengraft.grafting.same_size import grown, is_same_size
+from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 

@@ -22,10 +22,10 @@ from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
+from tokengraft.planning.places import give_places
 from tokengraft.planning.plan import BUDGET, Check, Cut, Effect, Plan, Planning, Protection
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
-from tokengraft.planning.same_size import give_places
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
 

@@ -15,9 +15,9 @@ from tokengraft.languages.codes import well_formed
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.planning.sound import read_as, require
 from tokengraft.tokenizer import insert as inserting
-from tokengraft.tokenizer import same_size
 from tokengraft.tokenizer.boundaries import SCRIPTS, relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family
+from tokengraft.tokenizer.replace_tokens import fold
 
 SCHEMA = 1
 Mode: TypeAlias = Literal["merges", "characters", "paper"]
@@ -35,7 +35,7 @@ class Planning:
     objectives parity, speakers and minimax go by `premiums`, where not given by those on the test
     corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
     pair loses whose result begins or ends inside a character. With `same_size` new tokens take the
-    places of old ones (`planning.same_size`), first those after the vocabulary in a model's table
+    places of old ones (`planning.places`), first those after the vocabulary in a model's table
     of so many `rows`.
     """
 
@@ -281,7 +281,7 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
 
 def folded(extended: dict[str, Any], plan: Plan) -> dict[str, Any]:
     """What `insert` gave, with the new tokens at their places where the plan has such."""
-    return extended if plan.places is None else same_size.fold(extended, plan.places)
+    return extended if plan.places is None else fold(extended, plan.places)
 
 
 def _named(label: str | None, fingerprint: str) -> str:

@@ -15,7 +15,7 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
-from tokengraft.grafting.same_size import grown
+from tokengraft.grafting.shrink import grown
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
@@ -76,7 +76,7 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     output policy, `tokenizer.model` and the manifest where they are there. `texts` are lines to
     check on (the planning text is best); without them the bundled UDHR is used in the planned
     languages and a few others. A graft of its base's size is checked as it was when it had grown
-    (`grafting.same_size`), and then as it is: which ids changed their meaning is said.
+    (`grafting.shrink`), and then as it is: which ids changed their meaning is said.
     Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
     there is no such folder or the base cannot be read.
     """

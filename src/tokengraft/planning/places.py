@@ -1,10 +1,10 @@
 """Places for new tokens in a vocabulary that may not grow.
 
 A plan is made as always; then each new token gets a place: first rows that pad the model's table,
-then reserved tokens, then leaves (`tokenizer.same_size`), of code before English words before other
-scripts, and the last learned first, since those are the rarest. (Llama 3, 2,000 tokens, FLORES dev:
-3 of 30,907 lines of other languages get longer. By the order of learning alone 1,052 do: a
-vocabulary's last tokens are those of languages that came last.)
+then reserved tokens, then leaves (`tokenizer.replace_tokens`), of code before English words before
+other scripts, and the last learned first, since those are the rarest. (Llama 3, 2,000 tokens,
+FLORES dev: 3 of 30,907 lines of other languages get longer. By the order of learning alone 1,052
+do: a vocabulary's last tokens are those of languages that came last.)
 
 No token goes that the planning text, the test text, protected text, the bundled English and code,
 or the bundled UDHR in any of its languages needs. All of that text is then encoded with the new
@@ -28,7 +28,7 @@ from tokengraft.planning.protect import sample, unprotected_code
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.planning.words import Cutter, emitted_ids, encode, load
 from tokengraft.tokenizer.insert import added_ids, first_free_id, insert
-from tokengraft.tokenizer.same_size import fold, retirable
+from tokengraft.tokenizer.replace_tokens import fold, retirable
 
 
 def give_places(request: Request, plan: Plan) -> Plan:
@@ -37,7 +37,7 @@ def give_places(request: Request, plan: Plan) -> Plan:
     first, count = first_free_id(request.tokenizer), len(plan.tokens)
     spare = range(first, min(max(first, request.options.rows or 0), first + count))
     read = piece_reader(plan.family)
-    leaving = sorted(retirable(extended).items(), key=lambda one: _dear(read(one[1])))
+    leaving = sorted(retirable(extended).items(), key=lambda one: _kept_longest(read(one[1])))
     may_go = {number: token for number, token in leaving if number < first}
     lines: list[str] = []
     if len(spare) < count <= len(spare) + len(may_go):
@@ -71,7 +71,7 @@ def give_places(request: Request, plan: Plan) -> Plan:
     return replace(plan, places=places, notes=(*plan.notes, note))
 
 
-def _dear(piece: bytes) -> tuple[bool, bool]:
+def _kept_longest(piece: bytes) -> tuple[bool, bool]:
     """What goes last: other scripts after ASCII, words after pieces of code."""
     return not piece.isascii(), piece.strip().isalpha()
 

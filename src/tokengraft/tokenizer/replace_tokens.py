@@ -9,7 +9,7 @@ A *leaf* is a token that some merge makes and no merge uses. Once made it stays 
 text without that token among its tokens never made it: without its merges, and without itself where
 whole words are looked up, such text is encoded exactly as before. Text that held one falls into
 the leaf's parts and gets longer; which text that may be is for the planner to choose
-(`planning.same_size`). Leaf pruning of vocabularies is known from Purason et al. 2025
+(`planning.places`). Leaf pruning of vocabularies is known from Purason et al. 2025
 (arXiv 2512.03989); changed: leaves go only to make room, one for each new token.
 """
 
