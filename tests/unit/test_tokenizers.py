@@ -309,3 +309,11 @@ def test_aliases_lead_to_rows_of_the_catalog_and_hide_none() -> None:
     assert set(catalog.ALSO_CALLED) <= set(catalog.BY_NAME)
     assert len(aliases) == len(set(aliases)) and not set(aliases) & set(catalog.BY_NAME)
     assert catalog.canonical("qwen3") == "qwen3" and catalog.canonical("a/B") == "a/B"
+
+
+@pytest.mark.parametrize("token", ["Ġthe", "a b", "\x7f", "é\xad", "中", "<|x y|>", "", "Ģĭł"])
+def test_byte_level_pieces_are_read_letter_by_letter(token):
+    table = byte_alphabet()
+    known = all(letter in table for letter in token)
+    expected = bytes(table[letter] for letter in token) if known else token.encode()
+    assert byte_level_piece(token) == expected
