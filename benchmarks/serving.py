@@ -279,7 +279,7 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
         found["llama.cpp"] = 0
         normal, _ = split_patterns.in_form(folder, lines)
         moved = sum(a != b for a, b in zip(lines, normal, strict=True))
-        found["pattern"] = (pattern or "SentencePiece") + (f", {moved} after NFC" if moved else "")
+        found["pattern"] = (pattern or "SentencePiece") + (f", {moved} normalised" if moved else "")
     except TokengraftError as error:
         found["llama.cpp"] = f"refused: {error}"
     if (folder / FILE).is_file():
