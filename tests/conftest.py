@@ -95,9 +95,12 @@ def tokengraft(
     return call
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """Ray on two nodes of a core each, which this process is connected to."""
+    """Ray on two nodes of a core each, which this process is connected to.
+
+    For a module only: Ray ends the process of a driver whose node it has lost.
+    """
     ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
     psutil = pytest.importorskip("psutil", reason="the extra `dev` is not installed")
     from ray.cluster_utils import Cluster

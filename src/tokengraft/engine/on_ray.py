@@ -19,6 +19,7 @@ from tokengraft.core.errors import MissingExtra, TokengraftError
 from tokengraft.engine.protocol import ItemT, OnProgress, Sealed, Task, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
+_DEATHS = 3  # workers in a row that may die before they have opened the tokenizers
 _STORE_BYTES = 256 << 20  # shards and results are small; text never passes through Ray's store
 
 
@@ -46,6 +47,8 @@ class Cluster:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
+        # An actor that dies as it starts is replaced, and one that came too late fails nothing.
+        context.max_consecutive_actor_init_deaths = _DEATHS
         available = int(ray.cluster_resources().get("CPU", 1))
         most = min(self.workers or available, len(items))
         fewest = min(most, available)  # more join when the cluster grows
