@@ -49,6 +49,12 @@ def test_a_graft_below_its_floors_does_not() -> None:
     assert [one.measure for one in said.below] == ["kl", "top1"]
 
 
+def test_a_graft_below_few_of_its_floors_works_in_part() -> None:
+    said = judge([Judged("top1", place, 0.5, 0.1) for place in "xyz"] + [Judged("kl", "w", 2, 1)])
+    assert said.sentence.startswith("This graft works only in part: 1 of 4")
+    assert [one.where for one in said.below] == ["w"]
+
+
 def test_without_floors_there_is_no_verdict() -> None:
     bare = {name: (value, None, 1.0) for name, (value, _, _) in GOOD.items()}
     assert evaluation(bare).verdict.sentence.startswith("No verdict")

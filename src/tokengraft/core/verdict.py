@@ -64,8 +64,9 @@ def judge(figures: Sequence[Judged]) -> Verdict:
     below = tuple(one for one in held if one.below)
     if below:
         named = "; ".join(map(str, below[:_NAMED])) + ("; …" if len(below) > _NAMED else "")
+        outcome = "did not work" if 2 * len(below) >= len(held) else "works only in part"
         return Verdict(
-            f"This graft did not work: {len(below)} of {len(held)} deciding figures are no better "
+            f"This graft {outcome}: {len(below)} of {len(held)} deciding figures are no better "
             f"than if the new tokens had learned nothing ({named}). Train it longer or on more "
             "text before you use it.",
             below,
