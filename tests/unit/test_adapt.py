@@ -33,6 +33,7 @@ from tokengraft.evaluating.probe import probe_scores, read_labels  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.grafting.verify.protected import measure  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.pooling import Added, kept  # noqa: E402
@@ -143,7 +144,8 @@ def test_all_keeps_every_old_row(llama, tmp_path):
 
 def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
     folder = tmp_path / "graft"
-    grafted(llama, folder, verified=False)
+    strict = {**RECIPE, "adapting": replace(ADAPTING, keep_kl=1e-3)}
+    grafted(llama, folder, verified=False, options=strict)
     tensors = load_file(folder / "model.safetensors")
     for name, row in (("model.norm.weight", 0), ("model.embed_tokens.weight", 3)):
         broken = {key: value.clone() for key, value in tensors.items()}
@@ -153,11 +155,19 @@ def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
         passed, said = proof._weights()
         assert not passed and name in said
     save_file(
-        {**tensors, "model.layers.0.mlp.up_proj.weight": torch.randn(32, 16) * 9},
+        {**tensors, "model.layers.0.mlp.down_proj.weight": torch.randn(16, 32)},
         folder / "model.safetensors", metadata={"format": "pt"},
     )  # fmt: skip
     proof = _Verification(folder, llama, text())
     assert proof._weights()[0] and not proof._protected()[0]
+
+
+def test_what_new_rows_say_is_not_counted_where_they_are_barred(llama, tmp_path):
+    """A tied table writes with the new rows too; `input-only` bars them, and nothing has moved."""
+    graft(llama, plan(), tmp_path / "graft", options=Finishing(verified=False))
+    for moved in measure(tmp_path / "graft", llama).values():
+        assert moved.kl == pytest.approx(0, abs=1e-5)
+        assert moved.top1 == 1 and moved.bits == pytest.approx(0, abs=1e-5)
 
 
 def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):

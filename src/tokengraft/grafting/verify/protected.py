@@ -3,7 +3,7 @@
 Loaded and read by plain transformers, in float32, apart from what the training measures by:
 
     KL(p ‖ q) = Σ p log p / q,   top-1 = share of positions with one likeliest token,
-    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over their own vocabularies
+    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over what each may write
 
 Lines in which the graft's tokenizer emits a new token are left out.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokengraft.deriving.distil.silent_text import untrained
 from tokengraft.grafting.verify.loading import fits_memory, load_model, load_tokenizer
@@ -48,10 +49,10 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
         sums = torch.zeros(5, dtype=torch.float64)
         for line in same[:: -(-len(same) // _LINES) or 1]:
             with torch.no_grad():
-                p, q = (one(torch.tensor([line])).logits[0].log_softmax(-1) for one in models)
+                p, q = (_logs(one, torch.tensor([line])) for one in models)
             known = min(p.shape[1], q.shape[1])
             after = torch.tensor(line[1:])[:, None]
-            sums[0] += (p.exp() * (p - q[:, :known])).sum()
+            sums[0] += torch.where(p > -torch.inf, p.exp() * (p - q[:, :known]), 0.0).sum()
             sums[1] += (p.argmax(-1) == q.argmax(-1)).sum()
             sums[2] += len(line)
             sums[3] += p[:-1].gather(1, after).sum()
@@ -60,3 +61,10 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
         if count:
             moved[kind] = Moved(kl / count, agreed / count, new_bits / old_bits - 1)
     return moved
+
+
+def _logs(model: Any, ids: Any) -> Any:
+    """Log-probabilities at every position, of ids that `generate` would not refuse to write."""
+    logits = model(ids).logits[0].clone()
+    logits[:, list(model.generation_config.suppress_tokens or ())] = -float("inf")
+    return logits.log_softmax(-1)
