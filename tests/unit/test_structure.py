@@ -158,6 +158,25 @@ def test_verbs_take_every_option_by_its_name():
         assert not isinstance(node, ast.FunctionDef) or node.args.kwarg is None, node.name
 
 
+def unread(source: str) -> set[tuple[str, str]]:
+    """Parameters that a function never reads: an option of a command would do nothing."""
+    return {
+        (node.name, one.arg)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        for one in (*node.args.args, *node.args.kwonlyargs)
+        if one.arg not in {n.id for line in node.body for n in ast.walk(line) if hasattr(n, "id")}
+    }
+
+
+def test_every_option_is_read():
+    verbs = {name: text for name, text in SOURCES.items() if name.startswith(VERBS)}
+    methods = {"self", "cls"}
+    for name, text in verbs.items():
+        assert {pair for pair in unread(text) if pair[1] not in methods} == set(), name
+    assert unread("def plan(a, same_size):\n    return a\n") == {("plan", "same_size")}
+
+
 def named_found(sources: dict[str, str]) -> set[tuple[str, int]]:
     """Where a variable is called `found`, which says of no value what it is."""
     return {

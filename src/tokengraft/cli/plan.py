@@ -171,8 +171,8 @@ def plan(
             plans[goal] = run_plan(
                 tokenizer, codes, texts, chosen_on=_names(sources) if sources else None,
                 budget=budget, mode=mode, boundaries=boundaries, objective=goal,
-                protect=protect or (), test=corpus, pivot=pivot, search=tokenizers or (),
-                progress=progress,
+                protect=protect or (), same_size=same_size, test=corpus, pivot=pivot,
+                search=tokenizers or (), progress=progress,
             )  # fmt: skip
     chosen = plans[objective]
     for note in chosen.plan.notes:
