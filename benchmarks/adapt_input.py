@@ -173,7 +173,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     from tokengraft.deriving.distil.passages import mix, shorten
     from tokengraft.deriving.distil.student import Weights
     from tokengraft.deriving.distil.teacher import Teacher
-    from tokengraft.deriving.registry import named
+    from tokengraft.deriving.known_methods import named
     from tokengraft.deriving.task import Deriving, Task
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.model.reading import Reader

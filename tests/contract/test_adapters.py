@@ -15,12 +15,12 @@ import pytest
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
-from tokengraft.tokenizer import registry
+from tokengraft.tokenizer import file_kinds
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import Located, as_json, find
+from tokengraft.tokenizer.file_kinds import ADAPTERS, Adapter, adapter_of, choose_file, used_files
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.packed import Packed
-from tokengraft.tokenizer.registry import ADAPTERS, Adapter, adapter_of, choose_file, used_files
 from tokengraft.tokenizer.sources import Source
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -74,7 +74,7 @@ TOY = Adapter(
 @pytest.fixture(params=[*ADAPTERS, TOY], ids=lambda adapter: adapter.name)
 def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Adapter:
     """Each row of the registry, and one that a newcomer would add."""
-    monkeypatch.setattr(registry, "ADAPTERS", (*ADAPTERS, TOY))
+    monkeypatch.setattr(file_kinds, "ADAPTERS", (*ADAPTERS, TOY))
     return request.param  # type: ignore[no-any-return]
 
 
@@ -100,7 +100,7 @@ OPENED: dict[str, Tokenizer] = {}
 
 def test_a_row_says_what_it_is(adapter: Adapter) -> None:
     assert adapter.name and adapter.help and (adapter.names or adapter.patterns)
-    assert len({one.name for one in registry.ADAPTERS}) == len(registry.ADAPTERS)
+    assert len({one.name for one in file_kinds.ADAPTERS}) == len(file_kinds.ADAPTERS)
 
 
 def test_its_files_are_recognised(adapter: Adapter, found: Located, tokenizer: Tokenizer) -> None:

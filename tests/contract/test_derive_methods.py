@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokengraft.deriving.known_methods import METHODS, FromStates
 from tokengraft.deriving.methods.mean import Calibrated
 from tokengraft.deriving.methods.neighbours import KNN, LocalLinear
-from tokengraft.deriving.registry import METHODS, FromStates
 
 ARRAY_METHODS = {
     name: method.derive for name, method in METHODS.items() if isinstance(method.derive, FromStates)

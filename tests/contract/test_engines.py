@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.engine.engines import ENGINES, make_engine
 from tokengraft.engine.protocol import Engine, Report
-from tokengraft.engine.registry import ENGINES, make_engine
 
 
 @dataclass(frozen=True)

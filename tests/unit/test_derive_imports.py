@@ -12,7 +12,7 @@ sys.modules["transformers"] = None
 from tokengraft.core.errors import MissingExtra
 from tokengraft.deriving.derive import derive_rows
 from tokengraft.deriving.methods import linear, mean, neighbours
-from tokengraft.deriving.registry import METHODS
+from tokengraft.deriving.known_methods import METHODS
 try:
     derive_rows(".", [[1]])
 except MissingExtra as error:

@@ -28,7 +28,7 @@ from tokengraft.core.errors import (
 )
 from tokengraft.deriving.derive import Derived
 from tokengraft.deriving.distil.recipe import HeldOut
-from tokengraft.deriving.registry import METHODS
+from tokengraft.deriving.known_methods import METHODS
 from tokengraft.grafting import graft as run
 from tokengraft.grafting.graft import Derivation, Finishing, graft
 from tokengraft.grafting.manifest import shown_command

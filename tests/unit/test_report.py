@@ -30,7 +30,7 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
 from tokengraft.render.audit_folder import COLUMNS, findings
-from tokengraft.render.figures.registry import draw
+from tokengraft.render.figures.audit_figures import draw
 from tokengraft.render.latex import colours, escape, latex
 from tokengraft.render.page.build import Page, save_page
 from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, one_a_script
@@ -287,7 +287,7 @@ def test_every_autonym_has_its_glyphs() -> None:
 
 
 def test_titles_take_dollars_literally(small: Audit) -> None:
-    from tokengraft.render.figures.registry import draw
+    from tokengraft.render.figures.audit_figures import draw
 
     figure = draw(small, "cost")
     assert figure is not None
@@ -314,7 +314,7 @@ def test_labels_never_overlap() -> None:
 
 
 def test_an_unknown_figure_is_a_usage_error(small: Audit) -> None:
-    from tokengraft.render.figures.registry import draw
+    from tokengraft.render.figures.audit_figures import draw
 
     with pytest.raises(UsageError, match="Did you mean premiums"):
         draw(small, "premium")

@@ -22,9 +22,9 @@ from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
 from tokengraft.engine import local
 from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
+from tokengraft.engine.engines import make_engine
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnProgress, Sealed, unseal
-from tokengraft.engine.registry import make_engine
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.packed import Packed

@@ -24,7 +24,7 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.rows import Layout
 from tokengraft.corpus.shards import SHARD_BYTES, Format
-from tokengraft.engine.registry import Counting, make_engine
+from tokengraft.engine.engines import Counting, make_engine
 from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
 from tokengraft.planning.count_words import CountedTexts

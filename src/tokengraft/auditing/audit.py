@@ -30,7 +30,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
 from tokengraft.tokenizer import Located
 from tokengraft.tokenizer.catalog import BESIDE, BUNDLED, BY_NAME, find
-from tokengraft.tokenizer.registry import well_known
+from tokengraft.tokenizer.file_kinds import well_known
 
 if TYPE_CHECKING:
     from tokengraft.engine.protocol import Engine
@@ -65,7 +65,7 @@ def audit(
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
-    (`engine.registry.make_engine`) counts on other processes or machines, to the same result.
+    (`engine.engines.make_engine`) counts on other processes or machines, to the same result.
     """
     price_list = read_prices(options.prices)
     text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)

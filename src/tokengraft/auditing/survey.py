@@ -32,7 +32,7 @@ from tokengraft.corpus.shards import (
 )
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine.count_shards import OnMeter, Total, count_all
-from tokengraft.engine.registry import Counting
+from tokengraft.engine.engines import Counting
 from tokengraft.languages.codes import (
     canonical,
     known,

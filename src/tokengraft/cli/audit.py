@@ -111,7 +111,7 @@ def audit(
     from tokengraft.api import verbs
     from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
     from tokengraft.corpus.shards import SHARD_BYTES
-    from tokengraft.engine.registry import make_engine
+    from tokengraft.engine.engines import make_engine
     from tokengraft.render.terminal import show_audit
 
     with drawing() as progress:

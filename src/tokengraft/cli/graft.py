@@ -16,7 +16,7 @@ from tokengraft.cli.options import ModelArgument, PlanArgument
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
-from tokengraft.deriving.registry import METHODS
+from tokengraft.deriving.known_methods import METHODS
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 
 

@@ -15,7 +15,7 @@ from tokengraft.corpus import available, load
 from tokengraft.corpus.catalog import described
 from tokengraft.languages.codes import known
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
-from tokengraft.tokenizer import registry
+from tokengraft.tokenizer import file_kinds
 from tokengraft.tokenizer.catalog import ALSO_CALLED, LISTED, status
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -23,7 +23,7 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def files_read() -> str:
     """What can be opened, one line an adapter, for `--help`."""
-    rows = (f"{adapter.name}: {adapter.help}" for adapter in registry.ADAPTERS)
+    rows = (f"{adapter.name}: {adapter.help}" for adapter in file_kinds.ADAPTERS)
     return "[bold]Files that are read[/bold]\n\n" + "\n\n".join(f"  {row}" for row in rows)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from tokengraft.cli.destination import RULE
 from tokengraft.corpus.shards import Format
-from tokengraft.engine.registry import ENGINES
+from tokengraft.engine.engines import ENGINES
 
 _PANEL = "Large corpora (docs/scale.md)"
 

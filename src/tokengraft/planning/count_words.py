@@ -19,7 +19,7 @@ from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, ro
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.corpus.shards import Format, cut, find_files
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
-from tokengraft.engine.registry import Counting
+from tokengraft.engine.engines import Counting
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes

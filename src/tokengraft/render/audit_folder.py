@@ -132,7 +132,7 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
     if audit.parallel:
         paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
     if audit.parallel and figures:
-        from tokengraft.render.figures.registry import save_figures
+        from tokengraft.render.figures.audit_figures import save_figures
 
         paths += save_figures(audit, folder / "figures")
     paths.append(write_json(folder / "manifest.json", audit.manifest()))

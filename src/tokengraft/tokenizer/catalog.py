@@ -13,7 +13,7 @@ from tokengraft.core.errors import TokenizerError, Unavailable, did_you_mean
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.registry import (
+from tokengraft.tokenizer.file_kinds import (
     CONFIG,
     choose_file,
     open_files,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokengraft.tokenizer import Located, Tokenizer
+from tokengraft.tokenizer.file_kinds import open_files, used_files
 from tokengraft.tokenizer.openai import TikToken
-from tokengraft.tokenizer.registry import open_files, used_files
 from tokengraft.tokenizer.sources import Source
 
 THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
