@@ -49,71 +49,25 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
-_EXPORTS = {
-    "Audit": "tokengraft.api.results:Audit",
-    "Checked": "tokengraft.api.checked:Checked",
-    "Comparison": "tokengraft.api.results:Comparison",
-    "Evaluation": "tokengraft.api.results:Evaluation",
-    "Grafted": "tokengraft.api.results:Grafted",
-    "ParallelCorpus": "tokengraft.corpus.parallel:ParallelCorpus",
-    "Planned": "tokengraft.api.results:Planned",
-    "Progress": "tokengraft.core.progress:Progress",
-    "Pushed": "tokengraft.api.push:Pushed",
-    "Result": "tokengraft.api.results:Result",
-    "TokengraftError": "tokengraft.core.errors:TokengraftError",
-    "Verified": "tokengraft.api.results:Verified",
-    "Vocabulary": "tokengraft.tokenizer.vocabulary:Vocabulary",
-    "audit": "tokengraft.api.verbs:audit",
-    "compare": "tokengraft.api.compare:compare",
-    "count_words": "tokengraft.api.verbs:count_words",
-    "derive": "tokengraft.api.verbs:derive",
-    "evaluate": "tokengraft.api.verbs:evaluate",
-    "export": "tokengraft.api.verbs:export",
-    "graft": "tokengraft.api.verbs:graft",
-    "lines_of": "tokengraft.corpus.lines_of:lines_of",
-    "load": "tokengraft.api.results:load",
-    "load_corpus": "tokengraft.corpus:load",
-    "load_tokenizer": "tokengraft.tokenizer:load",
-    "logits_processor": "tokengraft.grafting.graft:logits_processor",
-    "plan": "tokengraft.api.verbs:plan",
-    "push": "tokengraft.api.push:push",
-    "report": "tokengraft.api.report:report",
-    "survey": "tokengraft.api.verbs:survey",
-    "verify": "tokengraft.api.verbs:verify",
-}
+#: Where each name lives.
+_HOMES = {
+    "api.checked": "Checked", "api.compare": "compare", "api.push": "Pushed push",
+    "api.report": "report",
+    "api.results": "Audit Comparison Evaluation Grafted Planned Result Verified load",
+    "api.verbs": "audit count_words derive evaluate export graft plan survey verify",
+    "core.errors": "TokengraftError", "core.progress": "Progress", "corpus.lines_of": "lines_of",
+    "corpus.parallel": "ParallelCorpus", "grafting.graft": "logits_processor",
+    "tokenizer.vocabulary": "Vocabulary",
+}  # fmt: skip
+_EXPORTS = {name: f"{home}:{name}" for home, names in _HOMES.items() for name in names.split()}
+_EXPORTS |= {"load_corpus": "corpus:load", "load_tokenizer": "tokenizer:load"}
 
 __all__ = [
-    "Audit",
-    "Checked",
-    "Comparison",
-    "Evaluation",
-    "Grafted",
-    "ParallelCorpus",
-    "Planned",
-    "Progress",
-    "Pushed",
-    "Result",
-    "TokengraftError",
-    "Verified",
-    "Vocabulary",
-    "audit",
-    "compare",
-    "count_words",
-    "derive",
-    "evaluate",
-    "export",
-    "graft",
-    "lines_of",
-    "load",
-    "load_corpus",
-    "load_tokenizer",
-    "logits_processor",
-    "plan",
-    "push",
-    "report",
-    "survey",
-    "verify",
-]
+    "Audit", "Checked", "Comparison", "Evaluation", "Grafted", "ParallelCorpus", "Planned",
+    "Progress", "Pushed", "Result", "TokengraftError", "Verified", "Vocabulary", "audit", "compare",
+    "count_words", "derive", "evaluate", "export", "graft", "lines_of", "load", "load_corpus",
+    "load_tokenizer", "logits_processor", "plan", "push", "report", "survey", "verify",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -123,7 +77,7 @@ def __getattr__(name: str) -> Any:
         return version("tokengraft")
     if name not in _EXPORTS:
         raise AttributeError(f"module 'tokengraft' has no attribute {name!r}")
-    globals()[name] = value = Later(_EXPORTS[name]).load()
+    globals()[name] = value = Later(f"tokengraft.{_EXPORTS[name]}").load()
     return value
 
 

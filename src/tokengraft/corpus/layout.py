@@ -57,28 +57,25 @@ def choose_splits(split: str | None, have: Iterable[str], where: str) -> list[st
     return chosen
 
 
-def decode(data: bytes, where: str, line: int = 1, start: int = 0) -> str:
-    """UTF-8 text without its BOM; broken UTF-8 and NUL bytes are errors naming the place.
-
-    `line` and `start` say which line and byte of its file `data` begins with.
-    """
+def decode(data: bytes, where: str) -> str:
+    """UTF-8 text without its BOM; broken UTF-8 and NUL bytes are errors naming the place."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The mark alone proves nothing, and only a file's first bytes can be one.
-        utf16 = not start and data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
+        # The mark alone proves nothing.
+        utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
         hint = " It looks like UTF-16." if utf16 else ""
         raise CorpusError(
-            f"{where}, line {_line_at(data, error.start, line)}: byte {start + error.start} "
+            f"{where}, line {_line_at(data, error.start)}: byte {error.start} "
             f"(0x{data[error.start]:02x}) is not valid UTF-8.{hint} Save the file as UTF-8."
         ) from None
     if "\0" in text:
         position = data.index(b"\0")
         raise CorpusError(
-            f"{where}, line {_line_at(data, position, line)}: byte {start + position} is NUL, "
-            f"which no text holds; the file is binary or damaged."
+            f"{where}, line {_line_at(data, position)}: byte {position} is NUL, which no text "
+            f"holds; the file is binary or damaged."
         )
-    return text[1:] if not start and data.startswith(_BOM) else text
+    return text[1:] if data.startswith(_BOM) else text
 
 
 def split(text: str) -> list[str]:
@@ -142,5 +139,5 @@ def align(
     return ParallelCorpus(name, source, units, {code: lines for code, (_, lines) in files.items()})
 
 
-def _line_at(data: bytes, position: int, first: int) -> int:
-    return data.count(b"\n", 0, position) + first
+def _line_at(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1

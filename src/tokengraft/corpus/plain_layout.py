@@ -19,7 +19,7 @@ from tokengraft.languages.codes import resolve, resolve_at
 _ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
 
 
-def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
+def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
     """The corpus of `code=path` pairs, two or more; a bare ISO code works where unambiguous.
 
     The files are UTF-8, plain or compressed, with one unit per line, line n being the same unit in
@@ -42,7 +42,7 @@ def load_pairs(pairs: Iterable[str], name: str = "my-files") -> ParallelCorpus:
     for code, file in files.items():
         texts[code] = (str(file), read_lines(read_file(file), str(file)))
     source = f"own text files: {', '.join(file.name for file in files.values())}"
-    return align(name, source, texts)
+    return align("my-files", source, texts)
 
 
 def recognise(bundle: Bundle) -> bool:
