@@ -13,7 +13,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 #: Pages that are files of the repository's root.
 TAKEN = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
-_LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?(?=\))")
+_LINK = re.compile(
+    r"\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]"
+    r"\((?!https?:|#|mailto:)(?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)"
+)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -25,12 +28,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     pages = {taken: name for name, taken in TAKEN.items()}
 
     def place(match: re.Match[str]) -> str:
-        target = os.path.normpath(folder / match[1])
-        anchor = match[2] or ""
+        target = os.path.normpath(folder / match["path"])
         if target in pages:
-            return pages[target] + anchor
-        if target.startswith("docs/"):
-            return os.path.relpath(target, PurePosixPath("docs", name).parent) + anchor
-        return f"{config['repo_url']}/tree/main/{target}{anchor}"
+            to = pages[target]
+        elif target.startswith("docs/"):
+            to = os.path.relpath(target, PurePosixPath("docs", name).parent)
+        elif config["repo_url"]:
+            to = f"{config['repo_url'].rstrip('/')}/tree/main/{target}"
+        else:  # nobody said where the repository is to be found
+            return match["text"]
+        return f"[{match['text']}]({to}{match['anchor'] or ''})"
 
     return _LINK.sub(place, markdown)
