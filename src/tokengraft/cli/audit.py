@@ -41,7 +41,7 @@ def audit(
     language: Annotated[
         list[str] | None,
         typer.Option(
-            "--language", "-l", help="Only these languages (shn_Mymr or shn). Default: all."
+            "--language", "-l", help="Only these languages (shn_Mymr, shn or Shan). Default: all."
         ),
     ] = None,
     pivot: options.PivotOption = PIVOT,

@@ -29,7 +29,7 @@ def compare(
     ] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option("--language", "-l", help="Only these languages (shn_Mymr or shn)."),
+        typer.Option("--language", "-l", help="Only these languages (shn_Mymr, shn or Shan)."),
     ] = None,
     split: options.SplitOption = None,
     pivot: Annotated[

@@ -17,7 +17,9 @@ _NAMED = 12  # files that are named before they are sent
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Folders of audits and grafts, plan.json or evaluation.json files."),
+        typer.Argument(
+            help="Folders that audit, compare, plan, graft or evaluate wrote, or that hold such."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder to write. {RULE}")] = Path(
         "page"

@@ -102,7 +102,9 @@ def fidelity(
     corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
     languages: Annotated[
         list[str] | None,
-        typer.Option("--languages", "-l", help="Only these. Default: the paper's twelve."),
+        typer.Option(
+            "--language", "--languages", "-l", help="Only these. Default: the paper's twelve."
+        ),
     ] = None,
     lines: Annotated[
         int | None, typer.Option(min=2, help="At most this many lines per language.")
