@@ -7,7 +7,6 @@ and 16 of 16 blocks are 0, 1, n − 1 and n, the last one after the final norm u
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,8 +46,6 @@ class Paper:
     claim: Claim
     model: str
     languages: Mapping[str, str]
-    new_token_share: Mapping[str, int]
-    rows: tuple[str, ...]
 
     def value(self, row: str, language: str) -> float | None:
         """A printed figure, or None where the table has none."""
@@ -58,10 +55,7 @@ class Paper:
 def read_paper() -> Paper:
     """`reproduce/fidelity.yaml`."""
     data: dict[str, Any] = yaml.safe_load((folder() / f"{CLAIM}.yaml").read_text(encoding="utf-8"))
-    return Paper(
-        read_claim(CLAIM), data["model"], data["languages"], data["new_token_share"],
-        tuple(map(str, data["rows"])),
-    )  # fmt: skip
+    return Paper(read_claim(CLAIM), data["model"], data["languages"])
 
 
 @dataclass(frozen=True)
@@ -114,24 +108,6 @@ def read_with(split: str, last_layer: str = "norm") -> str:
         f"Judged on FLORES {split}. Layer n is {last}. The authors of tokengraft have never run "
         "Llama 3.2 1B itself: its figures are the paper's."
     )
-
-
-def join(folders: Sequence[Path]) -> Fidelity:
-    """Grids that were saved apart (stages, languages or machines) as one; later cells win."""
-    facts = [json.loads((one / "fidelity.json").read_text(encoding="utf-8")) for one in folders]
-    models = {fact["model"] for fact in facts}
-    if len(models) != 1:
-        raise UsageError(f"these grids are of several models: {', '.join(sorted(models))}")
-
-    def read(name: str, key: Sequence[str]) -> pl.DataFrame:
-        parts = [pl.read_csv(one / name, infer_schema_length=None) for one in folders]
-        joined = pl.concat(parts, how="diagonal_relaxed")
-        return joined.unique(key, keep="last", maintain_order=True)
-
-    missing = sum(fact["cells_missing"] for fact in facts)
-    grid = read("grid.csv", ("mode", "language", "method", "metric"))
-    sizes = read("sizes.csv", ("mode", "language"))
-    return Fidelity(models.pop(), read_paper(), grid, sizes, missing, None)
 
 
 @dataclass(frozen=True)
@@ -238,14 +214,13 @@ def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Running:
-    """How the grid is run: where, which part of it, for how long.
+    """How the grid is run: where, and for how long.
 
     `work` keeps finished cells: the same call goes on where it stopped. After `seconds` no further
     cell is begun. `last_layer` is "norm", after the model's final norm, which is the paper's layer
     n, or "block", the last block before it.
     """
 
-    stages: Sequence[str] = ("paper", "default")
     work: Path | None = None
     device: str = "auto"
     seconds: float | None = None
@@ -289,9 +264,8 @@ def run(
         None if work is None else work / "states", deadline, running.on_cell,
         running.last_layer == "norm",
     )  # fmt: skip
-    if "paper" in running.stages:
-        grid.paper(codes, corpus)
-    if "default" in running.stages and text is not None:
+    grid.paper(codes, corpus)
+    if text is not None:
         run_default(grid, codes, text, mode, whole=corpus)
     del lock
     if not grid.rows:
@@ -300,7 +274,7 @@ def run(
     fidelity = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A copy in a folder keeps the model's own name, without its owner's.
     same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
-    return _judged(fidelity) if same and "paper" in running.stages else fidelity
+    return _judged(fidelity) if same else fidelity
 
 
 def paper_row(method: str, layers: Sequence[int]) -> str:
