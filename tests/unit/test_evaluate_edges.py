@@ -30,6 +30,7 @@ from tokengraft.evaluating.both_spellings import (  # noqa: E402
 )
 from tokengraft.evaluating.continuation import halve  # noqa: E402
 from tokengraft.evaluating.lines import Case, prepare  # noqa: E402
+from tokengraft.evaluating.score import Measurements  # noqa: E402
 from tokengraft.grafting.graft import Finishing, Output, graft  # noqa: E402
 from tokengraft.model.frozen import FrozenModel  # noqa: E402
 from tokengraft.model.tokenizer_files import (  # noqa: E402
@@ -38,6 +39,7 @@ from tokengraft.model.tokenizer_files import (  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning, insert  # noqa: E402
 from tokengraft.render.evaluation_folder import draw  # noqa: E402
+from tokengraft.render.figures.style import save_figure  # noqa: E402
 from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
 from tokengraft.reproduce.grid import (  # noqa: E402
     Cells,
@@ -289,10 +291,11 @@ def test_cells_know_the_text_their_rows_were_learnt_from(tmp_path):
     assert made == ["mean"] and ("mean", "continuation_bpb") in more
 
 
-def test_a_name_is_no_formula():
+def test_a_name_is_no_formula(tmp_path):
     row = {"value": 0.5, "floor": 0.1, "ceiling": 0.9, "low": 0.4, "high": 0.6, "metric": "kl"}
     table = pl.DataFrame([{**row, "language": code} for code in (r"x$\frac$", "amh_Ethi")])
-    draw(table, r"g$\frac$x").savefig(io.BytesIO(), format="svg")
+    measured = Measurements(r"b$\frac$", r"g$\frac$x", "causal", "$", {}, table, table)
+    save_figure(draw(measured), tmp_path / "fidelity")
 
 
 def test_layers_of_a_model_with_a_picture_part(tmp_path):

@@ -20,8 +20,10 @@ from tokengraft.auditing.cost import age_note, read_prices
 from tokengraft.cli.app import app
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError
+from tokengraft.evaluating.score import Measurements
 from tokengraft.render.claim_folder import printed, write_verdict
-from tokengraft.render.evaluation_folder import save_figure
+from tokengraft.render.evaluation_folder import draw
+from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page import fonts
 from tokengraft.render.page.headline import headline
@@ -165,10 +167,11 @@ def test_every_command_of_the_docs_is_one_that_can_be_given() -> None:
 def test_an_evaluation_is_drawn_alike_every_time(tmp_path: Path) -> None:
     row = {"language": "shn_Mymr", "metric": "kl", "value": 0.25, "floor": 2.0, "ceiling": None}
     scores = pl.DataFrame([{**row, "low": 0.2, "high": 0.3}])
+    measured = Measurements("b", "g", "causal", "text", {}, scores, scores)
     drawn = []
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        drawn.append([path.read_bytes() for path in save_figure(scores, "g", tmp_path / name)])
+        paths = save_figure(draw(measured), tmp_path / name / "fidelity")
+        drawn.append([path.read_bytes() for path in paths])
     assert drawn[0] == drawn[1]
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tokengraft.core.files import write_json, write_text
+from tokengraft.core.verdict import TELLING
 from tokengraft.core.wording import as_csv, in_markdown
 from tokengraft.evaluating.measures import described
 from tokengraft.evaluating.score import Measurements
 from tokengraft.languages.codes import language_name
 
-_FIRST = ("kl", "top1", "continuation_excess", "aligned_cosine")  # what a reader asks for first
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _PANELS = (
     ("kl", "KL to the base, nats\n(lower is better)"),
     ("top1", "same likeliest token\n(higher is better)"),
     ("aligned_cosine", "cosine at common positions\n(higher is better)"),
     ("pooled_cosine", "the paper's pooled cosine\n(compare with its floor)"),
 )
-_INK, _QUIET, _LOW, _HIGH = "#1c2126", "#626b74", "#c42f2f", "#1d5f80"
 
 
 def write_evaluation(measured: Measurements, folder: Path, figures: bool = True) -> list[Path]:
@@ -29,36 +30,30 @@ def write_evaluation(measured: Measurements, folder: Path, figures: bool = True)
     paths = [write_json(folder / "evaluation.json", measured.to_json())]
     for name, table in measured.tables().items():
         paths.append(write_text(folder / f"{name}.csv", as_csv(table)))
-    verdict = measured.verdict.sentence
-    words = write_up(
-        measured.graft, measured.base, measured.corpus, measured.scores, measured.notes, verdict
-    )
-    paths.append(write_text(folder / "README.md", words))
-    return [*paths, *(save_figure(measured.scores, measured.graft, folder) if figures else ())]
+    paths.append(write_text(folder / "README.md", write_up(measured)))
+    if figures and (drawn := draw(measured)) is not None:
+        from tokengraft.render.figures.style import save_figure
+
+        paths += save_figure(drawn, folder / "fidelity")
+    return paths
 
 
-def write_up(
-    graft: str,
-    base: str,
-    corpus: str,
-    scores: pl.DataFrame,
-    notes: Sequence[str] = (),
-    verdict: str = "",
-) -> str:
+def write_up(measured: Measurements) -> str:
     """The README of an evaluation: the verdict, then a table per measure, the main ones first."""
     lines = [
-        f"# How much of {in_markdown(base)} was kept in {in_markdown(graft)}",
+        f"# How much of {in_markdown(measured.base)} was kept in {in_markdown(measured.graft)}",
         "",
-        *([f"**{in_markdown(verdict)}**", ""] if verdict else []),
-        f"Measured on {in_markdown(corpus)}. Each figure stands with a 95 % interval over lines, "
-        "the floor that a model which kept nothing reaches, and the ceiling that the base itself "
-        "reaches when it reads the same text cut otherwise. `scores.csv` has all of them at full "
-        "precision.",
+        f"**{in_markdown(measured.verdict.sentence)}**",
+        "",
+        f"Measured on {in_markdown(measured.corpus)}. Each figure stands with a 95 % interval over "
+        "lines, the floor that a model which kept nothing reaches, and the ceiling that the base "
+        "itself reaches when it reads the same text cut otherwise. `scores.csv` has all of them at "
+        "full precision.",
     ]
     by_metric: dict[str, list[dict[str, Any]]] = {}
-    for row in scores.to_dicts():
+    for row in measured.scores.to_dicts():
         by_metric.setdefault(row["metric"], []).append(row)
-    order = [name for name in _FIRST if name in by_metric]
+    order = [name for name in TELLING if name in by_metric]
     for metric in (*order, *(name for name in by_metric if name not in order)):
         name, sentence = described(metric)
         lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]
@@ -71,8 +66,8 @@ def write_up(
                 f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
             )
         lines += ["", f"Exactly: {in_markdown(by_metric[metric][0]['definition'])}."]
-    if notes:
-        lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in notes)]
+    if measured.notes:
+        lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in measured.notes)]
     return "\n".join([*lines, ""])
 
 
@@ -80,67 +75,47 @@ def _form(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def save_figure(scores: pl.DataFrame, title: str, folder: Path) -> list[Path]:
-    """The figure as `fidelity.svg` and `.png`; the same scores give the same bytes."""
-    from matplotlib import rc_context
+def draw(measured: Measurements) -> Figure | None:
+    """One panel per metric, one row per language: value, interval, floor and ceiling."""
+    from tokengraft.render.figures.style import INK, LINE, QUIET, row_labels, sheet, styled
 
-    written = []
-    for suffix in ("svg", "png"):
-        written.append(folder / f"fidelity.{suffix}")
-        with rc_context({"svg.hashsalt": "tokengraft"}):  # else its ids are drawn by chance
-            draw(scores, title).savefig(
-                written[-1], format=suffix, dpi=160, bbox_inches="tight",
-                metadata={"Date": None} if suffix == "svg" else {"Software": None},
-            )  # fmt: skip
-    return written
-
-
-def draw(scores: pl.DataFrame, title: str) -> Any:
-    """A matplotlib figure with one panel per metric and one row per language."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    measured = set(scores["metric"])
-    panels = [panel for panel in _PANELS if panel[0] in measured]
+    scores = measured.scores
+    panels = [panel for panel in _PANELS if panel[0] in set(scores["metric"])]
+    if not panels:
+        return None
     codes = scores["language"].unique(maintain_order=True).to_list()
-    height = 0.32 * len(codes) + 2.0  # inches; 1.0 above the panels, 0.7 below
-    figure = Figure(figsize=(3.0 * len(panels) + 1.2, height))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for place, (axis, (metric, name)) in enumerate(zip(axes, panels, strict=True)):
-        table = {r["language"]: r for r in scores.filter(pl.col("metric") == metric).to_dicts()}
-        for y, code in enumerate(codes):
-            row = table.get(code)
-            if row is not None:
-                _row(axis, y, row, label=place == 0 and y == 0)
-        axis.set_title(name, fontsize=9, color=_INK)
-        axis.set_yticks(range(len(codes)), [language_name(code) for code in codes], fontsize=8,
-                        parse_math=False)  # fmt: skip
-        axis.set_ylim(len(codes) - 0.4, -0.6)
-        axis.tick_params(labelsize=8, colors=_QUIET)
-        axis.spines[["top", "right"]].set_visible(False)
-        if metric == "kl":
-            axis.set_xscale("symlog", linthresh=0.1)
-            axis.set_xlim(left=0)
-        axis.grid(axis="x", color="#e6e9ec", linewidth=0.6)
-    heading = f"{title}: what survived"  # a folder's name may hold a $, which is no formula
-    figure.suptitle(heading, fontsize=12, color=_INK, y=1 - 0.15 / height, parse_math=False)
-    figure.subplots_adjust(top=1 - 1.0 / height, bottom=0.7 / height, wspace=0.12)
-    figure.legend(loc="lower center", ncols=3, fontsize=8, frameon=False)
-    return figure
-
-
-def _row(axis: Any, y: int, row: dict[str, Any], label: bool) -> None:
-    ends = [v for v in (row["floor"], row["ceiling"]) if v is not None]
-    if len(ends) == 2:
-        axis.plot(ends, [y, y], color="#c9cfd5", linewidth=1, zorder=1)
-    for key, mark, colour, name in (
-        ("floor", "|", _LOW, "floor: nothing kept"),
-        ("ceiling", "|", _HIGH, "ceiling: the base, cut otherwise"),
-    ):
-        if row[key] is not None:
-            shown = name if label else None
-            axis.plot([row[key]], [y], mark, color=colour, markersize=9, label=shown)
-    if row["low"] is not None:
-        axis.plot([row["low"], row["high"]], [y, y], color=_INK, linewidth=2.5, zorder=2)
-    axis.plot([row["value"]], [y], "o", color=_INK, markersize=5, label="graft" if label else None)
+    subtitle = (
+        "Dots: the graft, with its 95 % interval. Red: its floor, what a model that kept nothing "
+        "reaches. Blue: its ceiling, what the base reaches on the same text cut otherwise."
+    )
+    left, wide, gap, tall = 2.3, 2.4, 0.25, 0.32 * len(codes)
+    width = left + len(panels) * (wide + gap) - gap
+    with styled():
+        title, note = f"{measured.graft}: what survived of {measured.base}", measured.corpus
+        page = sheet(None, width, tall + 0.9, title, subtitle, f"Text: {note}.")
+        for place, (metric, name) in enumerate(panels):
+            axes = page.axes(left + place * (wide + gap), 0.3, wide, tall)
+            rows = scores.filter(pl.col("metric") == metric).to_dicts()
+            for row in rows:
+                y = codes.index(row["language"])
+                ends = [row["floor"], row["ceiling"]]
+                if None not in ends:
+                    axes.plot(ends, [y, y], color="#c9cfd5", linewidth=1, zorder=1)
+                for end, colour in zip(ends, ("#c42f2f", "#1d5f80"), strict=True):
+                    if end is not None:
+                        axes.plot([end], [y], "|", color=colour, markersize=9)
+                if row["low"] is not None:
+                    axes.plot([row["low"], row["high"]], [y, y], color=INK, linewidth=2.5)
+                axes.plot([row["value"]], [y], "o", color=INK, markersize=5)
+            axes.set_title(name, loc="left", fontsize=8.5, color=INK)
+            axes.set_ylim(len(codes) - 0.4, -0.6)
+            axes.set_yticks([])
+            axes.tick_params(length=0, labelsize=8, colors=QUIET)
+            axes.spines[["top", "right", "left"]].set_visible(False)
+            if metric == "kl":
+                axes.set_xscale("symlog", linthresh=0.1)
+                axes.set_xlim(left=0)
+            axes.grid(axis="x", color=LINE, linewidth=0.6)
+            if not place:
+                row_labels(axes, codes)
+        return page.figure

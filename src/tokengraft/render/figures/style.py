@@ -22,7 +22,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.text import Annotation
 
 from tokengraft.core.files import writing
-from tokengraft.languages.codes import language
+from tokengraft.languages.codes import language, language_name, well_formed
 from tokengraft.render.colours import luminance
 from tokengraft.render.selection import credit
 
@@ -94,8 +94,8 @@ def styled() -> Iterator[None]:
 
 def autonym(code: str) -> str | None:
     """The language's own name, where it is not in Latin letters and can be drawn properly."""
-    entry = language(code)
-    if entry.autonym is None or _is_latin(entry.autonym):
+    entry = language(code) if well_formed(code) else None
+    if entry is None or entry.autonym is None or _is_latin(entry.autonym):
         return None
     return entry.autonym if _SHAPES or entry.script in _UNSHAPED else None
 
@@ -224,7 +224,7 @@ def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6
     down = -0.36 * size  # from the middle of a row to its baseline
     room = axes.get_window_extent().x0 * 72 / dots(axes) - gap - 6  # points up to the sheet's edge
     for y, code in enumerate(codes):
-        name = language(code).name
+        name = language_name(code)
         first = write(axes, name, (0, y), (-gap, down), BESIDE, ha="right", fontsize=size)
         width = text_width(axes, first)
         if width > room:
