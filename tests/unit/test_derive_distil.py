@@ -26,12 +26,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.core.options import options_from  # noqa: E402
-from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.derive import Derived, derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil import training_state  # noqa: E402
 from tokengraft.deriving.distil.branches import Branches  # noqa: E402
 from tokengraft.deriving.distil.bridge import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
+from tokengraft.deriving.distil.matching import continued  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
     Lots,
     choose,
@@ -41,7 +42,7 @@ from tokengraft.deriving.distil.passages import (  # noqa: E402
     mix,
     read_lots,
 )
-from tokengraft.deriving.distil.recipe import Recipe  # noqa: E402
+from tokengraft.deriving.distil.recipe import HeldOut, Recipe  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.distil.writer import Writer  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
@@ -682,6 +683,80 @@ def test_mixtures_are_two_spellings_of_one_text(setting):
             assert after[0] == one.new[one.new_at[0] + 1]
             assert after[-1] == -1
     assert kinds == {True, False}
+
+
+def test_a_passage_is_mixed_in_as_many_ways_as_asked_for(setting):
+    _, lots, _, _ = setting
+    once, often = (mix(lots.train, 256, share, 0) for share in (1.0, 2.5))
+    assert 2.2 * len(once) < len(often) <= round(2.5 * len(lots.train))
+    for one in often:
+        assert np.array_equal(one.old, lots.train[one.source].old[: len(one.old)])
+    ways = {}
+    for one in often:
+        ways.setdefault(one.source, set()).add(tuple(one.new.tolist()))
+    assert np.mean([len(one) for one in ways.values()]) > 1.5
+
+
+def test_a_passage_and_its_mixtures_are_read_together_as_they_are_alone(setting):
+    reader, lots, _, parts = setting
+    plain = lots.train[:12]
+    mixtures = mix(plain, 256, 2.0, 0, writes=True)
+    passages, tree = [*plain, *mixtures], Branches(parts, 256)
+    teacher = Teacher(reader, passages, branches=tree)
+    assert teacher.sizes.sum() == sum(len(one.old) for one in plain)
+    some = np.array([3, len(plain), len(passages) - 1])
+    sources = {3, mixtures[0].source, mixtures[-1].source}
+    kin = {n for n, one in enumerate(passages) if getattr(one, "source", n) in sources}
+    assert set(teacher.kin(some).tolist()) == kin
+    for n, one in enumerate(passages):
+        alone = Teacher(reader, [one], branches=tree)
+        number, first = np.array([n]), np.array([0])
+        assert torch.allclose(teacher.states(number), alone.states(first), atol=2e-3)
+        mine, its = (
+            who.twigs(which, 1.0, torch.device("cpu"))
+            for who, which in ((teacher, number), (alone, first))
+        )
+        assert torch.allclose(mine.weight, its.weight, atol=2e-3)
+
+
+def test_what_follows_a_prompt_in_new_tokens_is_counted_as_a_slow_twin_does(setting):
+    reader, lots, start, _ = setting
+    mixtures = mix(lots.held_out, 256, 1.0, 0, writes=True)
+    back = [one for one in mixtures if (one.new[one.new_at[0] + 1 :] < 256).all()]
+    assert 2 < len(back) < len(mixtures)
+    rows = torch.from_numpy(start) * 2
+    embedded = torch.cat([reader.model.weight[:256].float(), rows])
+
+    def bits(ids, at, after):
+        with torch.no_grad():
+            out = reader.model.model(inputs_embeds=embedded[torch.from_numpy(ids)][None])
+        logs = out.logits[0, :, :256].double().log_softmax(-1)
+        return -sum(float(logs[place, token]) for place, token in zip(at, after, strict=True))
+
+    ends = [int(np.flatnonzero(p.new >= 256)[-1] + 1 - p.new_at[0] + p.old_at[0]) for p in back]
+    base = ours = unrelated = 0.0
+    for n, one in enumerate(back):
+        there = one.old_at + 1 < len(one.old)
+        after = one.old[one.old_at[there] + 1]
+        base += bits(one.old, one.old_at[there], after)
+        ours += bits(one.new, one.new_at[there], after)
+        before = back[n - 1].old[: ends[n - 1]][-ends[n] :]
+        moved = one.old_at[there] - ends[n] + len(before)
+        unrelated += bits(np.concatenate([before, one.old[ends[n] :]]), moved, after)
+    teacher = Teacher(reader, mixtures)
+    assert continued(reader, teacher, rows) == pytest.approx(ours / base - 1, abs=1e-4)
+    assert continued(reader, teacher, None) == pytest.approx(unrelated / base - 1, abs=1e-4)
+    assert continued(reader, Teacher(reader, back[:1]), rows) is None
+
+
+def test_a_worse_answer_than_after_another_text_is_said():
+    judged = HeldOut(0.2, 0.8, 0.9, 100, excess=0.17)
+    floor = HeldOut(2.0, 0.1, 0.1, 100, excess=0.07)
+    made = Derived(np.zeros((1, 2), np.float32), "distil", held_out=judged, floor=floor)
+    assert "works only in part" in made.verdict
+    assert "continuation_excess 0.17" in made.verdict
+    assert "works:" in replace(made, held_out=replace(judged, excess=0.02)).verdict
+    assert "works:" in replace(made, held_out=replace(judged, excess=None)).verdict
 
 
 def tokenizer_pieces():

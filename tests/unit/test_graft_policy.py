@@ -305,7 +305,7 @@ def test_writing_needs_text(tied: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("case", ["llama-tied", "llama-untied", "phi-biased", "gemma3"])
+@pytest.mark.parametrize("case", CASES)
 def test_tiny_models_learn_to_write(case: str, tmp_path: Path) -> None:
     base = make(tmp_path / "base", case)
     if case == "gemma3":

@@ -74,8 +74,10 @@ class Derived:
             ("kl", score.kl, low.kl),
             ("top1", score.agreement, low.agreement),
             ("aligned_cosine", score.cosine, low.cosine),
+            ("continuation_excess", score.excess, low.excess),
         )
-        return judge([Judged(name, "held-out text", *both) for name, *both in figures]).sentence
+        known = [(name, value, floor) for name, value, floor in figures if value is not None]
+        return judge([Judged(name, "held-out text", *both) for name, *both in known]).sentence
 
 
 def derive_rows(

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +41,8 @@ from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
-from tokengraft.deriving.distil.matching import gradient, judge
-from tokengraft.deriving.distil.passages import Lots, batches, choose
+from tokengraft.deriving.distil.matching import continued, gradient, judge
+from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose
 from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
@@ -201,10 +201,20 @@ class Distiller:
             self.weights.take(out.weights)
         return out
 
+    def excess(self, rows: Rows) -> float | None:
+        """`continued` on held-out text with these rows."""
+        return continued(self.student, self.judge_mixed, torch.from_numpy(rows))
+
     def floor(self) -> HeldOut:
-        """What rows reach that know nothing: the mean of all old rows for every new token."""
+        """What rows reach that know nothing: the mean of all old rows for every new token.
+
+        The rest of a passage may be better off after a beginning that has nothing to do with it.
+        """
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
-        return judge(self.reader, self.judge, mean.expand(len(self._start), -1))
+        rows = mean.expand(len(self._start), -1)
+        lost = [continued(self.reader, self.judge_mixed, one) for one in (rows, None)]
+        known = [one for one in lost if one is not None]
+        return replace(judge(self.reader, self.judge, rows), excess=min(known, default=None))
 
     def _due(self, out: Distillation) -> bool:
         """Whether the rows as they are have to be judged: a function of the outcome alone."""
@@ -348,8 +358,9 @@ class Distiller:
         self._turn = -1
         self._used = np.arange(len(self.sizes))
         if self.teacher.sizes.sum() > most:
-            first = self.reader.first_new
-            self._used = choose(self.lots.train, first, most, self.recipe.seed)
+            whole = [one for one in self.lots.train if not isinstance(one, Mixture)]
+            chosen = choose(whole, self.reader.first_new, most, self.recipe.seed)
+            self._used = self.teacher.kin(chosen)
 
     def _batch(self, step: int, passages: int) -> Ints:
         """The step's passages: a function of seed and step alone, so a resumed run agrees."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tokengraft.deriving.distil.distiller import Distiller
 from tokengraft.deriving.distil.passages import Lots, mix
@@ -64,7 +64,8 @@ def distil(task: Task) -> Rows:
         **asdict(recipe), "start": named if isinstance(named, str) else "given rows",
         "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
     }  # fmt: skip
-    task.scores = {"held_out": out.score, "start": out.start, "floor": run.floor()}
+    score = replace(out.score, excess=run.excess(out.rows))
+    task.scores = {"held_out": score, "start": out.start, "floor": run.floor()}
     task.curve, task.head = tuple(out.curve), out.head
     if run.weights is not None:
         task.student = run.student.model

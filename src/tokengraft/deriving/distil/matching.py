@@ -1,6 +1,7 @@
 """The loss of distillation (`distiller`): its gradient, and what is left of it on held-out text.
 
-Both are means over aligned positions, and spread over all devices.
+Both are means over aligned positions, and spread over all devices. `continued` asks what the users
+of a model that writes old tokens get: the text's own next tokens after a prompt in new ones.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.devices import spread
-from tokengraft.model.divergence import TRAINING, Distributions, compare, divergence
+from tokengraft.model.divergence import TRAINING, Distributions, compare, divergence, likelihoods
 from tokengraft.model.pooling import Weights, terms, writing_loss
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
-from tokengraft.tokenizer.align import Ints
+from tokengraft.tokenizer.align import Alignment, Ints
 
 
 def gradient(
@@ -100,6 +101,50 @@ def judge(
         loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading_weight)
     writing = None if writer is None else writes
     return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
+
+
+def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> float | None:
+    """By how much more bits than the base an old rest takes after a first part in new tokens.
+
+    Relative to the base's bits; the teacher's passages are mixtures. Without `rows` the first part
+    is one of another passage, in old tokens: what is lost where nothing of it is read. None
+    where there are fewer than two such mixtures.
+    """
+    first_new, numbers, passages = reader.first_new, [], []
+    for number, one in enumerate(teacher.passages):
+        last = np.flatnonzero(one.new >= first_new)[-1:]
+        if len(last) and last[0] <= one.new_at[0]:  # the rest is in old tokens
+            numbers.append(number)
+            passages.append(one)
+    if len(numbers) < 2:
+        return None
+    if rows is None:
+        ends = [int(np.flatnonzero(p.new >= first_new)[-1] + 1 - p.new_at[0] + p.old_at[0])
+                for p in passages]  # fmt: skip
+        passages = [
+            _after(one, end, passages[n - 1].old[: ends[n - 1]][-end:])
+            for n, (one, end) in enumerate(zip(passages, ends, strict=True))
+        ]
+        rows = reader.model.weight[:1].float()  # none is read
+    bits = np.zeros(2)
+    sizes = np.fromiter((len(one.new) for one in passages), np.int64)
+    for batch in batches(sizes, BATCH_TOKENS):
+        chosen = [passages[n] for n in batch]
+        targets = np.concatenate([one.old[np.minimum(one.old_at + 1, len(one.old) - 1)]
+                                  for one in chosen])  # fmt: skip
+        there = np.concatenate([one.old_at + 1 < len(one.old) for one in chosen])
+        with torch.no_grad():
+            read = reader.new(chosen, rows.to(reader.model.device)).float()
+        known = teacher.states(np.array([numbers[n] for n in batch]))
+        for side, states in enumerate((known, read)):
+            bits[side] -= likelihoods(states, targets, reader.head)[there].sum()
+    return float(bits[1] / bits[0] - 1)
+
+
+def _after(one: Alignment, end: int, before: Ints) -> Alignment:
+    """The passage with its first `end` old ids replaced, all of it in old tokens."""
+    ids = np.concatenate([before, one.old[end:]])
+    return Alignment(one.old, ids, one.old_at, one.old_at - end + len(before))
 
 
 def _means(

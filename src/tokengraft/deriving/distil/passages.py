@@ -14,6 +14,7 @@ rest in the other, to be matched at every position of the rest.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,10 +46,12 @@ class Mixture(Alignment):
     """A passage whose `new` ids change their spelling.
 
     `after` are the ids that the new spelling goes on with after each common position, -1 for none:
-    a rest in old tokens, too, could go on in new ones wherever those begin.
+    a rest in old tokens, too, could go on in new ones wherever those begin. `source` is the number
+    of the passage it was made of, whose old ids it has, or the first of them.
     """
 
     after: Ints
+    source: int
 
 
 def is_held_out(line: str, share: float) -> bool:
@@ -206,23 +209,26 @@ def mix(
 ) -> list[Mixture]:
     """Mixtures of `share` of the passages, each cut at a common position drawn at random.
 
-    New tokens come first and at most `most` old ones after them, matched at `places` positions;
-    where the model `writes`, every second has it the other way round.
+    Of a share above 1 passages are cut in several ways. New tokens come first and at most `most`
+    old ones after them, matched at `places` positions; where the model `writes`, every second has
+    it the other way round.
     """
     generator = np.random.default_rng([seed, 1])
-    chosen = generator.permutation(len(passages))[: round(share * len(passages))]
+    count, rounds = round(share * len(passages)), max(1, math.ceil(share))
+    chosen = np.concatenate([generator.permutation(len(passages)) for _ in range(rounds)])[:count]
     mixtures = []
     for turn, number in enumerate(np.sort(chosen).tolist()):
         make = _anew if writes and turn % 2 else _back
-        one = make(passages[number], first_new, most, places, generator)
+        one = make(number, passages[number], first_new, most, places, generator)
         if one is not None and len(one.new) <= tokens:
             mixtures.append(one)
     return mixtures
 
 
 def _back(
-    one: Alignment, first_new: int, most: int, places: int, generator: np.random.Generator
-) -> Mixture | None:
+    source: int, one: Alignment, first_new: int, most: int, places: int,
+    generator: np.random.Generator,
+) -> Mixture | None:  # fmt: skip
     """First new tokens, then old ones."""
     count = np.cumsum(one.new >= first_new)[one.new_at]
     cuts = np.flatnonzero((count > 0) & (one.old_at < len(one.old) - 1))
@@ -237,12 +243,13 @@ def _back(
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
     after = np.full(len(one.old), -1)
     after[one.old_at] = following(one)
-    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, after[rest])
+    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, after[rest], source)
 
 
 def _anew(
-    one: Alignment, first_new: int, most: int, places: int, generator: np.random.Generator
-) -> Mixture | None:
+    source: int, one: Alignment, first_new: int, most: int, places: int,
+    generator: np.random.Generator,
+) -> Mixture | None:  # fmt: skip
     """First old tokens, then new ones."""
     is_new = one.new >= first_new
     left = is_new.sum() - np.cumsum(is_new)[one.new_at]
@@ -253,4 +260,4 @@ def _anew(
     old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
     ids = np.concatenate([one.old[: old_at + 1], one.new[new_at + 1 :]])
     ends = one.new_at[cut:] - new_at + old_at
-    return Mixture(one.old, ids, one.old_at[cut:], ends, following(one)[cut:])
+    return Mixture(one.old, ids, one.old_at[cut:], ends, following(one)[cut:], source)

@@ -128,7 +128,9 @@ class HeldOut:
     `mixed` is the KL in passages of mixed spelling; `writing` is pooled divergence and split, in
     nats a position, and `stray` −log(1 − mass of the new tokens) in text that is not theirs, where
     they are written too. `kept` and `kept_top1` are KL and agreement in protected text, where the
-    body learns. `loss` is what training is stopped by and rows are chosen by.
+    body learns. `loss` is what training is stopped by and rows are chosen by. `excess` is how many
+    more bits than the base's the rest of a passage takes in old tokens after a beginning in new
+    ones, known of the rows in the end and of the floor.
     """
 
     kl: float
@@ -141,6 +143,7 @@ class HeldOut:
     loss: float = 0.0
     kept: float | None = None
     kept_top1: float | None = None
+    excess: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ larger for any k above dimensions / 3 and not exact. Rounding to float16 makes a
 rootstock (at most 1e-6 at one position). In a work folder the store is a memory map that a resumed
 run goes on with; without one it lies in memory. Values beyond float16 are kept as its largest.
 Where new tokens are written, what the base says at the forks of `branches` is kept beside them.
+A passage and its mixtures have the same old ids and are read in one pass.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil.branches import Branches
+from tokengraft.deriving.distil.passages import Mixture
 from tokengraft.deriving.states import reopen, reserve
 from tokengraft.model.devices import spread
 from tokengraft.model.pooling import Twigs
@@ -39,7 +41,15 @@ class Teacher:
         counts = np.fromiter(map(len, passages), np.int64, len(passages))
         self.ends: Ints = np.cumsum(counts)
         self.starts: Ints = self.ends - counts
-        self.sizes: Ints = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
+        kin: dict[int, list[int]] = {}  # of one source: a passage and its mixtures
+        for n, one in enumerate(passages):
+            kin.setdefault(one.source if isinstance(one, Mixture) else n, []).append(n)
+        self._kin = [np.array(group) for group in kin.values()]
+        self._whole = [max((passages[n].old for n in group), key=len) for group in self._kin]
+        self.sizes: Ints = np.fromiter(map(len, self._whole), np.int64, len(self._whole))
+        self._group: Ints = np.zeros(len(passages), np.int64)
+        for n, group in enumerate(self._kin):
+            self._group[group] = n
         self._forks = [] if branches is None else [branches.forks(one) for one in passages]
         said = [0] if branches is None else [branches.sizes(one).sum() for one in self._forks]
         self._said_at: Ints = np.concatenate([[0], np.cumsum(said)]).astype(np.int64)
@@ -48,52 +58,65 @@ class Teacher:
             folder, name, shape, (int(self._said_at[-1]),), (len(passages),)
         )
 
+    def kin(self, numbers: Ints) -> Ints:
+        """Numbers of all passages that are read where these are."""
+        groups = np.unique(self._group[numbers])
+        return np.sort(np.concatenate([numbers[:0], *(self._kin[group] for group in groups)]))
+
     def fill(
         self, wanted: Ints | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Compute what is not known yet of the `wanted` passages (all by default)."""
         numbers = np.arange(len(self.passages)) if wanted is None else wanted
-        numbers = numbers[~self._known[numbers]]
+        groups = np.unique(self._group[numbers[~self._known[numbers]]])
         done = 0
         team = self.reader.team
 
         def read(reader: Reader, share: Ints) -> np.ndarray:
-            states = self._asked(reader, share) if self._forks else self._plain(reader, share)
-            halves: np.ndarray = states.float().clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
+            states = self._read(reader, share).float()
+            halves: np.ndarray = states.clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
             return halves
 
-        for chosen in batches(self.sizes[numbers], self.batch_tokens * len(team)):
-            batch = numbers[chosen]
+        for chosen in batches(self.sizes[groups], self.batch_tokens * len(team)):
+            batch = groups[chosen]
             states = np.concatenate(spread(team, batch, read))
             at = 0
-            for n in batch:
+            for n in self._members(batch):
                 size = self.ends[n] - self.starts[n]
                 self._states[self.starts[n] : self.ends[n]] = states[at : at + size]
                 at += size
             # Known only once the states are there: an interrupted run finds no half-truth.
-            self._known[batch] = True
+            self._known[self._members(batch)] = True
             done += len(batch)
             if progress is not None:
-                progress(done, len(numbers))
+                progress(done, len(groups))
 
-    def _plain(self, reader: Reader, share: Ints) -> torch.Tensor:
-        return reader.old([self.passages[n] for n in share])
+    def _members(self, groups: Ints) -> Ints:
+        return np.concatenate([self._kin[group] for group in groups])
 
-    def _asked(self, reader: Reader, share: Ints) -> torch.Tensor:
-        """States at common positions; what is said at forks is kept by the way."""
-        assert self.branches is not None
-        both = []
-        for n in share:
-            one = self.passages[n]
-            at = np.concatenate([one.old_at, self._forks[n].old_at])
-            both.append(Alignment(one.old, one.new, at, at))
-        states, forks = reader.old(both), [self._forks[n] for n in share]
-        pairs = [(len(self.passages[n]), len(self._forks[n].step)) for n in share]
-        is_fork = np.repeat(np.tile([False, True], len(share)), np.ravel(pairs))
+    def _read(self, reader: Reader, groups: Ints) -> torch.Tensor:
+        """States at common positions of the groups' members; what is said at forks is kept too."""
+        whole = []
+        for group in groups:
+            at = [self.passages[n].old_at for n in self._kin[group]]
+            at += [self._forks[n].old_at for n in self._kin[group]] if self._forks else []
+            places, old = np.concatenate(at), self._whole[group]
+            whole.append(Alignment(old, old, places, places))
+        states = reader.old(whole)
+        if self.branches is None:
+            return states
+        members = self._members(groups)
+        forks = [self._forks[n] for n in members]
+        kin = [self._kin[group] for group in groups]
+        pairs = [
+            (sum(len(self.passages[n]) for n in one), sum(len(self._forks[n].step) for n in one))
+            for one in kin
+        ]
+        is_fork = np.repeat(np.tile([False, True], len(groups)), np.ravel(pairs))
         asked = torch.from_numpy(is_fork).to(states.device)
         if is_fork.any():
             said, start = self.branches.likelihoods(reader, states[asked], forks), 0
-            for n in share:
+            for n in members:
                 here = slice(self._said_at[n], self._said_at[n + 1])
                 end = start + int(here.stop - here.start)
                 self._said[here] = said[start:end]
