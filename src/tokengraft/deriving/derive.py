@@ -76,8 +76,13 @@ class Derived:
             ("aligned_cosine", score.cosine, low.cosine),
             ("continuation_excess", score.excess, low.excess),
         )
-        known = [(name, value, floor) for name, value, floor in figures if value is not None]
-        return judge([Judged(name, "held-out text", *both) for name, *both in known]).sentence
+        return judge(
+            [
+                Judged(name, "held-out text", value, floor)
+                for name, value, floor in figures
+                if value is not None
+            ]
+        ).sentence
 
 
 def derive_rows(
