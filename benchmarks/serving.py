@@ -1,56 +1,41 @@
-"""Grafts where people run models: ids by tokenizer family and program, and speed beside the base.
+"""Tokenizer families in the programs that serve models: is each line read as tokenizer.json says?
 
-    python benchmarks/serving.py ids --out FILE.jsonl [--tokenizer NAME …] [--tokenizers FOLDER]
-                                     [--boundaries portable] [--reader LABEL=PYTHON …]
-    python benchmarks/serving.py read KEPT --out FILE.jsonl --reader LABEL=PYTHON …
+    python benchmarks/serving.py ids GRAFTS --out FILE.jsonl [--tokenizer NAME …]
+        [--tokenizers FOLDER] [--boundaries portable] [--reader LABEL=PYTHON …]
     python benchmarks/serving.py table FILE.jsonl …
-    python benchmarks/serving.py quantised GRAFT BASE [--kind Q8_0 …] [--base-gguf FILE]
-    python benchmarks/serving.py speed [--model rootstock] [--language shn] [--vllm PYTHON]
 
 `ids` grafts 300 tokens for Shan and Tamil into a tiny model of each family, boundaries portable
-and relaxed, and counts the lines that each program reads as tokenizer.json does: llama.cpp,
-SentencePiece from the written tokenizer.model, and each `--reader`, the Python of another
-environment, whose label begins with what to run there (transformers, vllm, openvino). It exits 1
-where a program reads a line of a portable graft otherwise instead of refusing it. One line of JSON
-a graft is added to `--out`; `table` prints them. With `--keep FOLDER` portable tokenizers
-stay, and `read` gives them to further readers. `quantised` writes a real graft and its base as GGUF
-of each kind and lets llama.cpp answer: English must be the base's, and no barred id may come after
-50 prompts in the planned languages. `speed` serves base and graft in turn: tokens a
-character, prefill, decode, KV cache a character, requests a second in the same cache. Needs
-`tokengraft[serve,model]`.
+and relaxed (into the folder GRAFTS; one that is there is taken as it is), and counts the lines that
+each program reads otherwise: llama.cpp, SentencePiece from the written tokenizer.model, and each
+`--reader`, the Python of another environment, whose label begins with what to run there
+(transformers, vllm, openvino-genai, onnxruntime-genai, ctranslate2). A program that leaves text as
+it comes is given it in the tokenizer's Unicode form. Exits 1 where a program reads a line of a
+portable graft otherwise instead of refusing it. One line of JSON a graft is added to `--out`;
+`table` prints them as Markdown. Needs `tokengraft[serve,model]`.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import json
 import lzma
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tokengraft as tg
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries, Planning
 from tokengraft.planning.plan_files import plan as plan_for
-from tokengraft.serving import llama_cpp, split_patterns
-from tokengraft.serving.export_gguf import check_corpus
-from tokengraft.serving.gguf_file import write_from_base, write_gguf
-from tokengraft.serving.gguf_reader import read_gguf
-from tokengraft.serving.gguf_tokenizer import barred_ids
-from tokengraft.serving.in_programs import ENGLISH, planned_prompts
+from tokengraft.serving import split_patterns
 from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.insert import first_free_id
@@ -77,21 +62,21 @@ _SIZES = {
 _GPT2 = {"n_embd": WIDTH, "n_layer": 1, "n_head": 2, "n_positions": 512}
 #: Counts the lines that another environment's program reads otherwise; argv: question, answer.
 _ASK = """
-import json, sys
+import json, sys, tempfile
 asked = json.load(open(sys.argv[1], encoding="utf-8"))
-folder, lines, ids = asked["folder"], asked["lines"], asked["ids"]
-def wrong(read):
-    return sum(a != b for a, b in zip(read(lines), ids))
+folder, lines, normal, ids = (asked[key] for key in ("folder", "lines", "normal", "ids"))
+def wrong(read, lines=lines):
+    return sum(list(read(line)) != own for line, own in zip(lines, ids))
 {body}
 json.dump(answer, open(sys.argv[2], "w"))
 """
 _READERS = {
     "transformers": """
-import tempfile, shutil, os, transformers
+import shutil, os
 from transformers import AutoTokenizer
 def reader(place):
     tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
-    return tokenizer, lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return tokenizer, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
 tokenizer, read = reader(folder)
 with tempfile.TemporaryDirectory() as place:
     tokenizer.save_pretrained(place)
@@ -101,16 +86,49 @@ with tempfile.TemporaryDirectory() as place:
     "vllm": """
 from vllm.tokenizers import get_tokenizer
 tokenizer = get_tokenizer(folder)
-encode = tokenizer.encode
-answer = {"read": wrong(lambda texts: [encode(t, add_special_tokens=False) for t in texts])}
+answer = {"read": wrong(lambda text: tokenizer.encode(text, add_special_tokens=False))}
 """,
-    "openvino": """
-import openvino, openvino_tokenizers
+    "openvino-genai": """
+import openvino, openvino_tokenizers, openvino_genai
 from transformers import AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-made = openvino_tokenizers.convert_tokenizer(tokenizer, add_special_tokens=False)
-run = openvino.compile_model(made, "CPU")
-answer = {"read": wrong(lambda texts: [run([t])["input_ids"][0].tolist() for t in texts])}
+with tempfile.TemporaryDirectory() as place:
+    made = openvino_tokenizers.convert_tokenizer(tokenizer, with_detokenizer=True)
+    for kind, one in zip(("tokenizer", "detokenizer"), made):
+        openvino.save_model(one, f"{place}/openvino_{kind}.xml")
+    genai = openvino_genai.Tokenizer(place)
+    read = lambda text: genai.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
+    answer = {"read": wrong(read, normal)}
+""",
+    # Its converter knows fewer models than tokenizers: a Llama stands behind each tokenizer.
+    "onnxruntime-genai": """
+import os, shutil, subprocess, onnxruntime_genai, transformers
+with tempfile.TemporaryDirectory() as place:
+    config = transformers.LlamaConfig(
+        vocab_size=asked["rows"], hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, bos_token_id=0, eos_token_id=0)
+    transformers.LlamaForCausalLM(config).save_pretrained(place + "/model")
+    for name in os.listdir(folder):
+        if name.startswith("tokenizer"):
+            shutil.copyfile(os.path.join(folder, name), os.path.join(place, "model", name))
+    builder = os.path.join(os.path.dirname(onnxruntime_genai.__file__), "models", "builder.py")
+    subprocess.run([sys.executable, builder, "-i", place + "/model", "-o", place + "/onnx",
+                    "-p", "fp32", "-e", "cpu", "-c", place + "/cache"], check=True)
+    tokenizer = onnxruntime_genai.Tokenizer(onnxruntime_genai.Model(place + "/onnx"))
+    frame = len(tokenizer.encode(""))
+    answer = {"read": wrong(lambda text: tokenizer.encode(text)[frame:].tolist(), normal)}
+""",
+    # It takes tokens, not text: the folder's own, which must have the folder's ids there.
+    "ctranslate2": """
+from ctranslate2.converters import TransformersConverter
+from tokenizers import Tokenizer
+with tempfile.TemporaryDirectory() as place:
+    TransformersConverter(folder).convert(place + "/model")
+    names = json.load(open(place + "/model/vocabulary.json", encoding="utf-8"))
+there = {name: number for number, name in enumerate(names)}
+tokenizer = Tokenizer.from_file(folder + "/tokenizer.json")
+read = lambda text: [there[t] for t in tokenizer.encode(text, add_special_tokens=False).tokens]
+answer = {"read": wrong(read)}
 """,
 }
 
@@ -120,51 +138,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     one = parts.add_parser("ids")
+    one.add_argument("grafts", type=Path)
     one.add_argument("--tokenizer", action="append", choices=FAMILIES)
     one.add_argument("--tokenizers", type=Path)
     one.add_argument("--boundaries", action="append", choices=BOUNDARIES)
     one.add_argument("--reader", action="append", default=[], metavar="LABEL=PYTHON")
-    one.add_argument("--keep", type=Path, help="keep the grafts' tokenizers in this folder")
-    one.add_argument("--out", type=Path, required=True)
-    one = parts.add_parser("read")
-    one.add_argument("kept", type=Path)
-    one.add_argument("--reader", action="append", default=[], metavar="LABEL=PYTHON")
+    one.add_argument("--only-readers", action="store_true", help="run nothing but the readers")
     one.add_argument("--out", type=Path, required=True)
     one = parts.add_parser("table")
     one.add_argument("files", type=Path, nargs="+")
-    one = parts.add_parser("quantised")
-    one.add_argument("graft", type=Path)
-    one.add_argument("base", type=Path)
-    one.add_argument("--kind", action="append", default=[])
-    one.add_argument("--base-gguf", type=Path, help="the base's own file, to be extended")
-    one = parts.add_parser("speed")
-    one.add_argument("--model", default="rootstock")
-    one.add_argument("--language", default="shn_Mymr")
-    one.add_argument("--characters", type=int, default=300)
-    one.add_argument("--vllm", help="the Python of an environment with vLLM and tokengraft")
     options = parser.parse_args()
-    if options.part == "speed":
-        speed(options.model, options.language, options.vllm, options.characters)
-    elif options.part == "quantised":
-        kinds = options.kind if options.kind or options.base_gguf else ["Q8_0", "Q4_K_M"]
-        right = [quantised(options.graft, options.base, kind) for kind in kinds]
-        if options.base_gguf:
-            right.append(quantised(options.graft, options.base_gguf, None))
-        if not all(right):
-            sys.exit(1)
-    elif options.part == "table":
+    if options.part == "table":
         print(table([json.loads(x) for f in options.files for x in f.open(encoding="utf-8")]))
-    else:
-        readers = dict(reader.split("=", 1) for reader in options.reader)
-        if options.part == "read":
-            sys.exit(0 if read_kept(options.kept, readers, options.out) else 1)
-        search = [options.tokenizers] if options.tokenizers else []
-        right = [
-            ids(name, search, readers, options.out, options.boundaries, options.keep)
-            for name in options.tokenizer or FAMILIES
-        ]
-        if not all(right):
-            sys.exit(1)
+        return
+    readers = dict(reader.split("=", 1) for reader in options.reader)
+    search = [options.tokenizers] if options.tokenizers else []
+    right = True
+    for name in options.tokenizer or FAMILIES:
+        for boundaries in options.boundaries or BOUNDARIES:
+            folder = tiny_graft(name, boundaries, search, options.grafts)
+            read = outcomes(folder, readers, here=not options.only_readers)
+            add_row(options.out, name, boundaries, read)
+            right &= boundaries != "portable" or is_right(read)
+    if not right:
+        sys.exit(1)
 
 
 def check_text() -> list[str]:
@@ -184,64 +181,28 @@ def check_text() -> list[str]:
     return kept + [rest[i * len(rest) // missing] for i in range(missing)]
 
 
-def ids(
-    name: str,
-    search: list[Path],
-    readers: dict[str, str],
-    out: Path,
-    wanted: Sequence[Boundaries] | None = None,
-    keep: Path | None = None,
-) -> bool:
-    """One family's grafts in every program; whether the portable one is read alike or refused."""
+def outcomes(folder: Path, readers: Mapping[str, str], here: bool = True) -> dict[str, Any]:
+    """Lines that each program reads otherwise, or its refusal in words."""
     lines = check_text()
-    right = True
-    for boundaries in wanted or BOUNDARIES:
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = tiny_graft(name, boundaries, search, Path(scratch))
-            tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-            if boundaries == "auto" and not is_relaxed(tokenizer):
-                found: dict[str, Any] = {"nothing to relax": True}
-            else:
-                found = read_here(folder, tokenizer, lines)
-                found |= read_elsewhere(folder, lines, readers)
-                if keep is not None and boundaries == "portable":
-                    keep_tokenizer(folder, keep / f"{name} {boundaries}")
-        add_row(out, name, boundaries, len(lines), found)
-        right &= boundaries != "portable" or is_right(found)
-    return right
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    if folder.name.endswith("auto") and not is_relaxed(tokenizer):
+        return {"nothing to relax": True}
+    read = read_here(folder, tokenizer, lines) if here else {}
+    return read | read_elsewhere(folder, first_free_id(tokenizer), lines, readers)
 
 
-def read_kept(kept: Path, readers: dict[str, str], out: Path) -> bool:
-    """Tokenizers that an earlier run kept, in further readers."""
-    lines = check_text()
-    right = True
-    for folder in sorted(kept.iterdir()):
-        name, boundaries = folder.name.split(" ")
-        outcomes = read_elsewhere(folder, lines, readers)
-        add_row(out, name, boundaries, len(lines), outcomes)
-        right &= boundaries != "portable" or is_right(outcomes)
-    return right
-
-
-def keep_tokenizer(folder: Path, target: Path) -> None:
-    """The graft's small files, which are all that reading text needs."""
-    target.mkdir(parents=True)
-    for path in folder.glob("*.json"):
-        shutil.copyfile(path, target / path.name)
-
-
-def add_row(out: Path, name: str, boundaries: str, count: int, found: dict[str, Any]) -> None:
+def add_row(out: Path, name: str, boundaries: str, read: dict[str, Any]) -> None:
     """Print a graft's outcomes and add them to the file."""
-    row = {"tokenizer": name, "boundaries": boundaries, "lines": count, "found": found}
+    row = {"tokenizer": name, "boundaries": boundaries, "lines": LINES, "found": read}
     print(json.dumps(row, ensure_ascii=False), flush=True)
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def is_right(found: dict[str, Any]) -> bool:
+def is_right(read: Mapping[str, Any]) -> bool:
     """Whether every program reads every line alike, or refuses."""
-    outcomes = [found[program] for program in found if program != "pattern"]
-    return all(one == 0 or str(one).startswith("refused") for one in outcomes)
+    wrong = [read[program] for program in read if program != "pattern"]
+    return all(one == 0 or str(one).startswith("refused") for one in wrong)
 
 
 def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path) -> Path:
@@ -249,8 +210,11 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
     import torch
     import transformers
 
+    out = root / f"{name}-{boundaries}"
+    if out.is_dir():
+        return out
     source = find(SAME_FILES.get(name, name), search)
-    parsed, base = as_json(source), root / "base"
+    parsed = as_json(source)
     sizes = _GPT2 if FAMILIES[name] == "gpt2" else _SIZES
     config = transformers.AutoConfig.for_model(
         FAMILIES[name], vocab_size=first_free_id(parsed), bos_token_id=None, eos_token_id=None,
@@ -258,17 +222,20 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
     )  # fmt: skip
     torch.manual_seed(0)
     model: Any = transformers.AutoModelForCausalLM
-    model.from_config(config).save_pretrained(base)
-    for file, data in side_files(source).items():
-        (base / file).write_bytes(data)
-    (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
-    if source.source is not None and FILE in source.source.files:
-        (base / FILE).write_bytes(source.source.read(FILE))
-    choosing = Planning(budget=BUDGET, boundaries=boundaries)
-    plan = plan_for(base, LANGUAGES, options=choosing).plan
-    rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH)).astype(np.float32)
-    graft(base, plan, root / "graft", rows=rows, options=Finishing(verified=False))
-    return root / "graft"
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch) / name
+        model.from_config(config).save_pretrained(base)
+        for file, data in side_files(source).items():
+            (base / file).write_bytes(data)
+        (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
+        if source.source is not None and FILE in source.source.files:
+            (base / FILE).write_bytes(source.source.read(FILE))
+        choosing = Planning(budget=BUDGET, boundaries=boundaries)
+        plan = plan_for(base, LANGUAGES, options=choosing).plan
+        rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH))
+        made = rows.astype(np.float32)
+        graft(base, plan, out, rows=made, options=Finishing(verified=False))
+    return out
 
 
 def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
@@ -291,13 +258,16 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
     return found
 
 
-def read_elsewhere(folder: Path, lines: Sequence[str], readers: dict[str, str]) -> dict[str, Any]:
-    """The same by the programs of other environments."""
+def read_elsewhere(
+    folder: Path, rows: int, lines: Sequence[str], readers: Mapping[str, str]
+) -> dict[str, Any]:
+    """The same by the programs of other environments; `rows` is the size of the vocabulary."""
     found: dict[str, Any] = {}
-    own = split_patterns.folder_ids(folder, lines)
+    own, normal = split_patterns.folder_ids(folder, lines), split_patterns.in_form(folder, lines)[0]
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
-        asked = {"folder": str(folder.resolve()), "lines": list(lines), "ids": own}
+        asked = {"folder": str(folder.resolve()), "lines": list(lines), "normal": normal,
+                 "ids": own, "rows": rows}  # fmt: skip
         question.write_text(json.dumps(asked), "utf-8")
         for label, python in readers.items():
             body = next(code for name, code in _READERS.items() if label.startswith(name))
@@ -340,147 +310,6 @@ def _cell(wrong: Any, count: int) -> str:
     if isinstance(wrong, int):
         return f"{count - wrong:,} of {count:,}" if wrong else f"all {count:,}"
     return "refused" if str(wrong).startswith(("refused", "no ")) else str(wrong)
-
-
-def quantised(folder: Path, base: Path, kind: str | None) -> bool:
-    """Whether llama.cpp answers as the equally quantised base and writes no barred id.
-
-    Without a kind `base` is the base's GGUF, which is extended.
-    """
-    lines = check_corpus(folder)
-    barred = barred_ids(folder)
-    english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
-    others = [prompt[:_PROMPT] for prompt in planned_prompts(folder, lines)]
-    pattern = split_patterns.choose_pattern(folder, lines)
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "model.gguf"
-        if kind is None:
-            write_from_base(read_gguf(base), folder, file, pre=pattern)
-        else:
-            write_gguf(folder, file, pre=pattern, kind=kind)
-        with llama_cpp.serving(file) as llama:
-            graft_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
-            free = [llama.complete(ids, _FREE, temperature=1.0)["tokens"] for ids in others]
-        if kind is not None:
-            write_gguf(base, file, pre=pattern, kind=kind)
-        with llama_cpp.serving(base if kind is None else file) as llama:
-            base_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
-    same = sum(a == b for a, b in zip(graft_wrote, base_wrote, strict=True))
-    written = [number for answer in (*graft_wrote, *free) for number in answer]
-    slipped = sum(number in barred for number in written)
-    print(
-        f"{kind or base.name}: {same} of {len(english)} English answers of {_WRITTEN} tokens are "
-        f"the base's; {len(barred)} ids barred, {slipped} of {len(written)} written tokens are "
-        f"such, after {len(others)} prompts that hold them; {len(lines)} lines read alike",
-        flush=True,
-    )
-    return same == len(english) and not slipped
-
-
-#: Times one prompt and a batch of them; argv: question, answer.
-_VLLM = """
-import json, sys, time
-from vllm import LLM, SamplingParams
-asked = json.load(open(sys.argv[1], encoding="utf-8"))
-llm = LLM(asked["model"], max_model_len=asked["longest"], enforce_eager=True, dtype="float32",
-          block_size=32, num_gpu_blocks_override=asked["cells"] // 32, max_num_seqs=32,
-          enable_prefix_caching=False)
-def took(count, tokens):
-    params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
-    begun = time.perf_counter()
-    llm.generate([{"prompt_token_ids": asked["prompt"]}] * count, params, use_tqdm=False)
-    return time.perf_counter() - begun
-took(1, 2)
-one = min(took(1, 1) for _ in range(3))
-more = min(took(1, 1 + asked["written"]) for _ in range(3))
-answer = {"prefill": one * 1000, "decode": (more - one) * 1000 / asked["written"],
-          "requests": asked["requests"] / took(asked["requests"], asked["written"])}
-json.dump(answer, open(sys.argv[2], "w"))
-"""
-_WRITTEN, _REQUESTS = 16, 16
-_PROMPT, _FREE = 24, 6  # tokens of a prompt in a planned language, and of its answer
-
-
-def speed(model: str, language: str, vllm: str | None, characters: int) -> None:
-    """Base and graft in each program, the same text, the same number of KV cells."""
-    from tokengraft.model.folder import resolve
-
-    corpus = udhr.load([language])
-    (code,) = corpus.languages
-    text = " ".join(corpus.lines(code)[4:40])[:characters]
-    with tempfile.TemporaryDirectory() as scratch:
-        graft_folder = Path(scratch) / "graft"
-        plan = tg.plan(model, [code], budget=1000, boundaries="portable")
-        tg.graft(
-            model, plan, out=graft_folder, policy="shared", method="mean", verified=False
-        )  # fmt: skip
-        folders = {"base": resolve(model).path, "graft": graft_folder}
-        pattern = split_patterns.choose_pattern(graft_folder, [text])
-        prompts = {n: split_patterns.folder_ids(f, [text])[0] for n, f in folders.items()}
-        # Three of the base's requests fit at once.
-        cells = -(-3 * (len(prompts["base"]) + _WRITTEN + 1) // 32) * 32
-        names = ("program", "model", "tokens a character", "prefill ms a character",
-                 "decode ms a character", "KV bytes a character", "requests a second")  # fmt: skip
-        print(f"{model}, {code}, {len(text)} characters, {cells} KV cells\n")
-        print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
-        for program in ("llama.cpp", *(["vllm"] if vllm else [])):
-            for name, folder in folders.items():
-                prompt = prompts[name]
-                if program == "llama.cpp":
-                    file = Path(scratch) / f"{name}.gguf"
-                    write_gguf(folder, file, pre=pattern)
-                    taken = in_llama_cpp(file, prompt, cells)
-                else:
-                    taken = in_vllm(str(vllm), folder, prompt, cells)
-                rate = len(prompt) / len(text)
-                kv = kv_bytes(folder, 2 if program == "llama.cpp" else 4) * rate
-                print(
-                    f"| {program} | {name} | {rate:.3f} | {taken['prefill'] / len(text):.3f} | "
-                    f"{taken['decode'] * rate:.3f} | {kv:,.0f} | {taken['requests']:.3f} |",
-                    flush=True,
-                )
-
-
-def kv_bytes(folder: Path, width: int) -> int:
-    """Bytes of the KV cache that a token takes."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    heads = config["num_attention_heads"]
-    size = config.get("head_dim") or config["hidden_size"] // heads
-    layers, kept = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
-    return int(2 * layers * kept * size * width)
-
-
-def in_llama_cpp(file: Path, prompt: list[int], cells: int) -> dict[str, float]:
-    """Milliseconds of a prompt and of a written token; requests a second in `cells` KV cells."""
-    slots = cells // (len(prompt) + _WRITTEN)
-    with llama_cpp.serving(file, context=cells) as llama:
-        runs = [llama.complete(prompt, _WRITTEN)["timings"] for _ in range(3)]
-    with llama_cpp.serving(file, context=cells, slots=slots) as llama:
-        begun = time.perf_counter()
-        with concurrent.futures.ThreadPoolExecutor(slots) as pool:
-            list(pool.map(lambda _: llama.again().complete(prompt, _WRITTEN), range(_REQUESTS)))
-        requests = _REQUESTS / (time.perf_counter() - begun)
-    return {
-        "prefill": min(run["prompt_ms"] for run in runs),
-        "decode": min(run["predicted_per_token_ms"] for run in runs),
-        "requests": requests,
-    }
-
-
-def in_vllm(python: str, folder: Path, prompt: list[int], cells: int) -> dict[str, float]:
-    """The same in vLLM, in the environment of `python`."""
-    asked = {"model": str(folder.resolve()), "prompt": prompt, "cells": cells,
-             "longest": len(prompt) + _WRITTEN + 2, "written": _WRITTEN,
-             "requests": _REQUESTS}  # fmt: skip
-    with tempfile.TemporaryDirectory() as scratch:
-        question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
-        question.write_text(json.dumps(asked), "utf-8")
-        command = [python, "-c", _VLLM, str(question), str(answer)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ran.returncode:
-            raise SystemExit(f"vLLM ended with {ran.returncode}:\n{ran.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(answer.read_text("utf-8"))
-        return found
 
 
 if __name__ == "__main__":

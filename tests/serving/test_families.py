@@ -19,19 +19,16 @@ pytestmark = [
 ]
 ELSEWHERE = {"qwen3", "qwen2", "gemma3", "llama2", "deepseek-v3", "mistral-nemo", "command-r-plus"}
 BUNDLED = [name for name in serving.FAMILIES if name not in ELSEWHERE]
-#: By llama.cpp; others may be refused, as rootstock is for one line of code (`'Storage`).
-SERVED = {"gpt2", "llama-3", "o200k_base", "cl100k_base", "olmo-2", "mistral-v0.3"}
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_graft_is_read_alike_or_refused(name, tmp_path):
-    out = tmp_path / "ids.jsonl"
-    assert serving.ids(name, [], {"transformers": sys.executable}, out)
-    rows = [serving.json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    portable, relaxed = (row["found"] for row in rows)
-    assert portable["transformers, loaded"] == portable["transformers, saved"] == 0
-    assert portable.get("tokenizer.model", 0) == 0
-    if name in SERVED:
-        assert portable["llama.cpp"] == 0
+    readers = {"transformers": sys.executable}
+    portable, relaxed = (
+        serving.outcomes(serving.tiny_graft(name, boundaries, [], tmp_path), readers)
+        for boundaries in serving.BOUNDARIES
+    )
+    assert portable.pop("pattern")
+    assert set(portable.values()) == {0}, portable
     if "nothing to relax" not in relaxed:
         assert str(relaxed["llama.cpp"]).startswith("refused")

@@ -13,6 +13,7 @@ import pytest
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
 from tokengraft.grafting.graft import Finishing, graft
+from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning
 from tokengraft.serving import export_gguf as exporting
@@ -283,3 +284,21 @@ def test_text_that_the_tokenizer_normalises_is_compared_in_that_form(grafted, tm
         expected = split_patterns.folder_ids(folder, [line])[0]
         assert llama.tokenize("caf\u00e9 ክ") == expected != llama.tokenize(line)
     assert split_patterns.in_form(folder, ["caf\u00e9"]) == (["caf\u00e9"], "")
+
+
+@needs_llama
+def test_rootstock_is_read_as_its_folder_reads():
+    """`'Storage` and the like: the pattern that came nearest before cut them elsewhere."""
+    folder = resolve("rootstock").path
+    lines = exporting.check_corpus(folder)
+    assert any("\n'SAVE\n" in line for line in lines)
+    assert split_patterns.choose_pattern(folder, lines[::3]) == "k2-horizon"
+    with pytest.raises(TokengraftError, match=r"granite-embed-multi-97m.*comes nearest"):
+        only(folder, lines[:30], "granite-embed-multi-97m")
+
+
+def only(folder: Path, lines: list[str], name: str) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(split_patterns, "PATTERNS", (name,))
+        patched.setattr(split_patterns, "likely", lambda tokenizer: ())
+        split_patterns.choose_pattern(folder, lines)

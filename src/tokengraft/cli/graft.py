@@ -185,6 +185,7 @@ def graft(
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving.servers import where_served
     from tokengraft.tokenizer.boundaries import is_relaxed
+    from tokengraft.tokenizer.classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
@@ -220,8 +221,12 @@ def graft(
         stdout.print(line, markup=False)
     done = f"{len(result.new)} tokens grafted by {result.method}: {result.folder}"
     stdout.print(done, markup=False)
-    if not is_encoder(read_json(result.folder / CONFIG)):
-        stdout.print(where_served(is_relaxed(read_json(result.folder / TOKENIZER))), markup=False)
+    if adapter_only:
+        stdout.print("For peft; other programs need the whole model: leave --adapter-only away.")
+    elif not is_encoder(config := read_json(result.folder / CONFIG)):
+        parsed = read_json(result.folder / TOKENIZER)
+        said = where_served(is_relaxed(parsed), rebuilt(config, parsed))
+        stdout.print(said, markup=False)
 
 
 def verify(

@@ -13,6 +13,7 @@ from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
+from tokengraft.planning.protect import sample
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_reader import read_gguf
 from tokengraft.serving.gguf_tokenizer import barred_ids
@@ -88,8 +89,11 @@ def export(
             _try(made, folder)
         made.replace(out)
     manifest = read_manifest(folder)
-    if manifest is not None and POLICIES[manifest["output"]["policy"]].pools:
+    policy = None if manifest is None else POLICIES[manifest["output"]["policy"]]
+    if policy is not None and policy.pools:
         notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
+    if policy is not None and policy.trains:
+        notes.append("sample from it: decoded greedily it writes old tokens more than it should")
     modelfile = write_text(out.with_name(f"{out.stem}.Modelfile"), _modelfile(out))
     return Exported(out, modelfile, name, checked, tuple(notes))
 
@@ -97,7 +101,7 @@ def export(
 def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
     """Lines on which a served graft is compared with its folder."""
     manifest = read_manifest(folder) or {}
-    lines = check_lines(manifest.get("languages", ())) if texts is None else list(texts)
+    lines = [*check_lines(manifest.get("languages", ())), *sample()] if texts is None else texts
     every = [*AWKWARD, *lines, *manifest.get("examples", ())]
     return [line for line in dict.fromkeys(every) if line]
 

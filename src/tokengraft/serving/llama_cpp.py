@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,10 @@ class Llama:
         """The build that answers, as it says itself."""
         self._connection.request("GET", "/props")
         props: dict[str, Any] = json.loads(self._connection.getresponse().read())
-        return f"llama.cpp {props.get('build_info', 'of unknown build')}"
+        build = props.get("build_info", "unknown")
+        if "unknown" in build and installed() == "xllamacpp":
+            return f"xllamacpp {metadata.version('xllamacpp')}"
+        return f"llama.cpp {build}"
 
     def ready(self) -> bool:
         """Whether the model is loaded; LlamaError where the server ended instead."""

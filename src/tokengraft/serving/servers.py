@@ -59,10 +59,20 @@ def named(name: str) -> Server:
     return SERVERS[name]
 
 
-def where_served(relaxed: bool) -> str:
-    """A sentence on which programs read the tokens as the folder does."""
+def where_served(relaxed: bool, rebuilt: bool = False) -> str:
+    """A sentence on which programs read the tokens as the folder does.
+
+    `rebuilt`: some transformers have a split pattern of their own for the model
+    (`tokenizer.classes`).
+    """
     fit = [server.name for server in SERVERS.values() if server.relaxed or not relaxed]
     rest = [server.name for server in SERVERS.values() if server.name not in fit]
+    if rebuilt:
+        return (
+            "Served by transformers 4.57 and 5.22 as it lies; not by 5.17 to 5.19, by vLLM with "
+            "those, nor after save_pretrained, where Qwen 2's own split pattern is taken, nor by "
+            f"{', '.join(rest)}: for those plan with --boundaries portable."
+        )
     said = f"Served by {', '.join(fit)}"
     if not rest:
         return f"{said}."

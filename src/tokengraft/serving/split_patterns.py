@@ -26,15 +26,15 @@ from tokengraft.tokenizer.other_readers import AWKWARD, Difference, difference
 #: One name of each pattern of llama.cpp that cuts words, the commonest first. Those that cut none
 #: (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.
 PATTERNS = (
-    "llama-bpe", "qwen2", "gpt-2", "smollm", "granite-embed-multi-97m", "gpt-4o", "tekken",
-    "deepseek-v3", "qwen35", "smaug-bpe", "olmo", "starcoder", "command-r", "deepseek-llm",
-    "deepseek-coder", "falcon", "mpt", "stablelm2", "bailingmoe", "seed-coder", "minicpm5",
-    "exaone-moe", "tiny_aya",
+    "llama-bpe", "qwen2", "gpt-2", "smollm", "k2-horizon", "granite-embed-multi-97m", "gpt-4o",
+    "tekken", "deepseek-v3", "qwen35", "smaug-bpe", "olmo", "starcoder", "command-r",
+    "deepseek-llm", "deepseek-coder", "falcon", "mpt", "stablelm2", "bailingmoe", "seed-coder",
+    "minicpm5", "exaone-moe", "tiny_aya",
 )  # fmt: skip
 #: What a pattern in tokenizer.json holds, and the names to try first then.
 _LIKELY = (
     (r"[\p{Lu}\p{Lt}", ("granite-embed-multi-97m", "gpt-4o", "tekken")),
-    (r"\p{L}[\p{L}\p{M}]*", ("granite-embed-multi-97m", "qwen35")),
+    (r"\p{L}[\p{L}\p{M}]*", ("k2-horizon", "qwen35")),
     (r"\p{N}{1,3}|", ("llama-bpe", "smaug-bpe")),
     (r"|\p{N}|", ("qwen2", "stablelm2")),
     ("'(?:[sdmt]|ll|ve|re)", ("gpt-2",)),

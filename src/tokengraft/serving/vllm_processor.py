@@ -3,12 +3,14 @@
 vLLM finds it by the entry point `vllm.logits_processors` as soon as tokengraft is installed beside
 it; `vllm serve FOLDER` needs no option and a request no parameter. It reads the served folder
 itself: `suppress_tokens` of generation_config.json, and the output policy of tokengraft.json. A
-model without either is left alone. Only torch and vLLM are imported.
+model without either is left alone. A graft whose text this environment's transformers reads into
+other ids than its tokenizer.json is not served. Only torch, transformers and vLLM are imported.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,10 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         generation = model.try_get_generation_config() or {}
         barred = generation.get("suppress_tokens") or []
         self._barred = torch.tensor(barred, dtype=torch.long, device=device)
-        self._pooling = _pooling(Path(model.model))
+        folder = Path(model.model)
+        graft = _graft(folder)
+        _refuse_other_ids(folder, graft.get("examples", ()))
+        self._pooling = _pooling(graft.get("output", {}))
         self._active = bool(barred) or self._pooling is not None
 
     def is_argmax_invariant(self) -> bool:
@@ -63,14 +68,39 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         return logits
 
 
-def _pooling(folder: Path) -> Any:
+def _graft(folder: Path) -> dict[str, Any]:
+    """The manifest of a graft's folder; empty for another model."""
+    path = folder / "tokengraft.json"
+    manifest: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return manifest
+
+
+def _refuse_other_ids(folder: Path, words: Sequence[str]) -> None:
+    """Raise where transformers reads words with new tokens otherwise than the folder's own file.
+
+    Versions 5.17 to 5.19 have a split pattern of their own for Qwen 2, whatever the files say.
+    """
+    if not words:
+        return
+    import transformers
+    from tokenizers import Tokenizer
+
+    own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    for word in words:
+        ids = theirs(word, add_special_tokens=False)["input_ids"]
+        if ids != own.encode(word, add_special_tokens=False).ids:
+            raise ValueError(
+                f"transformers {transformers.__version__} reads {word!r} into {ids}, not into the "
+                f"ids of tokenizer.json, and so would vLLM: plan {folder.name} again with "
+                "--boundaries portable, or serve it with another version of transformers"
+            )
+
+
+def _pooling(output: dict[str, Any]) -> Any:
     """The folder's winner-takes-all, None where its policy is another."""
     from tokengraft.grafting.output_policies import DEFAULT, POLICIES
 
-    path = folder / "tokengraft.json"
-    if not path.is_file():
-        return None
-    output = json.loads(path.read_text("utf-8")).get("output", {})
     policy = POLICIES.get(output.get("policy", DEFAULT))
     if policy is None or not policy.pools:
         return None
