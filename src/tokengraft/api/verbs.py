@@ -65,6 +65,7 @@ def audit(
     prices: Path | None = None,
     resamples: int = RESAMPLES,
     skip_missing: bool = False,
+    equiprobable: int | None = None,
     store: Store | None = None,
     engine: Engine | str | None = None,
     progress: OnProgress | None = None,
@@ -77,7 +78,7 @@ def audit(
     the same result; counts are kept in `store` (default: the cache). Everything that can be wrong
     with the inputs is checked before anything is encoded.
     """
-    options = Auditing(pivot, search, prices, resamples, skip_missing)
+    options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable)
     tables = audit_corpus(
         open_corpus(corpus, split), _names(tokenizers), languages, options, store=store,
         on_count=by_lines(progress),

@@ -13,6 +13,7 @@ from tokengraft.auditing import frames
 from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count_corpus import OnCount, count_corpus, count_texts
+from tokengraft.auditing.equiprobable import equiprobable
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.vocabularies import (
     Clean,
@@ -42,7 +43,8 @@ class Auditing:
 
     Premiums are over `pivot`. Tokenizers are looked up in the folders and archives in `search` too;
     one that is known but not on this machine is an error, or with `skip_missing` left out and
-    listed in `skipped`. `prices` is a price list of one's own; intervals are from `resamples`.
+    listed in `skipped`. `prices` is a price list of one's own; intervals are from `resamples`. With
+    `equiprobable` a table says what each language would pay with so many strings of its own.
     """
 
     pivot: str = PIVOT
@@ -50,6 +52,7 @@ class Auditing:
     prices: Path | None = None
     resamples: int = RESAMPLES
     skip_missing: bool = False
+    equiprobable: int | None = None
 
 
 def audit(
@@ -67,6 +70,8 @@ def audit(
     Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
     (`engine.engines.make_engine`) counts on other processes or machines, to the same result.
     """
+    if options.equiprobable is not None and options.equiprobable < 1:
+        raise UsageError(f"equiprobable must be at least one string, not {options.equiprobable}")
     price_list = read_prices(options.prices)
     text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)
     named = languages is not None
@@ -89,6 +94,8 @@ def audit(
             opened.close()
     resamples = options.resamples
     order = cluster_order(jaccard(shared))
+    own = options.equiprobable
+    baseline = {"equiprobable": lambda: equiprobable(text, pivot, own or 1, resamples)}
     made = Frames(
         {
             "premiums": lambda: frames.premiums(text, pivot, located, counts, texts, resamples),
@@ -98,6 +105,7 @@ def audit(
             "containment": lambda: frames.matrix(located, containment(shared), order),
             "coverage": lambda: frames.coverage(located, characters, texts),
             "cost": lambda: frames.cost(made["premiums"], price_list),
+            **(baseline if own else {}),
         }
     )
     return AuditTables(_facts(text, pivot, located, skipped, price_list, resamples, named), made)

@@ -86,7 +86,7 @@ def premiums(
         row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
         row |= _apart(row["premium"], cell, spread, code, base[:, number])
         rows.append(row)
-    return against_first(_without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+    return against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
 
 
 def against_first(table: pl.DataFrame) -> pl.DataFrame:
@@ -173,7 +173,7 @@ def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
         "worst_language": pl.String,
         "worst_premium": pl.Float64,
     }
-    return _without_nan(pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None))
+    return without_nan(pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None))
 
 
 def _gini(costs: pl.Series) -> float:
@@ -228,7 +228,7 @@ def coverage(
                     "missing": "".join(missing),
                 }
             )
-    return _without_nan(pl.DataFrame(rows, infer_schema_length=None))
+    return without_nan(pl.DataFrame(rows, infer_schema_length=None))
 
 
 def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
@@ -275,7 +275,7 @@ def _scaled(price: float | None, ratio: float | None) -> float | None:
     return None if price is None or ratio is None else price * ratio
 
 
-def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
+def without_nan(frame: pl.DataFrame) -> pl.DataFrame:
     """NaN sorts first and is greater than anything: what is not known is null instead.
 
     A column in which nothing is known keeps the type it has elsewhere.

@@ -49,6 +49,15 @@ def audit(
     prices: Annotated[
         Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
     ] = None,
+    equiprobable: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Also say what each language would pay if it and the pivot had this many "
+            "equiprobable strings of their own (a prefix-free vocabulary) and nothing else: what "
+            "is left of a premium when no vocabulary is shared. Parallel text only.",
+        ),
+    ] = None,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
@@ -101,6 +110,8 @@ def audit(
         raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
     if asked is not None and monolingual:
         raise UsageError("Checks need premiums, which text that is not parallel does not have.")
+    if equiprobable is not None and (monolingual or stream):
+        raise UsageError("--equiprobable is for parallel text that is read whole.")
     if not (monolingual or stream):
         _refuse_idle(
             format_=format_, skip_bad=skip_bad, max_row_bytes=max_row_bytes,
@@ -136,7 +147,8 @@ def audit(
             here = engine == "local" and workers is None and address is None
             result = verbs.audit(
                 corpus or "udhr", tokenizer or BUNDLED, language or None, split=split, pivot=pivot,
-                search=tokenizers or (), prices=prices, progress=progress,
+                search=tokenizers or (), prices=prices, equiprobable=equiprobable,
+                progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
     if prices:

@@ -13,6 +13,7 @@ from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.destination import ForceOption, ReplaceOption, check_out, holds_file
 from tokengraft.cli.text import KINDS, by_language, lines_by_language
 from tokengraft.core.errors import UsageError
+from tokengraft.planning.modes import MODES, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +52,10 @@ def plan(
         ),
     ] = None,
     mode: Annotated[
-        Literal["merges", "characters", "paper"],
+        Mode,
         typer.Option(
-            help="merges: continued BPE on the old tokens; characters: only split characters; "
-            "paper: the paper's procedure, for reproduction (makes many languages longer).",
+            help="How strings are chosen. "
+            + " ".join(f"{one.name}: {one.help}." for one in MODES.values())
         ),
     ] = "merges",
     boundaries: Annotated[

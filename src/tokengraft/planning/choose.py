@@ -18,6 +18,7 @@ from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
 from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.learn import Learner, Step
+from tokengraft.planning.modes import MODES
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
@@ -67,8 +68,14 @@ def plan_tokens(
             "mode paper adds every character the vocabulary lacks, so it takes no budget "
             "(--budget): leave it out, or use mode characters"
         )
-    if options.same_size and (mode == "paper" or family(tokenizer) in ("unigram", "wordpiece")):
-        raise UsageError("same size is for BPE, in the modes merges and characters")
+    pieces = family(tokenizer) in ("unigram", "wordpiece")
+    if options.same_size and (mode == "paper" or pieces):
+        raise UsageError("same size is for BPE, and for no mode that adds literal characters")
+    if MODES[mode].rule is not None and (pieces or options.objective != "total"):
+        raise UsageError(
+            f"mode {mode} is a baseline for BPE that goes by all text together: leave the "
+            "objective at total, or use mode merges"
+        )
     budget = BUDGET if options.budget is None else options.budget
     if budget < 1:
         raise UsageError(f"the budget must be at least one token, not {budget}")
@@ -85,10 +92,7 @@ def plan_tokens(
     counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
     request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
     with panics_told("planning"):
-        if family(tokenizer) in ("unigram", "wordpiece"):
-            plan = plan_pieces(request)
-        else:
-            plan = _plan_merges(request)
+        plan = plan_pieces(request) if pieces else _plan_merges(request)
         plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}))
         return give_places(request, plan) if options.same_size else plan
 
@@ -138,7 +142,9 @@ def _why_no_more(plan: Plan) -> list[str]:
         f"every further piece in a planned script occurs fewer than {LEAST} times in its text, or "
         "would not be used in it; more text gives more tokens"
     )
-    if plan.family == "wordpiece" or plan.mode == "characters":
+    if MODES[plan.mode].rule is not None:
+        why = f"no further string that mode {plan.mode} names can be made by merges in the text"
+    elif plan.family == "wordpiece" or plan.mode == "characters":
         why = "no further character of a planned script in the text lacks a token"
     return [f"{len(plan.tokens):,} tokens instead of {plan.budget:,}: {why}"]
 

@@ -16,6 +16,7 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
+from tokengraft.planning.modes import MODES
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import accents_alone, borrowed_letters, territory
 from tokengraft.planning.plan import Cut, Mode, Planning
@@ -157,9 +158,12 @@ class Job:
         for _ in range(_ATTEMPTS):
             learner = self._learner(banned)
             curve = Curve(request.budget, self.matrices, options.pivot, self.old, self.old_totals)
-            choose = chooser(
-                options.objective, request.languages, self._known, self._least, self.old_totals
-            )
+            if rule := MODES[options.mode].rule:
+                choose = rule(learner, request.budget, self._least)
+            else:
+                choose = chooser(
+                    options.objective, request.languages, self._known, self._least, self.old_totals
+                )
             curve.follow(learner, choose, request.budget)
             dead = {s.result for s in learner.steps if s.spends} - _alive(learner)
             if not dead:

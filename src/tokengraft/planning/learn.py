@@ -155,6 +155,14 @@ class Learner:
             self._become(word, step.result)
         return step
 
+    def pairs(self) -> Mapping[int, int]:
+        """The keys of all pairs (and of characters spelled in bytes) with their weighted counts."""
+        return self._counts[0]
+
+    def may_take(self, key: int) -> bool:
+        """Whether a pair of `pairs` is neither refused nor the end of a new token's last use."""
+        return not self._waits(key)
+
     def spell(self, word: int) -> list[int]:
         """The symbols of word `word` now."""
         return self._chain.spell(word)
@@ -198,7 +206,7 @@ class Learner:
         saved = times * (int(self.lengths[word]) - 1)
         if times < self._least or not saved:
             return 0, 0
-        pairs = [(a + 1) << _SHIFT | (b + 1) for a, b in pairwise(self.spell(word))]
+        pairs = [key_of(a, b) for a, b in pairwise(self.spell(word))]
         elsewhere = [self._counts[group].get(p, 0) for p in pairs if not self._is_forbidden(p)]
         own = max(elsewhere, default=0) <= _MOSTLY * times
         return saved, int(saved * 1000 * (_ALONE if own else _SHARED))
@@ -217,7 +225,7 @@ class Learner:
         if not len(edges):
             return
         at, sizes = _entries(self._weights, chain.word[edges])
-        keys = np.repeat((first + 1) << _SHIFT | (second + 1), sizes)
+        keys = np.repeat(key_of(first, second), sizes)
         groups = self._weights.indices[at]
         order = np.lexsort((groups, keys)) if self._groups > 1 else np.argsort(keys, kind="stable")
         keys, groups = keys[order], groups[order]
@@ -377,6 +385,16 @@ def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:
     sizes = table.indptr[rows + 1] - starts
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum())), sizes
+
+
+def key_of(left: Any, right: Any) -> Any:
+    """The key of a pair of symbols; of arrays of them too."""
+    return (left + 1) << _SHIFT | (right + 1)
+
+
+def parts_of(key: int) -> tuple[int, ...]:
+    """The two symbols of a pair's key, or the one character that is spelled in bytes."""
+    return (key,) if key < 1 << _SHIFT else _pair(key)
 
 
 def _is_word(key: int) -> bool:

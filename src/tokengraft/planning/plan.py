@@ -12,6 +12,7 @@ from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
 from tokengraft.core.options import PIVOT
 from tokengraft.languages.codes import well_formed
+from tokengraft.planning.modes import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.planning.sound import read_as, require
 from tokengraft.tokenizer import insert as inserting
@@ -20,7 +21,6 @@ from tokengraft.tokenizer.insert import Additions, Family
 from tokengraft.tokenizer.replace_tokens import fold
 
 SCHEMA = 1
-Mode: TypeAlias = Literal["merges", "characters", "paper"]
 Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]
 Objective: TypeAlias = str  # one of OBJECTIVES, or minimax:PREMIUM
 OBJECTIVES = ("total", "parity", "equal", "speakers")

@@ -33,6 +33,7 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
+from tokengraft.planning.learn import key_of
 from tokengraft.planning.permitted import foreign_piece
 from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, folded, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
@@ -123,12 +124,12 @@ def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | 
     old = list(encode(pipeline, text.lines))
     keys = []
     for encoded in old:
-        ids = encoded.ids + 1
+        ids = encoded.ids
         inside = np.ones(len(ids), bool)
         # A line's last token has no right neighbour.
         inside[np.cumsum(encoded.sizes)[encoded.sizes > 0] - 1] = False
         at = np.flatnonzero(inside)
-        keys.append(distinct(ids[at] << 32 | ids[at + 1]))
+        keys.append(distinct(key_of(ids[at], ids[at + 1])))
     words: frozenset[str] = frozenset()
     if tokenizer["model"].get("ignore_merges"):
         words = frozenset(word for line in text.lines for word in _WORD.findall(line))

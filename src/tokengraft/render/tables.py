@@ -142,6 +142,7 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
         **{name: partial(_square, audit, name, caption) for name, caption in square.items()},
         "coverage": lambda: _coverage(audit),
         "cost": lambda: _cost(audit),
+        "equiprobable": lambda: _equiprobable(audit),
     }
     return {name: make() for name, make in makers.items() if name in audit.frames}
 
@@ -218,6 +219,22 @@ def _cost(audit: AuditTables) -> Printed:
     if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
         notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
     return Printed("cost", caption, header, rows, left=2, codes=1, notes=notes)
+
+
+def _equiprobable(audit: AuditTables) -> Printed:
+    frame = audit.equiprobable.sort("premium", "language", descending=[True, False])
+    rows = [
+        _language(row["language"])
+        + [_number(row[name], "{:.2f}") for name in ("premium", "premium_low", "premium_high")]
+        for row in frame.to_dicts()
+    ]
+    caption = (
+        f"What each language would pay if it and {pivot_name(audit)} had {frame['strings'][0]:,} "
+        "equiprobable strings of their own and nothing else; chosen on every other unit, counted "
+        "on the others"
+    )
+    header = ["Language", "Code", "Premium", "from", "to"]
+    return Printed("equiprobable", caption, header, rows, left=2, codes=1)
 
 
 def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:

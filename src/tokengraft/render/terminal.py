@@ -154,6 +154,10 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         Column(every[known.name], [_cost(cells[code, known.name], figure, form) for code in codes])
         for known in audit.tokenizers
     ]
+    if "equiprobable" in audit.frames:
+        own = dict(audit.equiprobable.select("language", "premium").rows())
+        alone = ["" if own[code] is None else form.format(own[code]) for code in codes]
+        columns.append(Column(f"{audit.equiprobable['strings'][0]:,} strings of its own", alone))
     spoilt = any("†" in cell for column in columns for cell in column.cells)
     captions = []
     if "tokens_per_unit" in table.columns:

@@ -1,0 +1,144 @@
+"""Other ways to choose strings than continued BPE, to compare it with.
+
+Each goes by the text of all languages together, makes its strings by merges that the encoder
+performs, and keeps every promise of a plan. A merge joins two tokens, so a string of many old
+tokens needs others on the way to it; they are tokens too and count as such.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, islice, pairwise
+
+from tokenizers import Tokenizer, models, trainers
+
+from tokengraft.auditing.equiprobable import LONGEST, grow
+from tokengraft.planning.learn import Learner, key_of, parts_of
+from tokengraft.planning.objectives import Choose
+
+_OFTEN = 5  # times the least that a pair must occur for likelihood to look at it
+_PLACES = 4  # words in which a string is looked for
+
+
+def by_likelihood(learner: Learner, budget: int, least: int) -> Choose:
+    """WordPiece's rule: the pair xy with the highest count(xy) / (count(x) count(y)).
+
+    Of pairs that are common; half as common when there are none left. Characters that are spelled
+    in bytes come first.
+    """
+    del learner, budget
+    often = _OFTEN * least
+
+    def gain(learner: Learner, key: int, count: int) -> float:
+        parts = parts_of(key)
+        if len(parts) == 1:
+            return float(count)
+        return count / (learner.frequency(parts[0]) * learner.frequency(parts[1]))
+
+    def choose(learner: Learner) -> int | None:
+        nonlocal often
+        while often >= least:
+            heap = [(-gain(learner, k, n), k) for k, n in learner.pairs().items() if n >= often]
+            heapq.heapify(heap)
+            while heap:
+                key = heapq.heappop(heap)[1]
+                if learner.may_take(key):
+                    return key
+            often //= 2
+        return None
+
+    return choose
+
+
+def by_unigram(learner: Learner, budget: int, least: int) -> Choose:
+    """The pieces of a Unigram model, three times as many as are wanted, likeliest first."""
+    words = _texts(learner)
+    model = Tokenizer(models.Unigram())
+    trainer = trainers.UnigramTrainer(
+        vocab_size=3 * budget + len(set("".join(words))) + 1, max_piece_length=16,
+        special_tokens=["<unk>"], unk_token="<unk>", show_progress=False,  # noqa: S106
+    )  # fmt: skip
+    lines = (text for text, times in words.items() for _ in range(times))
+    model.train_from_iterator(lines, trainer)
+    pieces = json.loads(model.to_str())["model"]["vocab"]
+    strings = (piece for piece, _ in pieces if len(piece) > 1 and piece != "<unk>")
+    return _toward(learner, strings, least)
+
+
+def by_prefix_free(learner: Learner, budget: int, least: int) -> Choose:
+    """A complete prefix-free set of roughly equiprobable strings, as it grows (`equiprobable`)."""
+    return _toward(learner, islice(grow(_texts(learner)), 8 * budget), least)
+
+
+def _texts(learner: Learner) -> Counter[str]:
+    """The words of the planning text with their counts."""
+    words: Counter[str] = Counter()
+    for word, times in enumerate(learner.occurrences.tolist()):
+        if times:
+            words[_text(learner, word)] += times
+    return words
+
+
+def _text(learner: Learner, word: int) -> str:
+    pieces = map(learner.symbols.names.__getitem__, learner.spell(word))
+    return b"".join(map(learner.symbols.piece, pieces)).decode("utf-8", "replace")
+
+
+def _toward(learner: Learner, strings: Iterable[str], least: int) -> Choose:
+    """The rule that makes one string after the other, each by the commonest pair inside it.
+
+    A string is looked for in the commonest words that hold it; where other tokens reach across
+    its ends, or what is left of it may not be merged, it is given up.
+    """
+    waiting = list(strings)
+    places = _places(learner, set(waiting))
+    targets = (place for string in waiting for place in places[string])
+    target = next(targets, None)
+
+    def choose(learner: Learner) -> int | None:
+        nonlocal target
+        while target is not None:
+            counts = learner.pairs()
+            inside = [key for key in _inside(learner, *target) if counts.get(key, 0) >= least]
+            for key in sorted(inside, key=lambda key: (-counts[key], key)):
+                if learner.may_take(key):
+                    return key
+            target = next(targets, None)
+        return None
+
+    return choose
+
+
+def _places(learner: Learner, strings: set[str]) -> Mapping[str, list[tuple[int, int, int]]]:
+    """For each string, commonest words that hold it and from which byte to which."""
+    places: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for word in learner.occurrences.argsort(kind="stable")[::-1].tolist():
+        text = _text(learner, word)
+        at = [0, *accumulate(len(c.encode("utf-8")) for c in text)]
+        for start in range(len(text)):
+            for end in range(start + 1, min(len(text), start + LONGEST) + 1):
+                held = places[text[start:end]] if text[start:end] in strings else None
+                if held is not None and len(held) < _PLACES:
+                    held.append((word, at[start], at[end]))
+    return places
+
+
+def _inside(learner: Learner, word: int, start: int, end: int) -> Iterator[int]:
+    """Keys of what can be joined within these bytes of a word; none where a token crosses an end.
+
+    A character that is spelled in bytes is one such, alone. Once they are a token, spelled another
+    way elsewhere, only what spends none.
+    """
+    spelled, symbols = learner.spell(word), learner.symbols
+    borders = [0, *accumulate(len(symbols.piece(symbols.names[symbol])) for symbol in spelled)]
+    if start not in borders or end not in borders:
+        return
+    within = spelled[borders.index(start) : borders.index(end)]
+    yield from (symbol for symbol in within if symbol in symbols.wholes)
+    made = "".join(map(symbols.names.__getitem__, within)) in symbols.ids
+    for left, right in pairwise(within):
+        if not made or symbols.names[left] + symbols.names[right] in symbols.ids:
+            yield key_of(left, right)
