@@ -29,7 +29,8 @@ from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
 from tokengraft.planning.count_words import CountedTexts
 from tokengraft.planning.count_words import count_words as count_files
-from tokengraft.planning.plan import Boundaries, Mode, Objective, Plan, Planning
+from tokengraft.planning.modes import Mode
+from tokengraft.planning.plan import Boundaries, Objective, Plan, Planning
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
 from tokengraft.planning.protect import insert_proved

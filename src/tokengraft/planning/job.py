@@ -16,10 +16,10 @@ from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.modes import MODES
+from tokengraft.planning.modes import MODES, Mode
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import accents_alone, borrowed_letters, territory
-from tokengraft.planning.plan import Cut, Mode, Planning
+from tokengraft.planning.plan import Cut, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
