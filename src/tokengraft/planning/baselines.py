@@ -16,8 +16,7 @@ from itertools import accumulate, islice, pairwise
 from tokenizers import Tokenizer, models, trainers
 
 from tokengraft.auditing.equiprobable import LONGEST, grow
-from tokengraft.planning.learn import Learner, key_of, parts_of
-from tokengraft.planning.objectives import Choose
+from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
 _OFTEN = 5  # times the least that a pair must occur for likelihood to look at it
 _PLACES = 4  # words in which a string is looked for

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.planning.chain import Ints
-from tokengraft.planning.learn import Learner
-from tokengraft.planning.objectives import Choose
+from tokengraft.planning.learn import Choose, Learner
 from tokengraft.planning.plan import Point
 
 _POINTS = 40

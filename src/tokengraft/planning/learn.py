@@ -27,7 +27,7 @@ from __future__ import annotations
 import functools
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -377,6 +377,9 @@ class Learner:
             step = self.steps[rank]
             merges.append(((1 << _SHIFT) + rank, step.left, step.right, step.result))
         return merges
+
+
+Choose: TypeAlias = Callable[[Learner], int | None]  # names the next pair, None when all is done
 
 
 def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:

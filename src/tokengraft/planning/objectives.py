@@ -15,18 +15,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from tokengraft.core.errors import UsageError
-from tokengraft.planning.learn import Learner, Table
+from tokengraft.planning.learn import Choose, Learner, Table
 from tokengraft.planning.plan import OBJECTIVES, Objective
 
-Choose: TypeAlias = Callable[[Learner], int | None]
 _SCALE = 10**6
 
 
