@@ -12,12 +12,14 @@ import typer
 
 from tokengraft.cli.console import drawing, print_json, stdout, warn, working
 from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
-from tokengraft.cli.options import ModelArgument, PlanArgument
+from tokengraft.cli.options import ModelArgument, PlanArgument, panel
 from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.known_methods import METHODS
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
+
+_rows, _training, _writing = map(panel, ("Rows", "Training", "Writing in new tokens"))
 
 
 def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
@@ -60,14 +62,14 @@ def graft(
     ],
     method: Annotated[
         str,
-        typer.Option(
+        _rows(
             help=f"How rows are derived. auto: distil when text is given, else {TRAINING_FREE}. "
             + " ".join(f"{one.name}: {one.summary}." for one in METHODS.values()),
         ),
     ] = "auto",
     text: Annotated[
         list[str] | None,
-        typer.Option(
+        _rows(
             "--text",
             help="Text to train the rows on (distil), FILE or CODE=FILE: "
             f"{KINDS}. Repeat for more.",
@@ -75,7 +77,7 @@ def graft(
     ] = None,
     translation: Annotated[
         list[str] | None,
-        typer.Option(
+        _rows(
             "--translation",
             help="For an encoder: the lines of --text in a language that it reads. Its vectors of "
             "these teach the rows of what was UNK before.",
@@ -85,40 +87,38 @@ def graft(
     format_: FormatOption = None,
     layer: Annotated[
         str | None,
-        typer.Option(
+        _rows(
             help="Layer, for methods that read states: 0 (the rows) to n (the last block's own "
             "output), or norm (after the final norm, what the output table multiplies)."
         ),
     ] = None,
-    k: Annotated[
-        int | None, typer.Option(min=1, help="Neighbours, for knn and local-linear (5).")
-    ] = None,
+    k: Annotated[int | None, _rows(min=1, help="Neighbours, for knn and local-linear (5).")] = None,
     synthetic: Annotated[
         int | None,
-        typer.Option(
+        _rows(
             min=1,
             help="For methods that read states: so many mixtures of each new token's parts as "
             "anchors besides the vocabulary (0).",
         ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Stop distilling after this many minutes.")
+        float | None, _training(min=0, help="Stop distilling after this many minutes.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Most steps of distilling.")] = None,
+    steps: Annotated[int | None, _training(min=1, help="Most steps of distilling.")] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="Folder for checkpoints: a second run with it resumes from there."),
+        _training(help="Folder for checkpoints: a second run with it resumes from there."),
     ] = None,
     policy: Annotated[
         str,
-        typer.Option(
+        _writing(
             help="What may be written with the new tokens. "
             + " ".join(f"{one.name}: {one.help}." for one in POLICIES.values())
         ),
     ] = DEFAULT,
     protect: Annotated[
         list[str] | None,
-        typer.Option(
+        _writing(
             "--protect",
             help="For write: text in which new tokens must stay silent; for --train lora or all: "
             "text that must be read as before; besides bundled English and code. Repeat for more.",
@@ -126,7 +126,7 @@ def graft(
     ] = None,
     tied: Annotated[
         bool,
-        typer.Option(
+        _writing(
             "--tied",
             help="For write: a model whose input and output share a table keeps it so; one row "
             "serves both ends, which writes a little worse.",
@@ -134,7 +134,7 @@ def graft(
     ] = False,
     train: Annotated[
         str,
-        typer.Option(
+        _training(
             help="What learns from the text. rows: the new tokens' alone, every old weight stays. "
             "lora: adapters in the body too, which reads and writes new tokens better; English "
             "and code are replayed until they move by 0.003 nats at most. all: every weight but "
@@ -143,7 +143,7 @@ def graft(
     ] = "rows",
     adapter_only: Annotated[
         bool,
-        typer.Option(
+        _training(
             "--adapter-only",
             help="With --train lora: write what was learned as an adapter that peft loads on the "
             "base, some tens of MB, instead of the whole model.",
@@ -151,16 +151,16 @@ def graft(
     ] = False,
     bias: Annotated[
         str,
-        typer.Option(
+        _writing(
             help="For winner-takes-all: how many nats less likely than its first old part a new "
             "token may be and still win; auto: the best one on held-out lines of --text."
         ),
     ] = "0",
     device: Annotated[
         str,
-        typer.Option(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
+        _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, _training(help="Seed of everything random.")] = 0,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokengraft.cli.console import stderr
+from tokengraft.cli.options import panel
 from tokengraft.core.errors import UsageError
 from tokengraft.core.files import write_text
 
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
     from tokengraft.api.results import Audit
 
 
-def _option(*names: str, **about: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Checks for CI (docs/ci.md)", **about)
-
-
+_option = panel("Checks for CI (docs/ci.md)")
 FailAboveOption = Annotated[
     list[str] | None,
     _option(

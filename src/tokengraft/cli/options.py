@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,13 @@ from tokengraft.cli.destination import RULE
 from tokengraft.corpus.shards import Format
 from tokengraft.engine.engines import ENGINES
 
-_PANEL = "Large corpora (docs/scale.md)"
+
+def panel(title: str) -> Any:
+    """`typer.Option` for options that `--help` shows together, under this title."""
+    return partial(typer.Option, rich_help_panel=title)
 
 
+_option = panel("Large corpora (docs/scale.md)")
 TokenizersOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -33,10 +38,6 @@ ResultsOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
 ]
-
-
-def _option(*names: str, **about: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=_PANEL, **about)
 
 
 def _known_engine(name: str) -> str:
