@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tokengraft.cli.console import stderr
 from tokengraft.cli.options import panel
 from tokengraft.core.errors import UsageError
