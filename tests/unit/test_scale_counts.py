@@ -363,7 +363,7 @@ def test_one_cell_reports_what_it_counted() -> None:
         ({"workers": 0}, "--workers 0"),
         ({"address": "auto"}, "--engine ray"),
         ({"shard_bytes": 0}, "--shard-bytes"),
-        ({"format_": "csv"}, "No format"),
+        ({"format_": "csv"}, "no format"),
         ({"layout": Layout(language_from_path="(nowhere)")}, "does not match"),
     ],
 )

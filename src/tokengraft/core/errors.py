@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+Row = TypeVar("Row")
 
 
 class TokengraftError(Exception):
@@ -82,7 +85,20 @@ def panics_told(what: str) -> Iterator[None]:
         ) from error
 
 
-def did_you_mean(got: str, known: Iterable[str], limit: int = 3) -> str:
+def look_up(what: str, name: str, table: Mapping[str, Row]) -> Row:
+    """The row of that name; UsageError that names those there are."""
+    if name not in table:
+        raise no_such(what, name, table)
+    return table[name]
+
+
+def no_such(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that means no `what`."""
+    names = list(known)
+    return UsageError(f"no {what} {name!r}; known: {', '.join(names)}.{did_you_mean(name, names)}")
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str:
     """' Did you mean x, y?' for the known names closest to `got`, or '' where none is close."""
-    close = difflib.get_close_matches(got, list(known), n=limit, cutoff=0.6)
+    close = difflib.get_close_matches(got, list(known), n=3, cutoff=0.6)
     return f" Did you mean {', '.join(close)}?" if close else ""

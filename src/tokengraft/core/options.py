@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import no_such
 
 PIVOT = "eng_Latn"  # what premiums are relative to
 RESAMPLES = 1000  # of the bootstrap
@@ -26,10 +26,7 @@ def options_from(kind: type[Options], given: Mapping[str, Any]) -> Options:
     wanted = {name: value for name, value in given.items() if value is not None}
     made: Options = _filled(kind(), wanted)
     if wanted:
-        name, known = next(iter(wanted)), sorted(_names(made))
-        raise UsageError(
-            f"no option {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}"
-        )
+        raise no_such("option", next(iter(wanted)), sorted(_names(made)))
     return made
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, get_args
 
-from tokengraft.core.errors import CorpusError, MissingExtra, UsageError, did_you_mean
+from tokengraft.core.errors import CorpusError, MissingExtra, UsageError, no_such
 from tokengraft.core.files import sha256
 
 Format = Literal["jsonl", "text", "parquet"]
@@ -82,10 +82,7 @@ def find_files(
     CorpusError.
     """
     if format_ is not None and format_ not in get_args(Format):
-        known = get_args(Format)
-        raise UsageError(
-            f"No format {format_!r}: write {', '.join(known)}.{did_you_mean(format_, known)}"
-        )
+        raise no_such("format", format_, get_args(Format))
     urls: dict[str, None] = {}
     for source in [sources] if isinstance(sources, str | Path) else sources:
         matches = _expand(str(source))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import no_such
 from tokengraft.core.later import Later
 
 if TYPE_CHECKING:
@@ -155,7 +155,5 @@ METHODS: dict[str, Method] = {
 def named(name: str) -> Method:
     """The method of that name, or UsageError with the nearest ones."""
     if name not in METHODS:
-        raise UsageError(
-            f"no method {name!r}; known: auto, {', '.join(METHODS)}.{did_you_mean(name, METHODS)}"
-        )
+        raise no_such("method", name, ("auto", *METHODS))
     return METHODS[name]

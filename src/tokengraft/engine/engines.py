@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import UsageError, look_up
 from tokengraft.core.later import Later
 from tokengraft.corpus.shards import SHARD_BYTES
 from tokengraft.engine.protocol import Engine, cores
@@ -47,10 +47,7 @@ def make_engine(name: str, workers: int | None = None, address: str | None = Non
     """The engine of this name; `workers` processes, by default one per core."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed.")
-    if name not in ENGINES:
-        known = " or ".join(ENGINES)
-        raise UsageError(f"No engine {name!r}: write {known}.{did_you_mean(name, ENGINES)}")
-    return ENGINES[name].make(workers, address)
+    return look_up("engine", name, ENGINES).make(workers, address)
 
 
 def _local(workers: int | None, address: str | None) -> Engine:

@@ -16,7 +16,7 @@ from tokengraft.core.errors import (
     MissingExtra,
     TokengraftError,
     UsageError,
-    did_you_mean,
+    no_such,
 )
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
@@ -274,9 +274,7 @@ def _adapting(
     """How the body learns; None where it does not. Options may bring an `adapting` of their own."""
     train = rows.train if isinstance(rows, Derivation) else "rows"
     if train not in TRAINED:
-        raise UsageError(
-            f"no {train!r} to train; known: {', '.join(TRAINED)}.{did_you_mean(train, TRAINED)}"
-        )
+        raise no_such("way to train", train, TRAINED)
     if train == "rows" or not isinstance(rows, Derivation):
         return None
     if text is None:

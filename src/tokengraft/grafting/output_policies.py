@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import look_up
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,4 @@ DEFAULT = "input-only"
 
 def named(name: str) -> OutputPolicy:
     """The policy of that name; UsageError with the known names otherwise."""
-    if name not in POLICIES:
-        raise UsageError(
-            f"no output policy {name!r}; known: {', '.join(POLICIES)}."
-            f"{did_you_mean(name, POLICIES)}"
-        )
-    return POLICIES[name]
+    return look_up("output policy", name, POLICIES)

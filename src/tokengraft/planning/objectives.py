@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import UsageError, no_such
 from tokengraft.planning.learn import Choose, Learner, Table
 from tokengraft.planning.plan import OBJECTIVES, Objective
 
@@ -128,8 +128,7 @@ def target_of(objective: str) -> float | None:
 def check_objective(objective: str) -> str:
     """The objective, if there is such a one; else UsageError."""
     if objective not in OBJECTIVES and target_of(objective) is None:
-        known = ", ".join((*OBJECTIVES, "minimax:PREMIUM"))
-        raise UsageError(f"no objective {objective!r}; there are {known}")
+        raise no_such("objective", objective, (*OBJECTIVES, "minimax:PREMIUM"))
     return objective
 
 

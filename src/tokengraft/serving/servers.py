@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import look_up
 from tokengraft.core.later import Later
 from tokengraft.grafting.verify.invariants import Check
 
@@ -53,10 +53,7 @@ SERVERS: dict[str, Server] = {
 
 def named(name: str) -> Server:
     """The server of that name; UsageError with the known ones otherwise."""
-    if name not in SERVERS:
-        known = ", ".join(SERVERS)
-        raise UsageError(f"no server {name!r}; known: {known}.{did_you_mean(name, SERVERS)}")
-    return SERVERS[name]
+    return look_up("server", name, SERVERS)
 
 
 def where_served(relaxed: bool, rebuilt: bool = False) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from tokengraft.core.errors import UsageError, did_you_mean
+from tokengraft.core.errors import look_up
 from tokengraft.render.figures.bars import apart, cost, vocabulary
 from tokengraft.render.figures.heatmap import (
     containment,
@@ -38,10 +38,8 @@ FIGURES: dict[str, Callable[[AuditTables], Figure | None]] = {
 
 def draw(audit: AuditTables, name: str) -> Figure | None:
     """The figure called `name`, or None where the audit does not hold what it shows."""
-    if name not in FIGURES:
-        raise UsageError(f"No figure {name!r}.{did_you_mean(name, FIGURES)}")
     with styled():
-        return FIGURES[name](audit)
+        return look_up("figure", name, FIGURES)(audit)
 
 
 def save_figures(audit: AuditTables, folder: Path) -> list[Path]:
