@@ -24,6 +24,7 @@ from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: 
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
+from tokengraft.deriving.distil.own_text import go_on  # noqa: E402
 from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.replay import Replay  # noqa: E402
@@ -168,6 +169,25 @@ def test_what_new_rows_say_is_not_counted_where_they_are_barred(llama, tmp_path)
     for moved in measure(tmp_path / "graft", llama).values():
         assert moved.kl == pytest.approx(0, abs=1e-5)
         assert moved.top1 == 1 and moved.bits == pytest.approx(0, abs=1e-5)
+
+
+def test_the_base_goes_on_from_lines_and_what_it_wrote_is_trained_on_only(llama):
+    model = FrozenModel.load(llama)
+    lines = texts()["amh_Ethi"]
+    written = go_on(model, lines, 40, 60, seed=1)
+    assert written == go_on(model, lines, 40, 60, seed=1) != go_on(model, lines, 40, 60, seed=2)
+    begun = {line[:4] for line in lines}  # some have few tokens, and half of them are given
+    assert sum(line[:4] in begun for line in written) > len(written) / 2
+    assert not any("\ufffd" in line or "\n" in line for line in written)
+    plain, more = (
+        derive_rows(
+            llama, parts(), "distil", text=text(), tokenizer=extended(llama),
+            options=Deriving(recipe=Recipe(**RECIPE, own=own)),
+        )
+        for own in (0, 40)
+    )  # fmt: skip
+    assert more.params["training_passages"] > plain.params["training_passages"]
+    assert more.start == plain.start  # judged by the same text
 
 
 def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):

@@ -93,8 +93,8 @@ class Task:
 
         return report
 
-    def passages(self) -> tuple[Reader, Lots]:
-        """The text in passages under both tokenizers, and what reads them."""
+    def passages(self, more: Sequence[str] = ()) -> tuple[Reader, Lots]:
+        """The text in passages under both tokenizers, and what reads them; `more` to train on."""
         assert self.new is not None and self.text is not None
         aligner = Aligner(self.old, self.new)
         prefix = self.model.prefix
@@ -103,5 +103,7 @@ class Task:
         minutes = self.options.recipe.max_minutes
         if self.model.device.type == "cpu" and minutes is not None and minutes < _LITTLE:
             characters = min(characters, _SHORT)
-        lots = read_lots(self.text, aligner, self.first_new, characters, tokens, rows=rows)
+        lots = read_lots(
+            self.text, aligner, self.first_new, characters, tokens, rows=rows, more=more
+        )
         return Reader(self.model, self.first_new, prefix), lots

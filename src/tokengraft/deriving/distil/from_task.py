@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from tokengraft.deriving.distil.distiller import Distiller
-from tokengraft.deriving.distil.passages import Lots, mix
+from tokengraft.deriving.distil.own_text import go_on
+from tokengraft.deriving.distil.passages import HELD_OUT, Lots, is_held_out, mix
 from tokengraft.deriving.distil.recipe import Distillation
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.silent_text import silent_passages
@@ -17,6 +18,8 @@ from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
 
+_OWN = 320  # tokens of a passage that the base writes
+
 
 def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
@@ -25,7 +28,7 @@ def distil(task: Task) -> Rows:
 
         return distil_encoder(task)
     start, recipe = task.start(task), task.options.recipe
-    reader, lots = task.passages()
+    reader, lots = task.passages(_own(task))
     lots = _mixed(task, lots)
     writer = _writer(task, reader)
     replay = _replay(task, reader, writer)
@@ -70,6 +73,14 @@ def distil(task: Task) -> Rows:
     if run.weights is not None:
         task.student = run.student.model
     return out.rows
+
+
+def _own(task: Task) -> list[str]:
+    """What the base writes to be trained on, begun as lines that are trained on."""
+    recipe = task.options.recipe
+    begun = [line for line in task.text or () if not is_held_out(line.strip(), HELD_OUT)]
+    tokens = min(_OWN, task.model.window)
+    return go_on(task.model, begun, recipe.own, tokens, recipe.seed, task.tell("own text"))
 
 
 def _mixed(task: Task, lots: Lots) -> Lots:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from tokengraft.core.errors import CorpusError
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
+HELD_OUT = 0.05  # of the lines
 _BATCH = 4096
 _RECUR = 3
 _FEW = 200  # passages: of less text lines are not joined, so that there is something to draw,
@@ -89,21 +90,24 @@ def read_lots(
     first_new: int,
     characters: int = 400,
     tokens: int = 512,
-    held_out: float = 0.05,
+    held_out: float = HELD_OUT,
     most_held_out: int = 256,
     rows: int | None = None,
+    more: Iterable[str] = (),
 ) -> Lots:
     """Join, cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
 
-    Where `characters` take more tokens than that, passages are shorter. Of a model of `rows` rows,
-    passages with an old token beyond them are dropped: it has no row.
+    `more` lines are to be trained on, not to be judged by. Where `characters` take more tokens than
+    that, passages are shorter. Of a model of `rows` rows, passages with an old token beyond them
+    are dropped: it has no row.
     """
     distinct = [line for line in dict.fromkeys(one.strip() for one in lines) if line]
     characters = min(characters, _fitting(distinct, aligner, tokens))
     lots: tuple[list[str], list[str]] = ([], [])
     for line in distinct:
         lots[is_held_out(line, held_out)].append(line)
-    if sum(map(len, distinct)) >= _FEW * characters:
+    lots[0].extend(more)
+    if sum(len(line) for lot in lots for line in lot) >= _FEW * characters:
         lots = joined(lots[0], characters), joined(lots[1], characters)
     else:
         characters = min(characters, _SHORT)

@@ -29,6 +29,7 @@ class Recipe:
     fewer than `passages` passages where there would be less than 200 of them. `patience`
     held-out checks without a better score end the run (0: never).
 
+    The base writes `own` passages itself, to be trained on beside the text that is given.
     For every passage there are `mixed` more that change their spelling midway, twice as many where
     only reading is trained. Where the new tokens are written too (`Writing`), the reading loss
     counts `reading_weight` times, beside the pooled divergence, the split of each pool, and what
@@ -48,6 +49,7 @@ class Recipe:
     mse: float = 1.0
     cosine: float = 1.0
     kl: float = 1.0
+    own: int = 0
     mixed: float = 0.5
     reading_weight: float = 3.4
     pooled: float = 1.0

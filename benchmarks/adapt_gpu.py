@@ -1,0 +1,216 @@
+r"""Bodies that learn (`--train lora`): settings compared on dev, the best for all, and its curve.
+
+    python benchmarks/adapt_gpu.py MODEL PLANS TEXT FLORES OUT --choose A.json --then B.json -l …
+
+The folders and settings are those of `write_gpu.py`. `--choose` has settings that are trained
+first and judged on FLORES dev; the one whose reading KL is least in the mean, English within what
+is promised, lends its recipe and adapters to every setting of `--then`. At every check on the way
+the graft as it would be kept is judged on lines of FLORES dev, too: OUT/on-the-way-*.jsonl has KL,
+top-1, bits in the new spelling, English and code against steps and seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import write_gpu
+from write_gpu import _grown, _learned, _lines, _without_polars
+
+whole = write_gpu.judge
+_KEPT = ("kl", "top1", "writing_ratio", "english_kl", "english_top1", "english_bits", "code_top1")
+
+
+def main() -> None:
+    """Choose, then train all."""
+    own = argparse.ArgumentParser(add_help=False)
+    own.add_argument("--choose", type=Path)
+    own.add_argument("--then", type=Path)
+    own.add_argument("--until", type=float, help="seconds after which all is to be judged")
+    own.add_argument("--dev-lines", type=int, default=100, help="judged at every check")
+    given, rest = own.parse_known_args()
+    sys.argv[1:] = rest
+    options = write_gpu.parse()
+    options.dev_lines, begun = given.dev_lines, time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    best: dict[str, Any] = {}
+    if given.choose is not None:
+        settings = json.loads(given.choose.read_text("utf-8"))
+        share(options, settings)
+        best = choose(options.out, settings)
+        (options.out / "chosen.json").write_text(json.dumps(best), encoding="utf-8")
+        print("chosen", best, flush=True)
+    if given.then is not None:
+        settings = json.loads(given.then.read_text("utf-8"))
+        for setting in settings:
+            for part in ("recipe", "adapting"):
+                theirs = {k: v for k, v in best.get(part, {}).items() if k not in _OF_RUN}
+                if theirs.get("own"):  # as much as the longer run has use for
+                    theirs["own"] = setting[part].get("own", theirs["own"])
+                setting[part] = {**setting[part], **theirs}
+            if given.until is not None:
+                left = given.until - (time.monotonic() - begun) - _BESIDE
+                most = setting["recipe"].get("max_minutes", 60.0)
+                setting["recipe"]["max_minutes"] = max(0.2, min(most, left / 60))
+        share(options, settings)
+
+
+_BESIDE = 165  # seconds that a run takes besides training: own text before, judging after
+_OF_RUN = ("steps", "max_minutes", "check_every")
+
+
+def choose(out: Path, settings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The setting that reads best on dev in the mean, after its last check."""
+    means: dict[str, float] = {}
+    for setting in settings:
+        files = [
+            out / f"on-the-way-{setting['name']}-{code}.jsonl" for code in setting["languages"]
+        ]
+        ends = [
+            json.loads(one.read_text("utf-8").splitlines()[-1]) for one in files if one.exists()
+        ]
+        values = [end["kl"] for end in ends if "kl" in end]
+        if len(values) == len(files):
+            means[setting["name"]] = sum(values) / len(values)
+    print("mean KL on dev", means, flush=True)
+    if not means:
+        return {}
+    name = min(means, key=means.__getitem__)
+    return next(one for one in settings if one["name"] == name)
+
+
+def share(options: argparse.Namespace, settings: list[dict[str, Any]]) -> None:
+    """Give the runs out to processes."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    for setting in settings:
+        for code in setting.get("languages", options.language):
+            queue.put((setting, code))
+    running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+
+
+def work(options: argparse.Namespace, queue: Any) -> None:
+    """A process: runs until none is left."""
+    import torch
+
+    _without_polars()
+    from tokengraft.model.divergence import MEASURING, TRAINING
+
+    if options.jobs > 2:  # many share the memory of one GPU
+        TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
+    torch.set_num_threads(options.threads)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    while True:
+        try:
+            setting, code = queue.get(timeout=2)
+        except Exception:  # empty
+            return
+        try:
+            follow(options, setting, code)
+            write_gpu.judge = whole if setting.get("judged", True) else nothing
+            write_gpu.run(options, setting, code)
+        except Exception:  # one run must not take the others with it
+            print(setting, code, traceback.format_exc(), flush=True)
+
+
+def nothing(*_: Any) -> dict[str, Any]:
+    """The judgement of a run whose figures on the way will do."""
+    return {"scores": {}}
+
+
+def follow(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
+    """Let every check of the next distillation be followed by a judgement on FLORES dev."""
+    from tokengraft.deriving.distil.distiller import Distiller
+
+    plain = vars(Distiller).get("_plain", (Distiller._check, Distiller._within))
+    file = options.out / f"on-the-way-{setting['name']}-{code}.jsonl"
+    file.unlink(missing_ok=True)
+
+    def check(self: Any, ends: Any, out: Any) -> None:
+        self.now = {"step": out.steps, "seconds": out.seconds}
+        plain[0](self, ends, out)
+
+    def within(self: Any, ends: Any) -> Any:
+        score = plain[1](self, ends)
+        begun = time.monotonic()
+        try:
+            figures = on_the_way(self, ends, options, setting, code)
+        except Exception:  # a figure on the way is not worth the run
+            figures = {"failed": traceback.format_exc()}
+        weight = None if self.replay is None else self.replay.weight
+        held = {"held_out_kl": score.kl, "kept": score.kept, "kept_top1": score.kept_top1}
+        line = self.now | figures | held | {"weight": weight, "took": time.monotonic() - begun}
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(json.dumps(line) + "\n")
+        return score
+
+    Distiller._plain, Distiller._check, Distiller._within = plain, check, within  # type: ignore
+
+
+def on_the_way(
+    self: Any, ends: Any, options: argparse.Namespace, setting: dict[str, Any], code: str
+) -> dict[str, float]:
+    """Figures of the graft as it would be kept now, on FLORES dev."""
+    import torch
+
+    from tokengraft.model.frozen import FrozenModel
+    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    base, head = self.reader.model, ends.head()
+    plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
+    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    tables = {"rows": ends.rows().detach().bfloat16()}
+    if head is not None:
+        tables["head"] = head.detach().bfloat16()
+    student = None if self.weights is None else self.student.model
+    graft = FrozenModel(
+        _grown(_learned(base.model, student), tables, len(base.tokenizer.vocabulary)),
+        name="way", folder=base.folder, tokenizer=HuggingFace.from_parsed("new", spec),
+    )  # fmt: skip
+    graft.__dict__["manifest"] = {"output": {"policy": setting["way"]}}
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        scores = brief(base, graft, code, options)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = True
+    return {name: scores[name].value for name in _KEPT if name in scores}
+
+
+def brief(base: Any, graft: Any, code: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Reading, bits and English on the first lines of FLORES dev."""
+    from tokengraft.deriving.distil.silent_text import untrained
+    from tokengraft.evaluating.both_spellings import shared_scores
+    from tokengraft.evaluating.fidelity import BaseReading, scores
+    from tokengraft.evaluating.lines import prepare
+    from tokengraft.evaluating.protected import protected_scores
+
+    most = options.dev_lines
+    lines = _lines(options.flores / "dev" / f"{code}.dev")[:most]
+    case = prepare(code, lines, base, graft.tokenizer, min(512, base.window) - 2)
+    reading = BaseReading(base, case, most_positions=0, keep_bytes=0)
+    none: dict[str, float] = {}
+    apart = reading.compare(reading.read_new(graft), graft.head(case.rows).exact())
+    figures = scores(apart, none, none, none, 2, 0)
+    texts = {
+        "English": _lines(options.flores / "dev" / "eng_Latn.dev")[: 2 * most],
+        "code": untrained()["code"][:most],
+    }
+    figures |= protected_scores(base, graft, texts, most=2 * most, resamples=2)
+    if graft.policy == "write":
+        figures |= shared_scores(base, graft, case, most_lines=most // 2, resamples=2)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

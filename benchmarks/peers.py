@@ -1,0 +1,325 @@
+r"""Published ways to extend a vocabulary, trained on the same text in as many steps as ours.
+
+    python benchmarks/peers.py MODEL PLANS TEXT FLORES OUT -l hin_Deva tam_Taml --steps 600 --jobs 6
+
+The folders are those of `write_gpu.py`. A row of `PEERS` is a start for the new rows, what is
+trained, and a loss:
+
+- starts (Yamaguchi et al. 2025, https://arxiv.org/abs/2406.11477): `mean` of the parts; `merge`,
+  halves averaged merge by merge; `align`, old tokens at the same place in the text, by how often;
+  `focus` (Dobler & de Melo 2023, https://arxiv.org/abs/2305.14481), neighbours in a space of the
+  text's own, weighted by sparsemax. Changed: that space is an SVD of co-occurrences, not fastText.
+- trained: `lora` of rank 32 at every linear layer and both tables, or `2x2`, the two lowest and
+  the two highest blocks and both tables.
+- losses: `lm`, the next new token; `mtp`, the one after it too, by a further block (and short
+  passages); `alm`, likelihoods of chunks that both tokenizations have in common (Minixhofer et
+  al. 2025, https://arxiv.org/abs/2503.20083, binarised, temperature 100).
+
+Token Distillation (https://arxiv.org/abs/2505.20133, rows by the states of old tokens) and our own
+are trained by `tokengraft` itself. OUT gets a JSON file a run, with figures on dev, by which a rate
+is chosen, and on devtest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import multiprocessing
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import adapt_gpu
+import write_gpu
+from write_gpu import _grown, _lines, _save, _without_polars
+
+#: By name: start, what is trained, loss, longest passage in characters.
+PEERS = {
+    "mean": ("mean", "lora", "lm", 400), "merge": ("merge", "lora", "lm", 400),
+    "align": ("align", "lora", "lm", 400), "focus": ("focus", "lora", "lm", 400),
+    "2x2": ("mean", "2x2", "lm", 400), "2x2-mtp-short": ("mean", "2x2", "mtp", 160),
+    "alm": ("mean", "lora", "alm", 400),
+}  # fmt: skip
+#: Ours, and Token Distillation: settings of `write_gpu`.
+OURS: dict[str, dict[str, Any]] = {
+    "token-distillation": {"way": "input-only", "recipe": {
+        "start": "mean", "mse": 1.0, "cosine": 0.0, "kl": 0.0, "share": 0.0, "mixed": 0.0}},
+    "rows": {"way": "write", "recipe": {}},
+    "lora": {"way": "write", "recipe": {}, "adapting": {}},
+}  # fmt: skip
+_RANK, _TEMPERATURE = 32, 100.0
+
+
+def main() -> None:
+    """Share the runs out to processes."""
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    jobs = context.Queue()
+    for code in options.language:
+        for name in OURS:
+            jobs.put((name, code, 0.0))
+    for rate in options.rates:
+        for name in PEERS:
+            for code in options.language:
+                jobs.put((name, code, rate))
+    for _ in range(options.jobs):
+        jobs.put(None)
+    running = [context.Process(target=work, args=(options, jobs)) for _ in range(options.jobs)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+
+
+def work(options: argparse.Namespace, jobs: Any) -> None:
+    """A process: runs until there are none."""
+    import torch
+
+    _without_polars()
+    from tokengraft.model.divergence import MEASURING, TRAINING
+
+    TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
+    torch.set_num_threads(1)
+    while (job := jobs.get()) is not None:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            (ours if job[0] in OURS else run)(options, *job)
+        except Exception:  # one run must not take the others with it
+            print(job, traceback.format_exc(), flush=True)
+
+
+def ours(options: argparse.Namespace, name: str, code: str, _: float) -> None:
+    """One of our own trainings in as many steps."""
+    setting = {"name": name, **copy.deepcopy(OURS[name])}
+    setting["recipe"] |= {"steps": options.steps, "patience": 0, "passages": options.passages}
+    setting["recipe"] |= {"check_every": max(1, options.steps // 2)}
+    if options.small and "adapting" in setting:
+        setting["adapting"] = {"protected": 60, "replayed": 4}
+    write_gpu.run(options, setting, code)
+
+
+def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
+    """Train a peer, judge it, write what came of it."""
+    import torch
+
+    from tokengraft.deriving.distil.passages import batches, read_lots
+    from tokengraft.model.frozen import FrozenModel, Reading
+    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.tokenizer.align import Aligner
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    begun = time.monotonic()
+    start, trained, loss, characters = PEERS[name]
+    plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
+    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    base = FrozenModel.load(options.model, Reading(dtype="float32"))
+    new = HuggingFace.from_parsed("new", spec)
+    first = len(base.tokenizer.vocabulary)
+    lots = read_lots(
+        _lines(options.text / f"{code}.txt"), Aligner(base.tokenizer, new), first, characters, 500
+    )
+    shares = begin(start, plan, lots.train, first)
+    old = base.weight[:first].float().cpu().numpy()
+    rows = torch.from_numpy((shares @ old).astype(np.float32))
+    model = _grown(base.model, {"rows": rows, "head": rows.clone()}, first).float()
+    model.config.tie_word_embeddings = False
+    torch.manual_seed(0)
+    parameters = learning(model, trained)
+    further = copy.deepcopy(base.blocks[-1]).requires_grad_(True) if loss == "mtp" else None
+    if further is not None:
+        parameters += list(further.parameters())
+    adam = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
+    sizes = np.fromiter((len(one.new) for one in lots.train), np.int64)
+    order: list[Any] = []
+    trained_at = time.monotonic()
+    for step in range(options.steps):
+        if not order:
+            order = batches(sizes, options.passages, np.random.default_rng([0, step]))
+        passages = [lots.train[n] for n in order.pop()]
+        here = 0.5 * (1 + np.cos(np.pi * step / options.steps)) * min(1.0, (step + 1) / 20)
+        adam.param_groups[0]["lr"] = rate * float(here)
+        value = losses(loss, base, model, further, passages)
+        adam.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        adam.step()
+    seconds = time.monotonic() - trained_at
+    merge(model)
+    graft = FrozenModel(model, name=f"{name}-{code}", folder=base.folder, tokenizer=new)
+    graft.__dict__["manifest"] = {"output": {"policy": "write"}}
+    torch.backends.cuda.matmul.allow_tf32 = False
+    write_gpu._greedy_by_text(graft.name, new, plan)
+    facts = {
+        "peer": name, "start": start, "trained": trained, "loss": loss, "language": code,
+        "rate": rate, "steps": options.steps, "passages": options.passages,
+        "train_seconds": seconds, "seconds": time.monotonic() - begun,
+        "dev": {k: v.value for k, v in adapt_gpu.brief(base, graft, code, options).items()},
+    }  # fmt: skip
+    facts |= write_gpu.judge(base, graft, code, options, True)
+    _save(facts, options.out / f"{name}-{rate:g}-{code}.json")
+    shown = {key: round(one["value"], 4) for key, one in facts["scores"].items()}
+    print(name, code, rate, round(seconds), json.dumps(shown), flush=True)
+
+
+def begin(start: str, plan: Any, passages: Any, first: int) -> Any:
+    """Each new row as shares of old ones (new tokens, old tokens)."""
+    mean = np.zeros((len(plan.tokens), first), np.float32)
+    for row, token in zip(mean, plan.tokens, strict=True):
+        np.add.at(row, list(token.parts), 1 / len(token.parts))
+    if start == "merge":
+        place = {token.token: n for n, token in enumerate(plan.tokens)}
+        for left, right in plan.merges:
+            if (n := place.get(left + right)) is None:
+                continue
+            halves = [mean[place[one]] for one in (left, right) if one in place]
+            if len(halves) == 2:  # an old half and a new one: the parts' mean has both already
+                mean[n] = (halves[0] + halves[1]) / 2
+    if start == "align":
+        counts = np.zeros_like(mean)
+        for one in passages:
+            ends = zip([-1, *one.old_at[:-1]], one.old_at, [-1, *one.new_at[:-1]], one.new_at,
+                       strict=True)  # fmt: skip
+            for a, b, c, d in ends:
+                for token in one.new[c + 1 : d + 1]:
+                    if token >= first:
+                        np.add.at(counts[token - first], one.old[a + 1 : b + 1], 1)
+        seen = counts.sum(1) > 0
+        mean[seen] = counts[seen] / counts[seen].sum(1, keepdims=True)
+    if start == "focus":
+        vectors, known = space(passages, first + len(mean))
+        anchors = np.flatnonzero(known[:first])
+        for n in np.flatnonzero(known[first:]):
+            near = vectors[anchors] @ vectors[first + n]
+            mean[n] = 0
+            mean[n, anchors] = sparsemax(near)
+    return mean
+
+
+def space(passages: Any, size: int, width: int = 5, dimensions: int = 100) -> Any:
+    """Vectors of tokens by what stands near them, of length 1; and which have one."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.linalg import svds
+
+    pairs: Counter[tuple[int, int]] = Counter()
+    for one in passages:
+        ids = one.new.tolist()
+        for gap in range(1, width + 1):
+            pairs.update(zip(ids, ids[gap:], strict=False))
+    rows, columns = np.array(list(pairs)).T
+    values = np.fromiter(pairs.values(), np.float64)
+    counts = coo_matrix((values, (rows, columns)), (size, size)).tocsr()
+    counts = (counts + counts.T).tocoo()
+    sums = np.asarray(counts.sum(1)).ravel()
+    high = np.log(counts.data * sums.sum() / (sums[counts.row] * sums[counts.col]))
+    near = coo_matrix((np.maximum(high, 0), (counts.row, counts.col)), (size, size)).tocsr()
+    left, weights, _ = svds(near, k=dimensions, random_state=0)
+    vectors = left * np.sqrt(weights)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-9), lengths[:, 0] > 1e-9
+
+
+def sparsemax(scores: Any) -> Any:
+    """The nearest point of the simplex (Martins & Astudillo 2016)."""
+    ordered = np.sort(scores)[::-1]
+    sums = np.cumsum(ordered) - 1
+    last = np.flatnonzero(ordered * np.arange(1, len(ordered) + 1) > sums)[-1]
+    return np.maximum(scores - sums[last] / (last + 1), 0)
+
+
+def learning(model: Any, trained: str) -> list[Any]:
+    """What a peer trains; adapters are put in."""
+    import peft
+
+    model.requires_grad_(False)
+    tables = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
+    if trained == "lora":
+        kinds = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        settings = peft.LoraConfig(r=_RANK, lora_alpha=_RANK, target_modules=kinds)
+        peft.inject_adapter_in_model(settings, model)
+        body = [held for name, held in model.named_parameters() if "lora_" in name]
+    else:
+        blocks = model.model.layers
+        body = [held for n in (0, 1, -2, -1) for held in blocks[n].parameters()]
+    return [held.requires_grad_(True) for held in (*tables, *body)]
+
+
+def losses(loss: str, base: Any, model: Any, further: Any, passages: Any) -> Any:
+    """The loss of a step."""
+    import torch
+
+    from tokengraft.model.reading import fill
+
+    ids, mask = fill(base, [one.new for one in passages], base.prefix)
+    seen = mask.bool()
+    states = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    logs = torch.log_softmax(model.get_output_embeddings()(states[:, :-1]), -1)
+    said = logs.gather(2, ids[:, 1:, None])[..., 0]  # (passages, length − 1)
+    if loss != "alm":
+        value = -said[seen[:, 1:]].mean()
+        if further is not None:
+            where = torch.arange(ids.shape[1], device=ids.device)[None]
+            turned = model.model.rotary_emb(states, where)
+            after = model.model.norm(further(states, position_embeddings=turned))
+            logits = model.get_output_embeddings()(after[:, :-2])
+            beyond = seen[:, 2:]
+            value = value + torch.nn.functional.cross_entropy(logits[beyond], ids[:, 2:][beyond])
+        return value
+    prefix = len(base.prefix)
+    ours = _chunks(said, [one.new_at for one in passages], prefix)
+    with torch.no_grad():
+        old, _ = fill(base, [one.old for one in passages], base.prefix)
+        read = torch.log_softmax(base.head().logits(base.states(old)[:, :-1]).float(), -1)
+        said = read.gather(2, old[:, 1:, None])[..., 0]
+        theirs = _chunks(said, [one.old_at for one in passages], prefix)
+    a, b = (torch.exp(x / _TEMPERATURE).clamp(1e-6, 1 - 1e-6) for x in (theirs, ours))
+    return (a * (a / b).log() + (1 - a) * ((1 - a) / (1 - b)).log()).mean()
+
+
+def _chunks(said: Any, ends: Any, prefix: int) -> Any:
+    """Log likelihoods of the chunks between common positions, passage after passage."""
+    import torch
+
+    sums = torch.nn.functional.pad(said.cumsum(1), (1, 0))  # before each position
+    values = []
+    for row, at in zip(sums, ends, strict=True):
+        upto = row[torch.from_numpy(at + prefix).to(row.device)]
+        values.append(upto[1:] - upto[:-1])
+    return torch.cat(values)
+
+
+def merge(model: Any) -> None:
+    """Adapters into the weights, and plain layers in their place."""
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "get_delta_weight"):
+            module.base_layer.weight.data += module.get_delta_weight("default").detach()
+            parent = model.get_submodule(name.rpartition(".")[0])
+            setattr(parent, name.rpartition(".")[2], module.base_layer)
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("model", "plans", "text", "flores", "out"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser.add_argument("--rates", nargs="+", type=float, default=[5e-4, 2e-3])
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--passages", type=int, default=48)
+    parser.add_argument("--lines", type=int, default=300)
+    parser.add_argument("--written", type=int, default=150)
+    parser.add_argument("--small", action="store_true", help="a trial: hardly any replay")
+    fixed = {"split": "devtest", "greedy": 4, "against": False, "dtype": "float32", "prompts": 0}
+    fixed |= {"recipe": "{}", "protect": 8000, "labelled": None, "dev_lines": 60}
+    parser.set_defaults(**fixed)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
