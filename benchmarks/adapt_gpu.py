@@ -117,7 +117,7 @@ def work(options: argparse.Namespace, queue: Any) -> None:
             return
         try:
             follow(options, setting, code)
-            write_gpu.judge = whole if setting.get("judged", True) else nothing
+            vars(write_gpu)["judge"] = whole if setting.get("judged", True) else nothing
             write_gpu.run(options, setting, code)
         except Exception:  # one run must not take the others with it
             print(setting, code, traceback.format_exc(), flush=True)
@@ -146,7 +146,8 @@ def follow(options: argparse.Namespace, setting: dict[str, Any], code: str) -> N
         try:
             figures = on_the_way(self, ends, options, setting, code)
         except Exception:  # a figure on the way is not worth the run
-            figures = {"failed": traceback.format_exc()}
+            print(traceback.format_exc(), flush=True)
+            figures = {}
         weight = None if self.replay is None else self.replay.weight
         held = {"held_out_kl": score.kl, "kept": score.kept, "kept_top1": score.kept_top1}
         line = self.now | figures | held | {"weight": weight, "took": time.monotonic() - begun}

@@ -194,10 +194,10 @@ def begin(start: str, plan: Any, passages: Any, first: int) -> Any:
     if start == "focus":
         vectors, known = space(passages, first + len(mean))
         anchors = np.flatnonzero(known[:first])
-        for n in np.flatnonzero(known[first:]):
-            near = vectors[anchors] @ vectors[first + n]
-            mean[n] = 0
-            mean[n, anchors] = sparsemax(near)
+        for token in np.flatnonzero(known[first:]):
+            near = vectors[anchors] @ vectors[first + token]
+            mean[token] = 0
+            mean[token, anchors] = sparsemax(near)
     return mean
 
 
