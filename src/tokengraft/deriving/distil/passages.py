@@ -26,6 +26,7 @@ from tokengraft.core.errors import CorpusError
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
 HELD_OUT = 0.05  # of the lines
+_MOST_JUDGES = 256  # held-out passages
 _BATCH = 4096
 _RECUR = 3
 _FEW = 200  # passages: of less text lines are not joined, so that there is something to draw,
@@ -91,7 +92,6 @@ def read_lots(
     characters: int = 400,
     tokens: int = 512,
     held_out: float = HELD_OUT,
-    most_held_out: int = 256,
     rows: int | None = None,
     more: Iterable[str] = (),
 ) -> Lots:
@@ -127,8 +127,8 @@ def read_lots(
             f"the text holds {len(train)} passages with a new token to train on and {len(judged)} "
             "to be judged by: give more text of the languages the plan was made for"
         )
-    step = max(1, len(judged) // most_held_out)
-    return Lots(tuple(train), tuple(judged[::step][:most_held_out]))
+    step = max(1, len(judged) // _MOST_JUDGES)
+    return Lots(tuple(train), tuple(judged[::step][:_MOST_JUDGES]))
 
 
 def _fitting(lines: Sequence[str], aligner: Aligner, tokens: int) -> int:
