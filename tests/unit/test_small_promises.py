@@ -182,3 +182,27 @@ def test_a_font_in_a_page_bears_no_time(monkeypatch: pytest.MonkeyPatch) -> None
         fonts._face.cache_clear()
         drawn.append(fonts.font_css(["Taml"]))
     assert drawn[0] == drawn[1]
+
+
+def test_every_cell_of_the_field_leads_somewhere() -> None:
+    """A dash, or a link; ours to files, headings and options that exist."""
+    docs = Path(__file__).parents[2] / "docs"
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    rows = [line for line in (docs / "field.md").read_text("utf-8").splitlines() if line[:1] == "|"]
+    assert len(rows) > 12 and len({row.count(" | ") for row in (rows[0], *rows[2:])}) == 1
+    for row in rows[2:]:
+        name, *cells = (cell.strip() for cell in row.strip("|").split(" | "))
+        for cell in cells:
+            assert cell == "–" or re.search(r"\]\(\S+\)", cell), (name, cell)
+        for place in re.findall(r"\]\((?!https:)(\S+?)\)", row):
+            path, _, anchor = place.partition("#")
+            assert (docs / path).exists(), place
+            titles = (
+                re.findall(r"^#+ (.+)$", (docs / path).read_text("utf-8"), re.M) if anchor else []
+            )
+            slugs = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+            assert not anchor or anchor in slugs, place
+        for words in re.findall(r"`([^`]+)`", cells[-1]):
+            verb, *options = words.split()
+            known = {option for one in commands[verb].params for option in one.opts}
+            assert {one for one in options if one.startswith("-")} <= known, words

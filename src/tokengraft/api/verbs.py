@@ -1,4 +1,4 @@
-"""The verbs: audit, survey, count_words, plan, derive, graft, verify, export, evaluate.
+"""The verbs, from `audit` to `evaluate`.
 
 Each takes names, paths or earlier results and gives a result (`tokengraft.api.results`). What needs
 torch is imported when it is used, so that `audit` and `plan` never load it.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tokengraft.deriving.derive import Derived
     from tokengraft.engine.count_shards import Meter, OnMeter
     from tokengraft.engine.protocol import Engine
+    from tokengraft.grafting.adapt_input import InputAdapted
     from tokengraft.model.frozen import FrozenModel
     from tokengraft.serving.export_gguf import Exported
 
@@ -279,6 +280,32 @@ def graft(
         return grafted
     proved = Verified(report.checks, grafted.name, resolve(name).name)
     return Grafted(grafted.folder, grafted.facts, proved)
+
+
+def adapt_input(
+    model: Named,
+    plan: AnyPlan,
+    out: Place,
+    text: Sources,
+    *,
+    kind: str = "attention",
+    minutes: float | None = None,
+    steps: int | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    force: bool = False,
+    progress: OnProgress | None = None,
+) -> InputAdapted:
+    """Train rows and a small map behind them, in front of `model`, which stays as it is.
+
+    The folder `out` gets both as safetensors with a loader that needs no tokengraft; `kind` is one
+    of `model.input_adapter.KINDS`. Raises GraftError where what is loaded afresh is not what was
+    trained; then `out` is as it was.
+    """
+    from tokengraft.grafting.adapt_input import adapt_input as write
+
+    settings = _deriving(minutes, steps, device, progress, {"seed": seed})
+    return write(_name(model), _plan(plan), out, text, kind, settings, force)
 
 
 def verify(

@@ -32,7 +32,8 @@ class Deriving:
     `layer`, `k` (neighbours) and `synthetic` (mixtures of each new token's parts as further
     anchors) are for methods that read states; `recipe`, `start` (a method that
     needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
-    trains output rows too and `adapting` the body, which only distil can. `translation` has the
+    trains output rows too, `adapting` the body and `in_front` an `input_adapter` of that kind, all
+    of which only distil can. `translation` has the
     text's lines in a language that an encoder reads, by which distil learns what was UNK. `cache`
     keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
     a distillation, which a second call with the same arguments goes on from.
@@ -42,6 +43,7 @@ class Deriving:
     recipe: Recipe = field(default_factory=Recipe)
     writing: Writing | None = None
     adapting: Adapting | None = None
+    in_front: str | None = None
     layer: Layer = 0
     k: int = 5
     synthetic: int = 0

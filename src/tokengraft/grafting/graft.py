@@ -133,7 +133,7 @@ def graft(
     training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
-    _check_target(out, base.path, options.force)
+    check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output.protect)
     encoder = is_encoder(read_json(base.path / CONFIG))
     if encoder and (adapting is not None or output.policy != DEFAULT):
@@ -361,13 +361,14 @@ def _removable(
     return removed, policies.removal(known, pieces, len(removed))
 
 
-def _check_target(out: Path, base: Path, force: bool) -> None:
+def check_target(out: Path, base: Path, force: bool, known: str = MANIFEST) -> None:
+    """UsageError unless `out` may be written: it is no other's, by the file that is `known`."""
     target, source = out.resolve(), base.resolve()
     if target == source or source in target.parents or target in source.parents:
         raise UsageError(f"{out} is or holds the base model; write to another folder")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file, a folder is needed: choose another")
-    if not force and out.exists() and not (out / MANIFEST).is_file() and any(out.iterdir()):
+    if not force and out.exists() and not (out / known).is_file() and any(out.iterdir()):
         raise UsageError(
-            f"{out} exists and is not a grafted model: it is left alone, choose another"
+            f"{out} exists and holds something else (no {known}): it is left alone, choose another"
         )

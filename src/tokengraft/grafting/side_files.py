@@ -46,7 +46,7 @@ def write(
     larger = grown(config, *rows)
     write_json(folder / CONFIG, untie(larger) if untied else larger)
     _generation(model_dir, folder, config, barred)
-    _tokenizer(model_dir, folder, config, base, tokenizer)
+    write_tokenizer(model_dir, folder, config, base, tokenizer)
 
 
 def carried(model_dir: Path) -> list[str]:
@@ -127,13 +127,14 @@ def _generation(
         write_json(folder / GENERATION, new)
 
 
-def _tokenizer(
+def write_tokenizer(
     model_dir: Path,
     folder: Path,
     config: Mapping[str, Any],
     base: Mapping[str, Any],
     tokenizer: dict[str, Any],
 ) -> None:
+    """The new tokenizer as transformers loads it."""
     old = read_if_there(model_dir / tokenizer_files.CONFIG)
     text = json.dumps(classes.with_start(tokenizer, old), ensure_ascii=False, indent=1)
     # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.

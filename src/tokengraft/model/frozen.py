@@ -82,6 +82,7 @@ class FrozenModel:
             name: held.requires_grad_() for name, held in named if name in learning
         }
         self.kind, self.name, self._folder = kind, name, folder
+        self.front: Any = None
         self._tokenizer, self._window, self._others = tokenizer, window, tuple(others)
         self.body = body(model) if kind == "causal" else model
 
@@ -133,6 +134,12 @@ class FrozenModel:
     def student(self, model: Any, learning: Collection[str]) -> FrozenModel:
         """As `around`, with copies on the same devices."""
         return self.around(model, learning, self._others)
+
+    def behind(self, adapter: Any) -> FrozenModel:
+        """The same model read behind an `input_adapter`, which learns; on the first device only."""
+        behind = self.around(self.model)
+        behind.front, behind.learning = adapter, dict(adapter.named_parameters())
+        return behind
 
     @property
     def folder(self) -> Path:
@@ -256,6 +263,7 @@ class FrozenModel:
     def embed(self, ids: torch.Tensor, new: NewRows) -> torch.Tensor:
         """Rows of `ids` as the embedding module gives them (scaled), new ones from `new`.
 
+        They have gone through the adapter in front, where there is one.
         Differentiable in `new.rows`, which are rounded and scaled as the module would do it.
         """
         is_new = ids >= new.first
@@ -268,7 +276,11 @@ class FrozenModel:
         if self.scale != 1.0:
             added = added * known.new_tensor(self.scale)
         rows: torch.Tensor = require_torch().where(is_new[..., None], added, known)
-        return rows
+        if self.front is None:
+            return rows
+        from tokengraft.model.input_adapter import adapted
+
+        return adapted(self.front, rows, is_new)
 
     def states(
         self, ids: torch.Tensor, mask: Any = None, new: NewRows | None = None, **more: Any

@@ -55,7 +55,7 @@ from tokengraft.deriving.distil.student import (
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.model.frozen import NewRows
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -112,13 +112,18 @@ class Distiller:
                 table = reader.head.weight.float().cpu().numpy()
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
-        self.student, self.weights = reader, None
+        self.student: Reader = reader
+        self.weights: Weights | None = None
         if replay is not None:
             replay.open(self.folder)
-            self.student = self._twin(replay)
-            self.weights = Weights(self.student)
+            self.teach(self._twin(replay), replay.adapting.rate)
 
-    def _twin(self, replay: Replay) -> Reader:
+    def teach(self, student: FrozenModel, rate: float) -> None:
+        """Let what `student` has to learn be learned beside the rows; it begins as the base."""
+        self.student = Reader(student, self.reader.first_new, self.reader.prefix)
+        self.weights, self._body_rate = Weights(self.student), rate
+
+    def _twin(self, replay: Replay) -> FrozenModel:
         """Who learns: reads as the base does, its adapters begun where they are needed."""
         adapting, reader = replay.adapting, self.reader
         model = twin(reader.model, adapting, self.recipe.seed)
@@ -133,13 +138,14 @@ class Distiller:
                 for ids in ([p.new for p in self.lots.train], [p.old for p in replay.passages])
             )
             look_apart(model, planned, NewRows(reader.first_new, self._start), protected)
-        return Reader(model, reader.first_new, reader.prefix)
+        return model
 
     def _ends(self) -> Ends:
         """The rows at the start of a run, with their optimisers."""
         rows = Composed(self._start, self._phi, self.recipe.share)
-        if self.weights is not None and self.replay is not None:
+        if self.weights is not None:
             self.weights.reset()
+        if self.replay is not None:
             self.replay.reset()
         if self.writer is None or self.writer.shared:
             return Ends(rows, shared=self.writer is not None, weights=self.weights)
@@ -266,7 +272,7 @@ class Distiller:
         self._whole = False
         if self.replay is not None:
             self.replay.control(shape)
-        body = 0.0 if self.replay is None else self.replay.adapting.rate * shape
+        body = 0.0 if self.weights is None else self._body_rate * shape
         head = rate * recipe.head_rate * self._head_unit
         ends.step(grads, seen, rate * self.unit, head, body)
         out.steps, out.seconds = step + 1, time.monotonic() - begun

@@ -5,11 +5,16 @@
 m is the mean of a line's last hidden states, special tokens included, c the state of its first
 token: what sentence vectors are made of, one way or the other. The teacher (*) is the base with the
 same line in its old tokens. Where those were UNK it has read nothing, and there is nothing to
-learn; a translation of each line into a language that it reads can teach instead, then without the
-last term. Only the new rows move.
+learn; a translation of each line into a language that it reads can teach instead. The last term
+then is how well a line's own translation is told from those of the others in a step,
+
+    − log softmax over translations t of  cos(m, m*_t) / τ
+
+Only the new rows move.
 
 Reference: a student that gives a translation its teacher's vector, Reimers & Gurevych 2020
-(https://aclanthology.org/2020.emnlp-main.365/). Changed: the student is the teacher with new rows.
+(https://aclanthology.org/2020.emnlp-main.365/); translations told apart, Feng et al. 2022
+(https://aclanthology.org/2022.acl-long.62/). Changed: the student is the teacher with new rows.
 """
 
 from __future__ import annotations
@@ -33,15 +38,20 @@ from tokengraft.model.reading import fill
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 
 _HELD_OUT, _MOST_JUDGED, _TOKENS = 0.05, 256, 128
+_APART = 0.05  # τ
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Lesson:
-    """A line in new tokens, what the teacher reads, and where both end at the same byte."""
+    """A line in new tokens, what the teacher reads, and where both end at the same byte.
+
+    Of a translation the teacher's `vectors` (m*, c*) are kept once it has read it.
+    """
 
     new: Ints
     taught: Ints
     common: Alignment | None
+    vectors: torch.Tensor | None = None
 
 
 def distil_encoder(task: Task) -> Rows:
@@ -57,7 +67,7 @@ def distil_encoder(task: Task) -> Rows:
     steps, limit = 0, math.inf if recipe.max_minutes is None else 60 * recipe.max_minutes
     for steps in range(1, recipe.steps + 1):
         done = max(steps / recipe.steps, (time.monotonic() - begun) / limit)
-        some = [train[n] for n in generator.integers(len(train), size=recipe.passages)]
+        some = [train[n] for n in generator.permutation(len(train))[: recipe.passages]]
         at = rows.rows().detach().requires_grad_()
         (grad,) = torch.autograd.grad(_loss(task, some, at).mean(), at)
         ids = np.unique(np.concatenate([one.new for one in some]))
@@ -119,14 +129,21 @@ def _lessons(task: Task) -> tuple[list[_Lesson], list[_Lesson]]:
 def _loss(task: Task, lessons: Sequence[_Lesson], rows: torch.Tensor) -> torch.Tensor:
     """The loss of each line, differentiable in the rows."""
     model = task.model
+    new, ours = _read(model, [one.new for one in lessons], NewRows(task.first_new, rows))
+    vectors = torch.stack([_mean(new, ours), new[:, 0].float()], 1)
+    if lessons[0].common is None:
+        taught = _taught(model, lessons)
+        loss = (1 - torch.cosine_similarity(vectors, taught, -1)).sum(1)
+        mean, their = (
+            torch.nn.functional.normalize(one[:, 0], dim=-1) for one in (vectors, taught)
+        )
+        own = torch.arange(len(lessons), device=model.device)
+        apart = torch.nn.functional.cross_entropy(mean @ their.T / _APART, own, reduction="none")
+        return loss + apart
     with torch.no_grad():
         old, theirs = _read(model, [one.taught for one in lessons])
-    new, ours = _read(model, [one.new for one in lessons], NewRows(task.first_new, rows))
-    loss = (1 - torch.cosine_similarity(_mean(new, ours), _mean(old, theirs))) + (
-        1 - torch.cosine_similarity(new[:, 0].float(), old[:, 0].float())
-    )
-    if lessons[0].common is None:
-        return loss
+    taught = torch.stack([_mean(old, theirs), old[:, 0].float()], 1)
+    loss = (1 - torch.cosine_similarity(vectors, taught, -1)).sum(1)
     start = len(model.prefix)
     misses = []
     for number, lesson in enumerate(lessons):
@@ -135,6 +152,17 @@ def _loss(task: Task, lessons: Sequence[_Lesson], rows: torch.Tensor) -> torch.T
         there = old[number, start + lesson.common.old_at].float()
         misses.append((here - there).square().sum() / there.square().sum())
     return loss + torch.stack(misses)
+
+
+@torch.no_grad()
+def _taught(model: FrozenModel, lessons: Sequence[_Lesson]) -> torch.Tensor:
+    """The teacher's vectors (lessons, 2, dimensions), read where they are not known yet."""
+    unread = [one for one in lessons if one.vectors is None]
+    if unread:
+        states, mask = _read(model, [one.taught for one in unread])
+        for one, mean, first in zip(unread, _mean(states, mask), states[:, 0].float(), strict=True):
+            one.vectors = torch.stack([mean, first])
+    return torch.stack([one.vectors for one in lessons if one.vectors is not None])
 
 
 def _read(

@@ -15,10 +15,12 @@ from tokengraft.deriving.distil.student import memory_needed
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.task import Task
+from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
 
 _OWN = 320  # tokens of a passage that the base writes
+FRONT_RATE = 1e-3  # of Adam, for an adapter in front
 
 
 def distil(task: Task) -> Rows:
@@ -33,6 +35,8 @@ def distil(task: Task) -> Rows:
     writer = _writer(task, reader)
     replay = _replay(task, reader, writer)
     run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer, replay)
+    if task.options.in_front is not None:
+        run.teach(_in_front(task, task.options.in_front), FRONT_RATE)
 
     def report(out: Distillation) -> None:
         if task.progress is not None:
@@ -81,6 +85,18 @@ def _own(task: Task) -> list[str]:
     begun = [line for line in task.text or () if not is_held_out(line.strip(), HELD_OUT)]
     tokens = min(_OWN, task.model.window)
     return go_on(task.model, begun, recipe.own, tokens, recipe.seed, task.tell("own text"))
+
+
+def _in_front(task: Task, kind: str) -> FrozenModel:
+    """The model behind an adapter of that kind, which does nothing yet."""
+    import torch
+
+    from tokengraft.model.input_adapter import KINDS
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(task.options.recipe.seed)
+        adapter = KINDS[kind](task.model.dimensions)
+    return task.model.behind(adapter.to(task.model.device))
 
 
 def _mixed(task: Task, lots: Lots) -> Lots:

@@ -1,0 +1,162 @@
+"""`adapt_input`: new rows and a small map behind them, in front of a model that stays as it is.
+
+The folder holds the rows and the map as safetensors, the new tokenizer, a card, and the loader, a
+copy of `model.input_adapter`, which needs no tokengraft. It is proved by loading it afresh with
+that copy: planned text has to be read as it was in training, other text as by the base, to the bit.
+What it is worth beside rows alone and beside LoRA: `docs/ideas.md`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokengraft.core.errors import GraftError, UsageError, look_up
+from tokengraft.core.files import write_text, writing_folder
+from tokengraft.corpus.lines_of import Sources, lines_of
+from tokengraft.deriving.derive import Derived
+from tokengraft.grafting import side_files
+from tokengraft.grafting.graft import check_target, derive_for
+from tokengraft.grafting.verify.invariants import check_lines
+from tokengraft.grafting.verify.loading import load_model
+from tokengraft.model.checkpoint import read_json
+from tokengraft.model.embedding_tables import is_encoder
+from tokengraft.model.folder import CARD, CONFIG, resolve
+from tokengraft.model.frozen import NewRows
+from tokengraft.model.tokenizer_files import base_tokenizer
+from tokengraft.planning.plan import Plan
+from tokengraft.planning.protect import insert_proved
+from tokengraft.tokenizer.huggingface import HuggingFace
+
+_MOST = 0.01  # nats between what was trained and what is loaded: half types round
+_LINES, _TOKENS = 40, 64  # of each kind of text that the folder is proved on
+
+
+@dataclass(frozen=True, repr=False)
+class InputAdapted:
+    """A finished adapter: where it lies, the rows beside it, and how many weights it has."""
+
+    folder: Path
+    kind: str
+    rows: Derived
+    weights: int
+
+
+def adapt_input(
+    model: str | Path,
+    plan: Plan,
+    out: Path | str,
+    text: Sources,
+    kind: str = "attention",
+    options: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> InputAdapted:
+    """Train rows for the plan's tokens and a map of that `kind` behind them; write both to `out`.
+
+    `options` are fields of `Deriving` and of the options in it by name, and `progress`. Raises
+    GraftError where what is loaded afresh is not what was trained; `out` then is as it was.
+    """
+    from tokengraft.model.input_adapter import FILE, KINDS
+
+    look_up("adapter", kind, KINDS)
+    base, out = resolve(model), Path(out)
+    check_target(out, base.path, force, FILE)
+    if is_encoder(read_json(base.path / CONFIG)):
+        raise UsageError(f"{base.name} is an encoder: an adapter is trained by next tokens only")
+    if plan.places is not None:
+        raise UsageError(
+            "an adapter's new tokens come after the old ones: plan without --same-size"
+        )
+    old = base_tokenizer(base.path)
+    new = insert_proved(old, plan, base.name)
+    lines = list(lines_of(text))
+    settings = {**(options or {}), "in_front": kind}
+    made = derive_for(base.path, plan, new, "distil", lines, settings)
+    assert made.student is not None
+    first = len(made.student.tokenizer.vocabulary)
+    with writing_folder(out) as folder:
+        _write(folder, made, {"kind": kind, "first": str(first), "base": base.name})
+        side_files.write_tokenizer(base.path, folder, read_json(base.path / CONFIG), old, new)
+        weights = sum(one.numel() for one in made.student.learning.values())
+        write_text(folder / CARD, _card(out.name, base.name, kind, weights, made))
+        tokenizer = HuggingFace.from_parsed("new", new)
+        _prove(folder, base.path, made, tokenizer, [*lines[:_LINES], *check_lines(plan.languages)])
+    return InputAdapted(out, kind, made, weights)
+
+
+def _write(folder: Path, made: Derived, about: dict[str, str]) -> None:
+    """The weights, and the loader beside them."""
+    import torch
+    from safetensors.torch import save_file
+
+    from tokengraft.model import input_adapter
+
+    assert made.student is not None
+    held = {name: one.detach().cpu() for name, one in made.student.front.state_dict().items()}
+    held["rows"] = torch.from_numpy(made.rows)
+    save_file(held, folder / input_adapter.FILE, about)
+    loader = Path(input_adapter.__file__)
+    write_text(folder / loader.name, loader.read_text(encoding="utf-8"))
+
+
+def _prove(
+    folder: Path, base: Path, made: Derived, tokenizer: HuggingFace, lines: Sequence[str]
+) -> None:
+    """GraftError unless the folder, loaded by its own loader, reads as it was trained to."""
+    import torch
+
+    from tokengraft.model.input_adapter import __file__ as loader
+
+    spec = importlib.util.spec_from_file_location("written_loader", folder / Path(loader).name)
+    assert spec is not None and spec.loader is not None
+    written = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(written)
+    student = made.student
+    assert student is not None
+    loaded, _ = written.load(folder, base, dtype="auto")
+    plain, _ = load_model(base, dtype="auto")
+    first = len(student.tokenizer.vocabulary)
+    rows = NewRows(first, torch.from_numpy(made.rows).to(student.device))
+    with torch.no_grad():
+        for ids in tokenizer.encode(list(lines)):
+            given = torch.tensor([[*student.prefix, *ids[:_TOKENS]]])
+            here = loaded(given).logits[0]
+            if (given >= first).any():
+                states = student.states(given.to(student.device), new=rows)[0]
+                there = student.head().logits(states).cpu()
+                p, q = (one.float().log_softmax(-1) for one in (there, here))
+                far = float((p.exp() * (p - q)).sum(-1).mean())
+                same = far <= _MOST
+            else:
+                same = torch.equal(here, plain(given).logits[0])
+            if not same:
+                raise GraftError(
+                    f"the adapter, loaded afresh, reads {ids[:8]} … otherwise than it was trained "
+                    "to: nothing was written"
+                )
+
+
+def _card(name: str, base: str, kind: str, weights: int, made: Derived) -> str:
+    """What it is, how it is loaded, what it was worth on held-out text."""
+    scores = {"this": made.held_out, "start": made.start, "floor": made.floor}
+    kl = {who: "" if score is None else f"{score.kl:.3f}" for who, score in scores.items()}
+    return f"""# {name}
+
+New tokens for `{base}`, which stays as it is: {len(made.rows):,} rows and a map behind them
+(`{kind}`, {weights:,} weights), written by `tokengraft adapt-input`. Held-out text: KL {kl["this"]}
+nats to the base's own reading; rows alone, untrained, {kl["start"]}; one row for all tokens
+{kl["floor"]}. Text without a new token is read as by the base, to the bit.
+
+```python
+from input_adapter import load  # the file beside this one
+
+model, tokenizer = load({name!r}, {base!r})
+print(model(**tokenizer("…", return_tensors="pt")).logits)
+```
+
+It writes old tokens only, and without a cache: `generate` reads the whole text for every token.
+Fill texts that are read together at the right.
+"""
