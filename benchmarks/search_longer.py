@@ -2,6 +2,7 @@
 
     python benchmarks/search_longer.py --prepare pairs/ -t llama-3 -t gpt2 -t o200k_base
     python benchmarks/search_longer.py --pairs pairs/ --minutes 8 --processes 8 --out search.json
+    python benchmarks/search_longer.py --pairs pairs/ --cuts flores200_dataset --out cuts.json
 
 A *pair* is a tokenizer and the same one changed, for one script: `relaxed` has the relaxed split
 pattern and no new token (the worst case, since appended merges only make a text shorter), `plan`
@@ -17,6 +18,9 @@ variants. A finding is
 - `other ids`: with relaxed boundaries alone the ids differ and are not fewer (the proof says that
   each joined piece begins with the tokens of its parts);
 - `touched`: the text less every character named after the script has other ids than before.
+
+`--cuts` takes each tokenizer's pattern relaxed for every script that can be, at once, and counts
+the lines of a folder's files that it cuts where the old one did not: there may be none.
 
 The exit status is 1 where there is any. Every round has a seed of its own and can be repeated.
 """
@@ -42,6 +46,8 @@ from tokenizers import Tokenizer
 SCRIPTS = {
     "Arab": "ARABIC", "Hebr": "HEBREW", "Deva": "DEVANAGARI", "Thai": "THAI", "Khmr": "KHMER",
     "Tibt": "TIBETAN", "Syrc": "SYRIAC", "Beng": "BENGALI", "Mymr": "MYANMAR", "Taml": "TAMIL",
+    "Laoo": "LAO", "Telu": "TELUGU", "Sinh": "SINHALA", "Mlym": "MALAYALAM", "Gujr": "GUJARATI",
+    "Thaa": "THAANA", "Java": "JAVANESE", "Ethi": "ETHIOPIC",
 }  # fmt: skip
 SHARED = [
     *" .,!?:;-()/؟،।“”'\u200c\u200d\u200e\u0301\u0327\u034f\ufe0f\n\t\u00a0\u30fb09٣५๓᠐aeZé中яا",
@@ -49,6 +55,7 @@ SHARED = [
 ]
 VARIANTS = 24  # of each text that hypothesis makes
 BUDGET = 500
+CUTS = "every.cuts"  # the end of a name: the pattern relaxed for all scripts at once
 
 
 class Finding(NamedTuple):
@@ -74,12 +81,13 @@ def alphabet(script: str) -> list[str]:
 # --- pairs ---------------------------------------------------------------------------------------
 
 
-def prepare(folder: Path, names: list[str], folders: list[Path]) -> None:
-    """Write the bases, and what each pair changes in them."""
+def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[str]) -> None:
+    """Write the bases, and what each pair of them and the `scripts` changes in them."""
     from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load
     from tokengraft.planning.choose import plan_tokens
     from tokengraft.planning.plan import Boundaries, Planning, insert
+    from tokengraft.tokenizer.boundaries import SCRIPTS as relaxable  # noqa: N811
     from tokengraft.tokenizer.boundaries import (
         relaxed_pattern,
         script_names,
@@ -95,7 +103,11 @@ def prepare(folder: Path, names: list[str], folders: list[Path]) -> None:
         relaxes = split_pattern(base) is not None
         packed = json.dumps(base, ensure_ascii=False).encode("utf-8", "surrogatepass")
         (folder / f"{name}.base.xz").write_bytes(lzma.compress(packed, preset=1))
-        for script in SCRIPTS:
+        if relaxes:
+            every = with_pattern(base, relaxed_pattern(base, script_names(relaxable)))
+            delta = json.dumps(_difference(base, every), ensure_ascii=False)
+            (folder / f"{name}.{CUTS}").write_text(delta, encoding="utf-8")
+        for script in scripts:
             changed = {}
             if relaxes:
                 pattern = relaxed_pattern(base, script_names([script]))
@@ -157,7 +169,7 @@ class Pair:
     """A tokenizer before and after, and the parts that texts are made of."""
 
     def __init__(self, base: dict[str, Any], old: Tokenizer, tokens: list[str], path: Path) -> None:
-        self.name, self.script, self.kind, _ = path.name.rsplit(".", 3)
+        self.name, self.script, self.kind = _named(path)
         delta = json.loads(path.read_text("utf-8"))
         self.old = old
         self.new = Tokenizer.from_str(json.dumps(_changed(base, delta)))
@@ -245,6 +257,37 @@ def search(pair: Pair, start: int, examples: int, end: float) -> dict[str, Any]:
     return row
 
 
+def recut(job: tuple[Path, Path]) -> dict[str, Any]:
+    """How many lines of a folder one tokenizer's relaxed pattern cuts anew: there may be none."""
+    path, folder = job
+    base = _base(path)
+    changed = _changed(base, json.loads(path.read_text("utf-8")))
+    old, new = (Tokenizer.from_str(json.dumps(one)).pre_tokenizer for one in (base, changed))
+    row: dict[str, Any] = {"tokenizer": path.name.removesuffix(f".{CUTS}"), "lines": 0}
+    row |= {"joined": 0, "cut anew": 0, "findings": []}
+    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for line in file.read_text("utf-8").splitlines():
+            before, after = ({end for _, (_, end) in p.pre_tokenize_str(line)} for p in (old, new))
+            row["lines"] += 1
+            row["joined"] += after < before
+            if not after <= before:
+                row["cut anew"] += 1
+                row["findings"] = [*row["findings"], line][:5]
+    return row
+
+
+def _base(path: Path) -> Any:
+    """The tokenizer that a pair changes."""
+    name = path.name.removesuffix(f".{CUTS}") if path.suffix == ".cuts" else _named(path)[0]
+    return json.loads(lzma.decompress((path.parent / f"{name}.base.xz").read_bytes()))
+
+
+def _named(path: Path) -> tuple[str, str, str]:
+    """Tokenizer, script and kind of a pair."""
+    name, script, kind, _ = path.name.rsplit(".", 3)
+    return name, script, kind
+
+
 def work(job: tuple[int, list[Path], int, float, int, Path]) -> None:
     """One process: its pairs in turn until the time is up, one row each, written as it is there."""
     number, paths, start, seconds, examples, rows = job
@@ -253,10 +296,9 @@ def work(job: tuple[int, list[Path], int, float, int, Path]) -> None:
     for place, path in enumerate(paths):
         if time.monotonic() > began + seconds:
             break
-        name = path.name.rsplit(".", 3)[0]
+        name = _named(path)[0]
         if name not in bases:
-            packed = lzma.decompress((path.parent / f"{name}.base.xz").read_bytes())
-            base = json.loads(packed)
+            base = _base(path)
             old = Tokenizer.from_str(json.dumps(base))
             bases = {name: (base, old, _spelled(old))}
         pair = Pair(*bases[name], path)
@@ -288,7 +330,9 @@ def main() -> None:
     parser.add_argument("--prepare", type=Path, help="write pairs into this folder, and stop")
     parser.add_argument("-t", "--tokenizer", action="append", default=[])
     parser.add_argument("--tokenizers", type=Path, action="append", default=[])
+    parser.add_argument("-s", "--script", action="append", choices=SCRIPTS)
     parser.add_argument("--pairs", type=Path, help="search these")
+    parser.add_argument("--cuts", type=Path, help="count where lines of this folder are cut")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--processes", type=int, default=1)
@@ -296,10 +340,17 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=None, help="first seed (default: at random)")
     options = parser.parse_args()
     if options.prepare:
-        prepare(options.prepare, options.tokenizer or ["llama-3", "gpt2"], options.tokenizers)
+        names, scripts = options.tokenizer or ["llama-3", "gpt2"], options.script or list(SCRIPTS)
+        prepare(options.prepare, names, options.tokenizers, scripts)
         return
     if not options.pairs or not options.out:
         parser.error("give --prepare, or --pairs with --out")
+    if options.cuts:
+        relaxed = [(path, options.cuts) for path in sorted(options.pairs.glob(f"*.{CUTS}"))]
+        with get_context("spawn").Pool(min(options.processes, len(relaxed))) as pool:
+            rows = pool.map(recut, relaxed)
+        options.out.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        sys.exit(any(row["findings"] for row in rows))
     start = random.randrange(1 << 32) if options.start is None else options.start
     # Neighbours in the list share a base, so that a process reads few of them.
     paths = sorted(options.pairs.glob("*.*.*.json"))

@@ -31,7 +31,14 @@ def test_page_is_there_too(open_page: Open, playground: str) -> None:
 
 
 def test_the_hero_tells_its_sentence_from_the_mean(open_page: Open, playground: str) -> None:
+    """The caption's ratio is that of the squares under it; the other figures are said to differ."""
     page = open_page(playground, requests=playground)
+    names = page.locator(".same-name").all_text_contents()
+    squares = page.locator(".same-dots").evaluate_all("rows => rows.map(r => r.children.length)")
+    counts = dict(zip(names, squares, strict=True))
+    worst = max(counts, key=lambda name: counts[name])
+    assert counts[worst] > 2 * counts["English"] > 0
+    times = f"{counts[worst] / counts['English']:.1f} times"
     caption = page.locator(".same figcaption")
-    expect(caption).to_contain_text("In this one sentence")
-    expect(caption).to_contain_text("means over all of the text")
+    expect(caption).to_contain_text(f"In this one sentence {worst} takes {times} the tokens")
+    expect(caption).to_contain_text("the figures above are means over all of the text")

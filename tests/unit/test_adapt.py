@@ -161,6 +161,12 @@ def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
     )  # fmt: skip
     proof = _Verification(folder, llama, text())
     assert proof._weights()[0] and not proof._protected()[0]
+    path = folder / "tokengraft.json"  # a promise that would allow any body is none
+    said = json.loads(path.read_text("utf-8"))
+    said["trained"]["promised"]["kl"] = 1e9
+    path.write_text(json.dumps(said), "utf-8")
+    passed, said = _Verification(folder, llama, text())._protected()
+    assert not passed and "no promise" in said
 
 
 def test_what_new_rows_say_is_not_counted_where_they_are_barred(llama, tmp_path):

@@ -171,6 +171,24 @@ def swap_merges(value: dict[str, Any]) -> None:
     merges[3], merges[4] = merges[4], merges[3]
 
 
+def make_the_old_anew(value: dict[str, Any]) -> None:
+    """A last merge that makes an English token of other parts: no new id, and English changes."""
+    known, merges = value["model"]["vocab"], [tuple(one) for one in value["model"]["merges"]]
+    halves = ((token[:n], token[n:]) for token in known for n in range(1, len(token)))
+    anew = next(
+        (a, b)
+        for a, b in halves
+        if a in known and b in known and (a, b) not in merges and (a + b).isascii()
+    )
+    value["model"]["merges"].append(list(anew))
+
+
+def add_english(value: dict[str, Any]) -> None:
+    """A new token that is made of English letters alone."""
+    value["model"]["vocab"]["qz"] = OLD + 24
+    value["model"]["merges"].append(["q", "z"])
+
+
 def cut_otherwise(value: dict[str, Any]) -> None:
     """A pattern that takes a run of `q` apart, of which no line has one."""
     pattern = GPT2.replace(r"| ?\p{L}+", r"|q(?=q)| ?\p{L}+", 1)
@@ -232,6 +250,8 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "settings: truncation": ("preserved", unsigned(in_tokenizer(limit_length))),
     "settings: a template of nothing": ("preserved", unsigned(in_tokenizer(empty_template))),
     "cuts: a pattern of its own": ("preserved", unsigned(in_tokenizer(cut_otherwise))),
+    "merges: an old token anew": ("preserved", in_tokenizer(make_the_old_anew)),
+    "tokens: of another script": ("preserved", in_tokenizer(add_english)),
     "merges: another order": ("preserved", unsigned(in_tokenizer(swap_merges))),
     "settings: sides": (
         "preserved",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.corpus import udhr
 from tokengraft.planning.plan import Planning
 from tokengraft.tokenizer.boundaries import (
     GPT2,
@@ -15,8 +16,10 @@ from tokengraft.tokenizer.boundaries import (
     relax_pattern,
     relaxed_pattern,
     script_names,
+    split_pattern,
     with_pattern,
 )
+from tokengraft.tokenizer.catalog import BUNDLED, as_json, find
 from tokengraft.tokenizer.kept_cuts import KeptCuts
 
 CL100K = (
@@ -63,6 +66,46 @@ texts = st.one_of(
 def test_new_cuts_are_old_cuts(text: str) -> None:
     for old, new in PAIRS:
         assert cuts(new, text) <= cuts(old, text)
+
+
+@functools.cache
+def relaxed(name: str) -> tuple[pre_tokenizers.PreTokenizer, pre_tokenizers.PreTokenizer]:
+    """A tokenizer's own pattern, and the same relaxed for every script that can be."""
+    base = as_json(find(name))
+    old, new = split_pattern(base), relaxed_pattern(base, script_names(SCRIPTS))
+    assert old is not None
+    return cutter(old), cutter(new)
+
+
+FAMILIES = (
+    "gpt2",
+    "llama-3",
+    "olmo-2",
+    "cl100k_base",
+    "claude-2.1",
+)  # the bundled ones that cut at marks
+
+
+def test_every_bundled_pattern_that_cuts_at_marks_is_tried() -> None:
+    every = {name for name in BUNDLED if split_pattern(as_json(find(name))) is not None}
+    assert every == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@given(text=texts)
+@settings(max_examples=100, deadline=None)
+def test_new_cuts_are_old_cuts_of_every_family(name: str, text: str) -> None:
+    old, new = relaxed(name)
+    assert cuts(new, text) <= cuts(old, text)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_new_cuts_are_old_cuts_of_real_text(name: str) -> None:
+    """Articles of the UDHR in every script; `benchmarks/search_longer.py --cuts` takes FLORES."""
+    old, new = relaxed(name)
+    lines = [line for texts in udhr.load().texts.values() for line in texts[3:5] if line]
+    assert all(cuts(new, line) <= cuts(old, line) for line in lines)
+    assert any(cuts(new, line) < cuts(old, line) for line in lines)
 
 
 @given(text=texts)

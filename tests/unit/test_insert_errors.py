@@ -19,7 +19,7 @@ BYTES = [chr(c) for c in (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0
 
 def tiny(merges: list) -> dict:
     vocab = {token: i for i, token in enumerate(BYTES)}
-    vocab["ab"] = len(vocab)
+    vocab |= {"ab": len(vocab), "<s>": 400}
     return {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
         "added_tokens": [
@@ -135,6 +135,28 @@ def test_wrong_calls() -> None:
         plan_tokens(tokenizer, {"hin_Deva": "क"}, Planning(budget=1))
 
 
+CONTRADICTIONS = {
+    "an added token with the id of another": (
+        lambda d: d["added_tokens"][0].update(id=5), "says that '<s>' has id 5"),
+    "an added token behind a gap": (
+        lambda d: d["added_tokens"][0].update(id=999), "says that '<s>' has id 999"),
+    "one id twice": (lambda d: d["model"]["vocab"].update(a=5), "the id 5 to more than one"),
+    "no version": (lambda d: d.update(version=None), "cannot be used"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_a_tokenizer_that_contradicts_itself_is_not_planned_for(what: str) -> None:
+    """The fuzzer's: such a plan put two tokens on one id, or moved an old one."""
+    change, message = CONTRADICTIONS[what]
+    tokenizer = json.loads(json.dumps(tiny([["a", "b"]])))
+    texts, options = {"hin_Deva": ["क क क ख"]}, Planning(budget=3, boundaries="keep")
+    assert plan_tokens(tokenizer, texts, options).tokens
+    change(tokenizer)
+    with pytest.raises(TokenizerError, match=message):
+        plan_tokens(tokenizer, texts, options)
+
+
 def small_plan() -> tuple[dict, Plan]:
     tokenizer = tiny([["a", "b"]])
     test = {"hin_Deva": ["क ख"], "eng_Latn": ["ab"]}
@@ -188,6 +210,11 @@ FALSE_VALUES = {
     "a share above one": lambda d: d["languages"]["hin_Deva"].update(unk_share_after=7),
     "another family": lambda d: d.update(family="magic"),
     "a script that is a pattern": lambda d: d["cut"].update(scripts=["L}]|.*("]),
+    "a note that clears a terminal": lambda d: d.update(notes=["x\x1b[2J"]),
+    "a name that moves the cursor": lambda d: d.update(label="x\r\x9b1A"),
+    "a source that rings": lambda d: d.update(
+        protected={"sources": ["a\a"], "sha256": "0", "lines": 1}
+    ),
     "a note that is no text": lambda d: d.update(notes=[["x"]]),
     "parts that are no ids": lambda d: d["tokens"][0].update(parts=["a", True]),
     "no parts": lambda d: d["tokens"][0].update(parts=[]),

@@ -273,3 +273,11 @@ def test_headers_that_the_fuzzer_found(header: dict[str, Any], tmp_path: Path) -
     (tmp_path / "model.safetensors").write_bytes(data)
     with pytest.raises(ModelError, match="broken safetensors header"):
         read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("file", [["x"], {}, 1, None, "../x", "a\0b", "\ud800"])
+def test_an_index_that_names_no_file_of_its_folder(file: Any, tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": file}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"outside the folder|the checkpoint lacks"):
+        read_checkpoint(tmp_path)

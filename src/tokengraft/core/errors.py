@@ -72,11 +72,14 @@ def gave_up(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def panics_told(what: str) -> Iterator[None]:
-    """A panic of Rust code inside as a TokenizerError that names `what` it was doing."""
+    """What Rust code inside refuses or panics at as a TokenizerError: `what` it was doing.
+
+    `tokenizers` raises bare Exceptions, which nothing else does.
+    """
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         said = str(error).partition("\n")[0]
         raise TokenizerError(

@@ -19,9 +19,15 @@ def counted(count: int, what: str) -> str:
 
 
 _MARKS = re.compile(r"([\\|*_`<\[\]~])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AT_START = re.compile(r"^(\s*\d*)([#>+=.)-])")
 #: What makes a spreadsheet take a cell for a formula (OWASP, "CSV injection").
 _FORMULA = r"^[=+\-@\t\r]"
+
+
+def one_line(text: str) -> str:
+    """`text` with `?` for every character that a terminal takes for an order."""
+    return _CONTROL.sub("?", text)
 
 
 def in_markdown(text: str) -> str:

@@ -121,10 +121,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         placed = index.get("weight_map")
         if not isinstance(placed, dict) or not placed:
             raise ModelError(f"{INDEX} has no weight_map; fetch the model again")
-        names = sorted(set(placed.values()))
-        bad = [n for n in names if not isinstance(n, str) or Path(n).name != n]
+        kept_in = placed.values()
+        bad = [n for n in kept_in if not isinstance(n, str) or Path(n).name != n]
         if bad:
             raise ModelError(f"{INDEX} names a file outside the folder: {bad[0]!r}")
+        names = sorted(set(kept_in))
     elif (folder / SINGLE).is_file():
         names = [SINGLE]
     else:

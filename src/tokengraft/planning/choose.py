@@ -62,6 +62,7 @@ def plan_tokens(
     notes say so).
     """
     check_objective(options.objective)
+    load(tokenizer)  # what the library refuses is refused before anything is made of it
     mode, pivot = options.mode, options.pivot
     if mode == "paper" and options.budget is not None:
         raise UsageError(

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
 from tokengraft.core.options import PIVOT
+from tokengraft.core.wording import one_line
 from tokengraft.languages.codes import well_formed
 from tokengraft.planning.modes import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
@@ -122,6 +123,11 @@ class Protection:
     sha256: str  # of its lines, each ended by a line feed
     lines: int
     elsewhere: tuple[Elsewhere, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name in it, which anyone may have written."""
+        return *self.sources, *(one.text for one in self.elsewhere)
 
     @property
     def said(self) -> str:
@@ -238,6 +244,9 @@ def _check_values(plan: Plan) -> None:
         require(well_formed(code), "a language", code, "like shn_Mymr")
     for code, effect in plan.languages.items():
         _check_effect(code, effect)
+    told = (*plan.notes, plan.label or "", *(plan.protected.names if plan.protected else ()))
+    for line in told:
+        require(line == one_line(line), "a note or a name", line, "a line of text")
 
 
 def _check_effect(code: str, effect: Effect) -> None:

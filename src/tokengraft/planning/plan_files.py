@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.core.files import read_json, write_json, writing_folder
+from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import CountedText, Source, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -115,11 +116,11 @@ def plan(
         check=list(_same_script(codes, corpus)),
         protect=protected_text(kept, shares_letters(codes) and options.mode != "paper"),
         elsewhere={
-            f"{pivot} of {corpus.name}": corpus.lines(pivot),
+            f"{pivot} of {one_line(corpus.name)}": corpus.lines(pivot),
             "source code": unprotected_code(),
         },
     )
-    result = replace(result, label=base.label, notes=(*result.notes, *notes))
+    result = replace(result, label=one_line(base.label), notes=(*result.notes, *notes))
     return TestedPlan(result, chosen_on, tested_on)
 
 

@@ -29,6 +29,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import CorpusError, TokenizerError, UsageError
 from tokengraft.core.files import sha256
+from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
@@ -86,7 +87,7 @@ def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | No
         if one == NOTHING:
             continue
         if Path(one).is_file():
-            sources.append(Path(one).name)
+            sources.append(one_line(Path(one).name))
             lines += lines_of_files([one])
             continue
         corpus = load_corpus("udhr")

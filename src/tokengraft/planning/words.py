@@ -26,7 +26,7 @@ from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
-from tokengraft.tokenizer.insert import family
+from tokengraft.tokenizer.insert import added_ids, family, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
 _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")
@@ -223,9 +223,25 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
 
-    Read only: who asks for an equal one soon again gets the same.
+    Read only: who asks for an equal one soon again gets the same. TokenizerError also where two
+    tokens share an id, or an added one has another in the file than the library gives it: what is
+    planned goes by the file, and what is encoded by the library.
     """
-    return _loaded(json.dumps(tokenizer, ensure_ascii=False))
+    pipeline = _loaded(json.dumps(tokenizer, ensure_ascii=False))
+    said = added_ids(tokenizer)
+    for content, number in said.items():
+        if (given := pipeline.token_to_id(content)) != number:
+            raise TokenizerError(
+                f"this tokenizer.json says that {content!r} has id {number}, and the library "
+                f"`tokenizers` gives it {given}: fetch the tokenizer again"
+            )
+    numbers = (vocabulary(tokenizer) | said).values()
+    if len(set(numbers)) < len(numbers):
+        twice, _ = Counter(numbers).most_common(1)[0]
+        raise TokenizerError(
+            f"this tokenizer.json gives the id {twice} to more than one token: fetch it again"
+        )
+    return pipeline
 
 
 @functools.lru_cache(maxsize=2)  # a plan asks for the base and for the extended one several times

@@ -161,19 +161,23 @@ def _as_loaded(tokenizer: dict[str, Any]) -> Any:
     return steps_of(json.loads(written.to_str())["pre_tokenizer"])
 
 
-def foreign_token(new: dict[str, Any], ids: range, languages: Collection[str]) -> str | None:
-    """A new token that holds nothing of the planned languages' scripts, in words, or None.
+def foreign_token(
+    old: dict[str, Any], new: dict[str, Any], ids: range, languages: Collection[str]
+) -> str | None:
+    """What is made that holds nothing of the planned languages' scripts, in words, or None.
 
-    Not asked of languages in Latin script, which may borrow letters of others.
+    That is a new token, or an old one that a new merge makes of other parts than before. Not asked
+    of languages in Latin script, which may borrow letters of others.
     """
     belongs = None if shares_letters(languages) else territory(languages)
     if belongs is None:
         return None
     read = piece_reader(family(new))
-    for token, number in vocabulary(new).items():
-        if number in ids and not belongs(read(token)):
-            return f"the new token {token!r} holds nothing of the scripts that were planned for"
-    return None
+    made = [token for token, number in vocabulary(new).items() if number in ids]
+    if "merges" in old["model"]:
+        made += [left + right for left, right in merge_pairs(new)[len(merge_pairs(old)) :]]
+    strange = next((token for token in made if not belongs(read(token))), None)
+    return strange and f"{strange!r} is made and holds nothing of the scripts that were planned for"
 
 
 def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
