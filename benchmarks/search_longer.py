@@ -105,8 +105,8 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
         (folder / f"{name}.base.xz").write_bytes(lzma.compress(packed, preset=1))
         if relaxes:
             every = with_pattern(base, relaxed_pattern(base, script_names(relaxable)))
-            delta = json.dumps(_difference(base, every), ensure_ascii=False)
-            (folder / f"{name}.{CUTS}").write_text(delta, encoding="utf-8")
+            relaxed = json.dumps(_difference(base, every), ensure_ascii=False)
+            (folder / f"{name}.{CUTS}").write_text(relaxed, encoding="utf-8")
         for script in scripts:
             changed = {}
             if relaxes:
