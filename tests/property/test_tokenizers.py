@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex
+from tokenizers import AddedToken, ByteLevelBPETokenizer, Regex
 from tokenizers.pre_tokenizers import Split
 
 from tokengraft.auditing.count import Counts, Cut, count, count_by_words
@@ -18,6 +18,7 @@ from tokengraft.tokenizer import find, load
 from tokengraft.tokenizer.adapters import count_batch, for_oniguruma, pretoken_counter
 from tokengraft.tokenizer.boundaries import GPT2
 from tokengraft.tokenizer.catalog import BUNDLED
+from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.openai import PATTERNS
 from tokengraft.tokenizer.vocabulary import recovered_text
 from tokengraft.tokenizer.words import count_pieces, cuts_at_spaces
@@ -105,7 +106,10 @@ FIELDS = ("tokens", "unks", "inside", "exact", "pretokens", "dropped")
 # Where cuts go wrong: lone and doubled spaces, other white space, signs that NFKC turns into a
 # space and a mark, marks after a space, marks that SentencePiece and BERT write themselves.
 awkward = st.sampled_from(
-    [*"  .,'aZß1é中ก\u0e33क\u093fً\u0301\u200b\u200c\u00a8ﷺ▁#[]<|>\n\r\t\u00a0\u3000😀", "'s"]
+    [
+        *"  .,'aZß1é中ก\u0e33क\u093fً\u0301\u200b\u200c\u00a8ﷺ▁#[]<|>\n\r\t\u00a0\u3000😀",
+        *("'s", "<s>", "</s>", "> </b>", "<unk>", "[MASK]", "<mask>", "<|endoftext|>"),
+    ]
 )
 spaced = st.one_of(
     st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.just(" ")), max_size=40),
@@ -117,7 +121,7 @@ def same_counts(tokenizer, texts):
     """The fast counts of the texts against those of `encode`, `decode` and the counter itself."""
     fast = count(tokenizer, texts)
     if tokenizer.word_prefix is not None:
-        fast = count_by_words(tokenizer, Cut.of(texts))
+        fast = count_by_words(tokenizer, texts, Cut.of(texts))
     ids = tokenizer.encode(texts)
     pieces, unknown = tokenizer.vocabulary.pieces, tokenizer.vocabulary.unknown
     cuts, dropped = tokenizer.pretokens(texts), tokenizer.dropped(texts)
@@ -155,14 +159,60 @@ def test_words_give_the_counts_of_flores(flores, name):
     same_counts(opened(name), flores_lines(flores, BUNDLED.index(name)))
 
 
-MODERN = ["qwen3", "deepseek-v3", "mistral-nemo", "command-r-plus", "gemma3", "llama2", "mt5"]
+OTHERS = [
+    *("m2m100", "qwen3", "deepseek-v3", "mistral-nemo", "command-r-plus", "gemma3", "llama2"),
+    "mt5",
+]
 
 
-@pytest.mark.parametrize("name", ["m2m100", *MODERN])
+@functools.cache
+def not_bundled(name, folder):
+    return find(name, [folder, folder.with_name("modern.tar.xz")]).open()
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_words_give_the_counts_of_other_tokenizers(flores, paper_tokenizers, name):
-    modern = paper_tokenizers.with_name("modern.tar.xz")
-    tokenizer = find(name, [paper_tokenizers, modern]).open()
+    tokenizer = not_bundled(name, paper_tokenizers)
     same_counts(tokenizer, flores_lines(flores, 0))
+
+    @settings(max_examples=40, deadline=None)
+    @given(batch=st.lists(spaced, min_size=1, max_size=8))
+    def any_text(batch):
+        same_counts(tokenizer, batch)
+
+    any_text()
+
+
+@pytest.mark.slow  # a quarter of an hour
+@pytest.mark.parametrize("name", [*BUNDLED, *OTHERS])
+def test_words_give_the_counts_of_every_line(flores, paper_tokenizers, name):
+    """All of the declaration and of FLORES-200, every figure of every line."""
+    tokenizer = opened(name) if name in BUNDLED else not_bundled(name, paper_tokenizers)
+    for corpus in (load_corpus("udhr"), load_corpus(flores)):
+        for code in corpus.languages:
+            same_counts(tokenizer, corpus.lines(code))
+
+
+@pytest.mark.parametrize(
+    ("added", "across"),
+    [
+        (AddedToken("<mask>", lstrip=True), {"<mask>"}),
+        (AddedToken("<mask>", rstrip=True), {"<mask>"}),
+        (AddedToken("New York city"), {"York"}),
+        (AddedToken("  "), set()),
+        (AddedToken("\n"), set()),
+        (AddedToken(" "), None),
+    ],
+)
+def test_a_text_with_what_reaches_across_words_is_encoded_whole(added, across):
+    pipeline = ByteLevelBPETokenizer()
+    pipeline.train_from_iterator(["some words and more words of some text"], 300)
+    pipeline.add_tokens([added])
+    tokenizer = HuggingFace("x", "x", pipeline._tokenizer)
+    assert (tokenizer.word_prefix == " ") == (across is not None)
+    assert tokenizer.across == (across or set())
+    lines = ["a <mask> b", "a <mask>", "more<mask> words", "New York city", "in New York city, so"]
+    same_counts(tokenizer, [*lines, "a  b", "a\n b c", "some words", " a b "])
 
 
 flores_corpus = functools.cache(functools.partial(load_corpus, split="dev"))

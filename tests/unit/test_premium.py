@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tokengraft.auditing.premium import Premium, estimate, gini
+from tokengraft.auditing.premium import Premium, estimate, gini, percentile_interval
 
 
 def slow_premium(cost, pivot):
@@ -84,6 +84,26 @@ def test_interval_is_scipys_percentile_bootstrap():
         ).confidence_interval
         assert result.sums_low[cell] == pytest.approx(paired.low)
         assert result.sums_high[cell] == pytest.approx(paired.high)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "resamples", "batch"), [(60, 100, 100), (7, 9, 4), (2, 1, 1)]
+)
+def test_percentiles_are_scipys_bit_for_bit(sentences, resamples, batch):
+    values = np.random.default_rng(sentences).random((2, sentences))
+    values[1] = np.nan
+
+    def means(drawn, axis=-1):
+        return values[:, np.asarray(drawn, int)].mean(axis=-1)
+
+    own = percentile_interval(means, sentences, resamples, 5, batch)
+    with pytest.warns(stats.DegenerateDataWarning):
+        theirs = stats.bootstrap(
+            (np.arange(sentences),), means, n_resamples=resamples, batch=batch, vectorized=True,
+            method="percentile", rng=np.random.default_rng(5),
+        ).confidence_interval  # fmt: skip
+    assert np.array_equal(own[0], theirs.low, equal_nan=True) and np.isnan(own[0][1])
+    assert np.array_equal(own[1], theirs.high, equal_nan=True)
 
 
 def test_interval_holds_the_value_and_is_reproducible():

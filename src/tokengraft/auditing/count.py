@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.tokenizer import Tokenizer
-from tokengraft.tokenizer.words import Ints, Places, Rows, Words, plain
+from tokengraft.tokenizer.words import Ints, Listed, Places, Rows, Words, holding
 
 _FIELDS = ("tokens", "unks", "inside", "exact", "pretokens", "dropped")
 _FEW = 512  # texts, in which too few words come back to be worth cutting them
@@ -66,7 +66,7 @@ def count(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut | None = None) ->
     `cut` is what `Cut.of` made of the same texts, where several tokenizers count them.
     """
     if by_words(tokenizer, len(texts)):
-        return count_by_words(tokenizer, cut or Cut.of(texts))
+        return count_by_words(tokenizer, texts, cut or Cut.of(texts))
     return count_whole(tokenizer, texts)
 
 
@@ -82,55 +82,63 @@ class Cut:
     places: Places
     _first: str
     _later: str
+    _plain: tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Cut:
         """Cut the texts."""
         words = Words()
         places = words.cut(texts)
-        return cls(places, _BETWEEN.join(words.first), _BETWEEN.join(words.later))
+        first, later = Listed.of([*words.first], True), Listed.of([*words.later], False)
+        joined = (_BETWEEN.join(first.words), _BETWEEN.join(later.words))
+        return cls(places, *joined, (first.plain, later.plain))
 
     @property
-    def first(self) -> list[str]:
+    def first(self) -> Listed:
         """The words that begin a text."""
-        return self._first.split(_BETWEEN)
+        return Listed(self._first.split(_BETWEEN), True, self._plain[0])
 
     @property
-    def later(self) -> list[str]:
+    def later(self) -> Listed:
         """The words after a space."""
-        return self._later.split(_BETWEEN) if self._later else []
+        return Listed(self._later.split(_BETWEEN) if self._later else [], False, self._plain[1])
 
 
-def count_by_words(tokenizer: Tokenizer, cut: Cut) -> Counts:
+def count_by_words(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut) -> Counts:
     """Counts of texts whose ids are those of their words, from each distinct word's."""
-    first = count_words(tokenizer, cut.first, begin=True)
-    later = count_words(tokenizer, cut.later, begin=False)
+    first, later = count_words(tokenizer, cut.first), count_words(tokenizer, cut.later)
     uncut = bool((first.pretokens < 0).any())
     wrong = [replace(counts, exact=1 - counts.exact).table for counts in (first, later)]
     summed = Counts(*cut.places.sums(*wrong).T)
-    return replace(
+    counts = replace(
         summed,
         exact=(summed.exact == 0).astype(np.int64),
         pretokens=np.full_like(summed.tokens, -1) if uncut else summed.pretokens,
     )
+    if whole := holding(texts, tokenizer.across):
+        table = counts.table
+        table[whole] = count_whole(tokenizer, [texts[n] for n in whole]).table
+        return Counts(*table.T)
+    return counts
 
 
 def count_words(
-    tokenizer: Tokenizer, words: Sequence[str], *, begin: bool, only_ids: bool = False,
-    alone: bool = False,
-) -> Counts:  # fmt: skip
+    tokenizer: Tokenizer, listed: Listed, *, only_ids: bool = False, alone: bool = False
+) -> Counts:
     """Counts of each word as it begins a text, or as it stands after a space.
 
     With `only_ids` nothing is measured that takes more than the ids (`exact`, `pretokens`); with
     `alone` other threads are left to other processes.
     """
+    words, begin = listed.words, listed.begin
     prefix = "" if begin else tokenizer.word_prefix or ""
-    together = np.array(plain(words), bool)
+    together = listed.plain.copy()
+    together[holding(words, tokenizer.across)] = False
     table = np.zeros((len(words), len(_FIELDS)), np.int64)
     for joined in (True, False):
         places = np.flatnonzero(together == joined)
         own = [words[n] for n in places.tolist()]
-        texts = [prefix + word for word in own]
+        texts = [prefix + word for word in own] if prefix else own
         if joined:
             rows = tokenizer.encode_words(own, begin, alone)
         else:
@@ -169,49 +177,26 @@ def _completed(
     counts: Counts, tokenizer: Tokenizer, texts: Sequence[str], rows: Rows,
     pretokens: Ints | None, begin: bool,
 ) -> Counts:  # fmt: skip
-    lost = _lost(tokenizer, texts, counts.unks)
-    exact = _exact(tokenizer, texts, rows, lost, pretokens, begin)
+    """With `exact`, 1 where decoding the ids gives the text back, and `pretokens`."""
+    exact = np.ones_like(rows.sizes)
+    if not tokenizer.lossless:
+        lost = _lost(tokenizer, texts, counts.unks)
+        kept = np.flatnonzero(~lost)
+        exact[lost] = 0
+        own = [texts[n] for n in kept.tolist()] if len(kept) < len(texts) else texts
+        exact[kept] = tokenizer.gives_back(rows.chosen(kept), own, begin)
     return replace(
         counts, exact=exact, pretokens=counts.pretokens if pretokens is None else pretokens
     )
-
-
-def _exact(
-    tokenizer: Tokenizer, texts: Sequence[str], rows: Rows, lost: NDArray[np.bool_],
-    pretokens: Ints | None, begin: bool,
-) -> Ints:  # fmt: skip
-    """1 where decoding the ids gives the text back, else 0; without `begin`, after a space.
-
-    Few texts have to be decoded. Some are known to be `lost`; what its pieces spell comes back,
-    unless decoding puts spaces between pieces or takes them away before signs, as BERT's does.
-    """
-    if tokenizer.lossless:
-        return np.ones_like(rows.sizes)
-    exact = np.zeros_like(rows.sizes)
-    kept = np.flatnonzero(~lost)
-    rows, texts = rows.chosen(kept), [texts[n] for n in kept.tolist()]
-    joins = pretokens is None or bool(tokenizer.word_prefix)
-    before = tokenizer.spelled_after if begin else b" " if joins else b""
-    if before is not None:
-        given = [before + text.encode("utf-8") for text in texts]
-        spelled = rows.spell(given, tokenizer.vocabulary)
-        if pretokens is not None and not joins:
-            spelled &= pretokens[kept] == 1
-            spelled &= np.array([text[:1].isalnum() for text in texts], bool)
-        exact[kept] = spelled
-    doubtful = np.flatnonzero(exact[kept] == 0)
-    if len(doubtful):
-        lead, word = ([], "") if begin else (tokenizer.encode(["a"])[0], "a ")
-        ids = [lead + row.tolist() for row in rows.chosen(doubtful).arrays()]
-        decoded = zip(doubtful.tolist(), tokenizer.decode(ids), strict=True)
-        exact[kept[doubtful]] = [word + texts[n] == text for n, text in decoded]
-    return exact
 
 
 def _lost(tokenizer: Tokenizer, texts: Sequence[str], unks: Ints) -> NDArray[np.bool_]:
     """Whether a text has an UNK, which shows as a text of its own (⁇), and does not hold that."""
     lost = np.zeros(len(texts), bool)
     if shown := tokenizer.shown_unknowns:
-        places = np.flatnonzero(unks).tolist()
-        lost[[n for n in places if not any(text in texts[n] for text in shown)]] = True
+        lost |= unks > 0
+        together = "\n".join(texts)
+        for text in shown:
+            if text in together:
+                lost[[n for n, one in enumerate(texts) if text in one]] = False
     return lost

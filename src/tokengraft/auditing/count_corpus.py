@@ -19,7 +19,7 @@ from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
 _TOGETHER = 4096  # lines that are counted at once
-_VERSION = "4"  # part of every key: raise it when the meaning of a count changes
+_VERSION = "5"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def count_corpus(
     total, done = sum(len(corpus.lines(code)) for _, code in missing), 0
     for located in tokenizers:
         tokenizer: Tokenizer | None = None
-        for number, codes in enumerate(_groups(corpus)):
+        for number, codes in enumerate(groups(corpus)):
             wanted = [code for code in codes if (located.name, code) in missing]
             if not wanted:
                 continue
@@ -131,17 +131,17 @@ def count_corpus(
     return results
 
 
-def _groups(corpus: ParallelCorpus) -> list[list[str]]:
-    """The languages in groups of `_TOGETHER` lines or more."""
-    groups: list[list[str]] = [[]]
+def groups(corpus: ParallelCorpus) -> list[list[str]]:
+    """The languages in groups of `_TOGETHER` lines or more, which are counted together."""
+    together: list[list[str]] = [[]]
     lines = 0
     for code in corpus.languages:
-        groups[-1].append(code)
+        together[-1].append(code)
         lines += len(corpus.lines(code))
         if lines >= _TOGETHER:
-            groups.append([])
+            together.append([])
             lines = 0
-    return groups
+    return [codes for codes in together if codes]
 
 
 def _on_engine(

@@ -20,7 +20,7 @@ from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Packed
-from tokengraft.tokenizer.words import Ints, Small, Words
+from tokengraft.tokenizer.words import Ints, Listed, Small, Words, holding
 
 _MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
 VERSION = "4"  # part of every key: raise it when the meaning of a count changes
@@ -132,6 +132,10 @@ class TokenCounter:
             sums = places.sums(self._known(begin=True), self._known(begin=False))
             split = np.split(sums, len(self._by_words), axis=1)
             tables |= zip(self._by_words, split, strict=True)
+            for name in self._by_words:
+                if whole := holding(texts, self._tokenizers[name].across):
+                    own = self._whole(self._tokenizers[name], [texts[n] for n in whole])
+                    tables[name][whole] = own
         return {name: tables[name] for name in self._tokenizers}
 
     def _known(self, begin: bool) -> Small:
@@ -142,13 +146,11 @@ class TokenCounter:
         words = self._words.first if begin else self._words.later
         table, known = self._tables[begin]
         if new := list(islice(reversed(words), len(words) - known))[::-1]:
+            listed, alone = Listed.of(new, begin), self._threads == 1
             counts = [
-                count_words(
-                    self._tokenizers[name], new, begin=begin, only_ids=True,
-                    alone=self._threads == 1,
-                )
+                count_words(self._tokenizers[name], listed, only_ids=True, alone=alone)
                 for name in self._by_words
-            ]  # fmt: skip
+            ]
             if len(words) > len(table):
                 grown = np.zeros((2 * len(words), table.shape[1]), np.int32)
                 grown[:known] = table[:known]

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from fontTools.unicodedata import block
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from tokengraft.core.cache import Store
 from tokengraft.tokenizer import Located, Tokenizer
@@ -103,6 +101,9 @@ def cluster_order(similarity: NDArray[np.float64]) -> list[int]:
     """Order in which alike vocabularies stand together (average linkage, optimal leaf order)."""
     if len(similarity) < 3:
         return list(range(len(similarity)))
+    from scipy.cluster.hierarchy import leaves_list, linkage  # a fifth of a second
+    from scipy.spatial.distance import squareform
+
     distance = 1 - similarity
     np.fill_diagonal(distance, 0)
     tree = linkage(squareform(distance, checks=False), "average", optimal_ordering=True)

@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tokengraft.auditing.premium import percentile_interval
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import RESAMPLES
 from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.languages.codes import language_name, resolve
 from tokengraft.tokenizer.align import Floats
-
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -210,17 +209,13 @@ def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any
     above, below = sums.numerator[used], sums.denominator[used]
     if len(above) < 2 or not resamples:
         return None, None
-    from scipy.stats import bootstrap
 
-    def ratio(x: Floats, y: Floats, axis: int = -1) -> Floats:
-        quotient: Floats = x.sum(axis=axis) / y.sum(axis=axis)
+    def ratio(drawn: npt.NDArray[np.int64]) -> Floats:
+        quotient: Floats = above[drawn].sum(axis=-1) / below[drawn].sum(axis=-1)
         return quotient
 
-    resampled = bootstrap(
-        (above, below), ratio, paired=True, vectorized=True, n_resamples=resamples, batch=250,
-        confidence_level=LEVEL, method="percentile", random_state=np.random.default_rng(seed),
-    )  # fmt: skip
-    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
+    low, high = percentile_interval(ratio, len(above), resamples, seed, batch=250)
+    return float(low), float(high)
 
 
 def rows(scores: Mapping[str, Score], **labels: Any) -> list[dict[str, Any]]:

@@ -67,6 +67,11 @@ class Tokenizer(abc.ABC):
         """
         return None
 
+    @functools.cached_property
+    def across(self) -> frozenset[str]:
+        """What tokens that reach across words hold: a text that holds one is encoded whole."""
+        return frozenset()
+
     def encode_words(self, words: Sequence[str], begin: bool = False, alone: bool = False) -> Rows:
         """Ids of each of these `plain` words as it stands after a space, or with `begin` at first.
 
@@ -143,9 +148,31 @@ class Tokenizer(abc.ABC):
     def spelled_after(self) -> bytes | None:
         """What the pieces of a text spell before the text, where it then decodes to itself.
 
-        None where that cannot be said.
+        After other words that is a space. None where it cannot be said.
         """
         return None
+
+    @functools.cached_property
+    def not_spelled(self) -> NDArray[np.bool_] | None:
+        """The ids that decoding shows in another way than by their pieces; None: it may be any."""
+        return None
+
+    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
+        """Whether decoding each row gives its text; without `begin`, as it stands after `a `."""
+        before = self.spelled_after if begin else b" "
+        if self.spelled_after is None or before is None:
+            back = np.zeros(len(texts), bool)
+        else:
+            back = rows.spell(texts, before, self.vocabulary.spelling)
+        doubtful = ~back
+        if self.not_spelled is not None:
+            doubtful &= (rows.sums(self.not_spelled) > 0) | (rows.sizes == 0)
+        if len(places := np.flatnonzero(doubtful)):
+            lead, word = ([], "") if begin else (self.encode(["a"])[0], "a ")
+            ids = [lead + row.tolist() for row in rows.chosen(places).arrays()]
+            decoded = zip(places.tolist(), self.decode(ids), strict=True)
+            back[places] = [word + texts[n] == text for n, text in decoded]
+        return back
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

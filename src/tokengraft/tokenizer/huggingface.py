@@ -17,11 +17,23 @@ from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of
-from tokengraft.tokenizer.vocabulary import Vocabulary
-from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces
+from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
+from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 
 #: What a model says of itself.
-_TOLD = ("unk_token", "byte_fallback", "continuing_subword_prefix")
+_TOLD = (
+    "unk_token", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix",
+    "ignore_merges",
+)  # fmt: skip
+#: What makes marks of spaces and puts one before a text, and what makes text of it again.
+_SPACE = {"String": " "}
+_TO_MARKS = {"type": "Replace", "pattern": _SPACE, "content": pieces.SPACE_MARK}
+_MARK_FIRST = {"type": "Prepend", "prepend": pieces.SPACE_MARK}
+_TO_TEXT = [
+    {"type": "Replace", "pattern": {"String": pieces.SPACE_MARK}, "content": " "},
+    {"type": "ByteFallback"}, {"type": "Fuse"},
+]  # fmt: skip
+_UNMARK_FIRST = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 #: Patterns that match no space: what they cut out first changes nothing about the words.
 _SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
@@ -78,11 +90,12 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def _lossless(self) -> bool:
-        # Byte-level, nothing normalised, all 256 bytes present: every string comes back.
+        # Byte-level, nothing normalised or stripped, all 256 bytes there: every string comes back.
         return (
             self._byte_level
             and self._spec["normalizer"] is None
             and not any(p.get("add_prefix_space") for p in _parts(self._spec["pre_tokenizer"]))
+            and not any(token.lstrip or token.rstrip for token in self._added.values())
             and {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
         )
 
@@ -99,16 +112,17 @@ class HuggingFace(Tokenizer):
         return decoded
 
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        if self.pipeline.pre_tokenizer is None:
+        if self._cuts_nothing:
             return None
         with panics_told("cutting text into words"):
             return count_batch(self._counter, texts)
 
     @functools.cached_property
     def word_prefix(self) -> str | None:
-        added = self.pipeline.get_added_tokens_decoder().values()
-        if any(t.lstrip or t.rstrip or any(map(str.isspace, t.content)) for t in added):
+        if self._reaching is None:
             return None
+        if self._marked is not None:
+            return "" if self._marked else " "
         steps = _parts(self._spec["pre_tokenizer"])
         kinds = [step["type"] for step in steps]
         if kinds == ["BertPreTokenizer"] and self._forms in ([], ["BertNormalizer"]):
@@ -124,6 +138,98 @@ class HuggingFace(Tokenizer):
         last = bool(patterns) and cuts_at_spaces(patterns[-1])
         before = all(pattern in _SPACELESS for pattern in patterns[:-1])
         return " " if last and before and all(whole) else None
+
+    @functools.cached_property
+    def _marked(self) -> bool | None:
+        """Whether a mark is put before a text, where the model is BPE over marks for spaces.
+
+        None where it is not, or has rules of its own for words, for decoding or normalising.
+        """
+        model, forms = self._spec["model"], _parts(self._spec["normalizer"])
+        own = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+        plain = model["type"] == "BPE" and not any(model.get(rule) for rule in own)
+        first = _MARK_FIRST in forms
+        known = _TO_MARKS in forms and all(form in (_TO_MARKS, _MARK_FIRST) for form in forms)
+        decoder = [*_TO_TEXT, _UNMARK_FIRST] if first else _TO_TEXT
+        if not (plain and known and self._cuts_nothing and self._decoders == decoder):
+            return None
+        return None if self.pipeline.token_to_id(pieces.SPACE_MARK) is None else first
+
+    @functools.cached_property
+    def _cuts_nothing(self) -> bool:
+        """Whether there is nothing in a text to cut at."""
+        cuts = _parts(self._spec["pre_tokenizer"])
+        at_space = all(cut["type"] == "Split" and cut["pattern"] == _SPACE for cut in cuts)
+        return not cuts or (at_space and _TO_MARKS in _parts(self._spec["normalizer"]))
+
+    @functools.cached_property
+    def _reaching(self) -> frozenset[str] | None:
+        """`across`, None where words cannot be encoded by themselves at all."""
+        spaced = []
+        for token in self._added.values():
+            text = token.content.replace(pieces.SPACE_MARK, " ")
+            takes = token.lstrip or token.rstrip
+            # A mark is put before what follows an added token, too. A single space stands beside
+            # no white space, and so no token of nothing else is ever beside one.
+            if takes or self._marked or (" " in text and (text == " " or not text.isspace())):
+                spaced.append(token.content)
+        if self._marked is not None:
+            tokens = self.pipeline.get_vocab(with_added_tokens=False)
+            spaced += filter(pieces.goes_on_after_mark, tokens)
+        return reaching(spaced)
+
+    @functools.cached_property
+    def across(self) -> frozenset[str]:
+        return self._reaching or frozenset()
+
+    @functools.cached_property
+    def _added(self) -> dict[int, Any]:
+        added: dict[int, Any] = self.pipeline.get_added_tokens_decoder()
+        return added
+
+    @functools.cached_property
+    def _decoders(self) -> list[dict[str, Any]]:
+        return _parts(self._spec["decoder"])
+
+    @property
+    def spelled_after(self) -> bytes | None:
+        by_bytes = [part["type"] for part in self._decoders] == ["ByteLevel"]
+        return b" " if self._marked else b"" if self._marked is False or by_bytes else None
+
+    @functools.cached_property
+    def not_spelled(self) -> NDArray[np.bool_] | None:
+        return None if self._marked is None else self._is_added | self.vocabulary.is_unknown
+
+    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
+        """WordPiece is decoded token by token, the first without a space before it."""
+        if [part["type"] for part in self._decoders] != ["WordPiece"]:
+            return super().gives_back(rows, texts, begin)
+        ids = rows.ids
+        if begin:
+            starts = (np.cumsum(rows.sizes) - rows.sizes)[rows.sizes > 0]
+            ids = ids.copy()
+            ids[starts] += len(self.vocabulary)
+        return Rows(rows.sizes, ids).spell(texts, b"" if begin else b" ", self._decoded(ids))
+
+    def _decoded(self, ids: Ids) -> Spelling:
+        """What these ids are decoded to after others, or as the first, of which it adds up."""
+        held, size = self._decoded_so_far, len(self.vocabulary)
+        wanted = np.zeros(2 * size, bool)
+        wanted[ids] = True
+        numbers = np.flatnonzero(wanted).tolist()
+        if new := [n for n in numbers if n not in held]:
+            (a,), rest = self.encode(["a"])[0], len("a")
+            rows = [[n - size] if n >= size else [a, n] for n in new]
+            texts = zip(new, self.decode(rows), strict=True)
+            held.update((n, (t if n >= size else t[rest:]).encode("utf-8")) for n, t in texts)
+        spelled, *about = spelling([held[n] for n in numbers])
+        starts, sizes = np.zeros((2, 2 * size), np.int64)
+        starts[numbers], sizes[numbers] = about
+        return spelled, starts, sizes
+
+    @functools.cached_property
+    def _decoded_so_far(self) -> dict[int, bytes]:
+        return {}
 
     @functools.cached_property
     def _forms(self) -> list[Any]:
@@ -152,6 +258,8 @@ class HuggingFace(Tokenizer):
         return f" {self._sign} ", marks, 1
 
     def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
+        if self._cuts_nothing:
+            return None
         if not self.word_prefix:  # WordPiece: what does not continue a word begins one
             counts = rows.sums(self._begins_word)
             added = np.flatnonzero(rows.sums(self._is_added)).tolist()
@@ -173,7 +281,7 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def _is_added(self) -> NDArray[np.bool_]:
         flags = np.zeros(len(self.vocabulary), bool)
-        flags[list(self.pipeline.get_added_tokens_decoder())] = True
+        flags[list(self._added)] = True
         return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
@@ -205,7 +313,7 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         table: dict[str, int] = self.pipeline.get_vocab(with_added_tokens=True)
-        added = self.pipeline.get_added_tokens_decoder()
+        added = self._added
         to_piece = {
             "WordPiece": pieces.wordpiece_piece,
             "BPE": pieces.byte_level_piece if self._byte_level else pieces.sentencepiece_piece,

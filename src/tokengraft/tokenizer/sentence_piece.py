@@ -17,7 +17,7 @@ from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.shape import json_object, settings
 from tokengraft.tokenizer.vocabulary import Vocabulary
-from tokengraft.tokenizer.words import Rows
+from tokengraft.tokenizer.words import Rows, reaching
 
 _BYTE_PAIRS = 2  # SentencePiece's number of the model
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
@@ -89,29 +89,53 @@ class SentencePiece(Tokenizer):
         return decoded
 
     @functools.cached_property
-    def _rules(self) -> tuple[Any, Any]:
-        """What the model says about normalising, and how it was trained."""
+    def _rules(self) -> tuple[Any, Any, Any]:
+        """What the model says about normalising, how it was trained, what it does to the result."""
         from sentencepiece import sentencepiece_model_pb2 as proto
 
         parsed = proto.ModelProto.FromString(self.processor.serialized_model_proto())
-        return parsed.normalizer_spec, parsed.trainer_spec
+        return parsed.normalizer_spec, parsed.trainer_spec, parsed.denormalizer_spec
 
     @property
     def spelled_after(self) -> bytes | None:
-        rules, trained = self._rules
+        rules, trained, _ = self._rules
         marks = rules.add_dummy_prefix and rules.escape_whitespaces
         return b" " if marks and not trained.treat_whitespace_as_suffix else None
 
     @functools.cached_property
+    def not_spelled(self) -> NDArray[np.bool_] | None:
+        changed = self.spelled_after is None or self._rules[2].precompiled_charsmap
+        return None if changed else self.vocabulary.is_unknown
+
+    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
+        """The pieces of ASCII without UNK spell it, where such text is normalised to itself."""
+        if self.not_spelled is None or self._rules[0].name not in _INERT:
+            return super().gives_back(rows, texts, begin)
+        back = np.array([_plain(text) for text in texts], bool)
+        back &= (rows.sums(self.not_spelled) == 0) & (rows.sizes > 0)
+        others = np.flatnonzero(~back)
+        own = [texts[n] for n in others.tolist()]
+        back[others] = super().gives_back(rows.chosen(others), own, begin)
+        return back
+
+    @functools.cached_property
     def word_prefix(self) -> str | None:
-        rules, trained = self._rules
+        rules, trained, _ = self._rules
         apart = (
             trained.model_type == _BYTE_PAIRS
             and rules.name in _INERT
             and self.spelled_after is not None
-            and not any(pieces.SPACE_MARK in name.lstrip(pieces.SPACE_MARK) for name in self._names)
+            and self._reaching is not None
         )
         return "" if apart else None
+
+    @functools.cached_property
+    def _reaching(self) -> frozenset[str] | None:
+        return reaching(name for name in self._names if pieces.goes_on_after_mark(name))
+
+    @functools.cached_property
+    def across(self) -> frozenset[str]:
+        return self._reaching or frozenset()
 
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return None  # SentencePiece cuts nothing before it consults the vocabulary
@@ -153,6 +177,12 @@ class SentencePiece(Tokenizer):
             [decoders.Replace(pieces.SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
         )
         return pieces.clean_decoded(tokens, prefix, fallback.decode)
+
+
+def _plain(text: str) -> bool:
+    """Whether a text is printable ASCII with single spaces inside only."""
+    single = "  " not in text and text[:1] != " " and text[-1:] != " "
+    return text.isascii() and text.isprintable() and single
 
 
 def _ids_of(table: bytes, name: str) -> dict[str, int]:

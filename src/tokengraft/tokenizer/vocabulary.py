@@ -15,6 +15,8 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,18 @@ _PREFIX = "abcdef"
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 SPACE_MARK = "▁"  # SentencePiece writes a space as U+2581
 CONTINUATION_MARK = "##"  # WordPiece marks pieces inside a word
+# Bytes to drop from the front and from the back of a piece, the fewest first.
+_TRIMS = tuple(sorted(product(range(4), repeat=2), key=sum))
+
+
+#: Pieces end to end, where each id's begins, and how many bytes it has.
+Spelling: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+
+
+def spelling(by_id: Sequence[bytes]) -> Spelling:
+    """The same of pieces by id."""
+    sizes = np.fromiter(map(len, by_id), np.int64, len(by_id))
+    return np.frombuffer(b"".join(by_id), np.uint8), np.cumsum(sizes) - sizes, sizes
 
 
 @dataclass(frozen=True)
@@ -59,10 +73,9 @@ class Vocabulary:
         return flags
 
     @functools.cached_property
-    def spelling(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-        """All pieces end to end, where each id's begins, and how many bytes it has."""
-        sizes = np.fromiter(map(len, self.pieces), np.int64, len(self.pieces))
-        return np.frombuffer(b"".join(self.pieces), np.uint8), np.cumsum(sizes) - sizes, sizes
+    def spelling(self) -> Spelling:
+        """What each id spells: its piece."""
+        return spelling(self.pieces)
 
     @functools.cached_property
     def characters(self) -> frozenset[str]:
@@ -112,6 +125,11 @@ def sentencepiece_piece(token: str) -> bytes:
     return token.replace(SPACE_MARK, " ").encode("utf-8")
 
 
+def goes_on_after_mark(token: str) -> bool:
+    """Whether a SentencePiece token holds a mark after other characters."""
+    return SPACE_MARK in token.lstrip(SPACE_MARK)
+
+
 def wordpiece_piece(token: str) -> bytes:
     """Bytes of a WordPiece token, without the mark of a continuation."""
     inner = token[len(CONTINUATION_MARK) :] if token.startswith(CONTINUATION_MARK) else token
@@ -141,8 +159,7 @@ def recovered_text(piece: bytes) -> str:
 
     At least two bytes must remain, else `""`: the paper's rule for raw byte vocabularies.
     """
-    candidates = sorted(((front, back) for front in range(4) for back in range(4)), key=sum)
-    for front, back in candidates:
+    for front, back in _TRIMS:
         inner = piece[front : len(piece) - back]
         if len(inner) < 2:
             continue

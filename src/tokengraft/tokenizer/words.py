@@ -10,26 +10,27 @@ such a cut, and none depends on what stands beyond it:
   a word neither begins nor ends with. A space is inert under NFC and NFKC (nothing composes with
   it, no character turns into one that ends in it);
 - BERT's, which cuts at white space and normalises character by character;
-- SentencePiece's BPE with the mark `▁` put before a text, no piece of which holds a mark after
-  other characters: a merge across would make such a piece. (Not its Unigram: it adds the scores of
-  a whole text up in single precision, and so where a word stands can break a tie.)
+- BPE over text whose spaces are marks `▁` (SentencePiece's, and the same in `tokenizers`): a merge
+  across would make a piece that holds a mark after other characters. (Not Unigram: it adds the
+  scores of a whole text up in single precision, and so where a word stands can break a tie.)
 
-An added token that takes the spaces beside it, or holds one, would reach across: such tokenizers
-are left to encode whole texts. Words are read many at once, as one text, and told apart again by
-what stands between them (`Tokenizer.encode_words`).
+What could reach across in spite of that is known by what it holds (`Tokenizer.across`): a piece
+with a mark inside, an added token that takes the spaces beside it or has one in it. A text that
+holds it is encoded whole. Words are read many at once, as one text, and told apart again by what
+stands between them (`Tokenizer.encode_words`).
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
+from tokengraft.tokenizer.vocabulary import SPACE_MARK, Spelling
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
@@ -37,6 +38,7 @@ Ids = NDArray[np.uint32]
 
 _CUT = re.compile(rf"(?<=[^\s{SPACE_MARK}]) (?=[^\s{SPACE_MARK}])")
 _TOGETHER = 256  # words that are encoded as one text
+_MOST_ACROSS = 32  # to be looked for in every text
 #: What split patterns are made of, without possessive signs: all of it takes a space only first.
 _ALTERNATIVES = frozenset(
     [
@@ -62,6 +64,20 @@ def cuts_at_spaces(pattern: str) -> bool:
     plain = _POSSESSIVE.sub(r"\1", pattern)
     alternatives = set(_OUTSIDE.split(plain))
     return alternatives <= _ALTERNATIVES and not {r"\s+", r"\s"}.isdisjoint(alternatives)
+
+
+def reaching(spaced: Iterable[str]) -> frozenset[str] | None:
+    """What every text holds in which one of these stands, which have a space or mark inside.
+
+    None where that cannot be told from any text, or where there are too many to look for.
+    """
+    longest = {max(text.replace(SPACE_MARK, " ").split(), key=len, default="") for text in spaced}
+    return None if "" in longest or len(longest) > _MOST_ACROSS else frozenset(longest)
+
+
+def holding(texts: Sequence[str], across: Collection[str]) -> list[int]:
+    """The numbers of the texts that hold one of these."""
+    return [n for n, text in enumerate(texts if across else ()) if any(x in text for x in across)]
 
 
 def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
@@ -94,6 +110,22 @@ class Places:
         np.cumsum(later[self.later], axis=0, out=running[1:])
         ends = np.cumsum(self.sizes)
         return np.asarray(first[self.first] + running[ends] - running[ends - self.sizes], np.int64)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Distinct words in the order of their numbers: those that begin a text, or all others."""
+
+    words: list[str]
+    begin: bool
+    plain: NDArray[np.bool_]  # whether each holds no white space of any kind
+
+    @classmethod
+    def of(cls, words: list[str], begin: bool) -> Listed:
+        """Look once for all tokenizers which are plain."""
+        whole = " ".join(words).split() == words
+        plain = [True] * len(words) if whole else [word.split() == [word] for word in words]
+        return cls(words, begin, np.array(plain, bool))
 
 
 class Words:
@@ -147,7 +179,8 @@ class Rows:
 
     def sums(self, values: NDArray[np.bool_] | Ints) -> Ints:
         """The sum over each row of what is given for each id."""
-        running = np.concatenate([[0], np.cumsum(values[self.ids])])
+        running = np.zeros(len(self.ids) + 1, np.int32 if values.dtype == bool else np.int64)
+        np.cumsum(values.take(self.ids), out=running[1:])
         ends = np.cumsum(self.sizes)
         return np.asarray(running[ends] - running[ends - self.sizes], np.int64)
 
@@ -160,24 +193,34 @@ class Rows:
 
     def chosen(self, numbers: Ints) -> Rows:
         """The rows of these numbers, which rise."""
+        if len(numbers) == len(self.sizes):
+            return self
         wanted = np.zeros(len(self.sizes), bool)
         wanted[numbers] = True
         return Rows(self.sizes[wanted], self.ids[np.repeat(wanted, self.sizes)])
 
-    def spell(self, texts: Sequence[bytes], vocabulary: Vocabulary) -> NDArray[np.bool_]:
-        """Whether the pieces of each row, one after the other, are the bytes of its text."""
-        spelled, starts, sizes = vocabulary.spelling
-        given = np.fromiter(map(len, texts), np.int64, len(texts))
+    def spell(self, texts: Sequence[str], before: bytes, spelling: Spelling) -> NDArray[np.bool_]:
+        """Whether what the ids of each row spell is its text, after the bytes `before`."""
+        data = " ".join(texts).encode("utf-8")
+        if before == b" " and data.count(b" ") == len(texts) - 1:  # none of them has one
+            data, parts = b" " + data, data.split(b" ")
+        else:
+            parts = [text.encode("utf-8") for text in texts]
+            data = b"".join([before + part for part in parts])
+        given = np.fromiter(map(len, parts), np.int64, len(parts)) + len(before)
+        flat = np.frombuffer(data, np.uint8)
+        spelled, starts, sizes = spelling
         same: NDArray[np.bool_] = self.sums(sizes) == given
-        ids = self.chosen(np.flatnonzero(same)).ids
-        flat = np.frombuffer(b"".join(texts), np.uint8)[np.repeat(same, given)]
-        lengths = sizes[ids]
+        alike = np.flatnonzero(same)
+        ids = self.chosen(alike).ids
+        if len(alike) < len(same):
+            flat = flat[np.repeat(same, given)]
         # Where each byte of the pieces lies: its piece's start, and how far it is into the piece.
-        ends = np.cumsum(lengths)
-        places = np.repeat(starts[ids] - (ends - lengths), lengths) + np.arange(len(flat))
-        wrong = np.concatenate([[0], np.cumsum(spelled[places] != flat)])
-        ends = np.cumsum(given[same])
-        same[same] = wrong[ends] == wrong[ends - given[same]]
+        lengths = sizes.take(ids)
+        places = np.repeat(starts.take(ids) - (np.cumsum(lengths) - lengths), lengths)
+        places += np.arange(len(flat))
+        wrong = np.flatnonzero(spelled.take(places) != flat)
+        same[alike[np.searchsorted(np.cumsum(given[same]), wrong, side="right")]] = False
         return same
 
 
@@ -197,10 +240,3 @@ def parted(ids: Ids, marks: NDArray[np.bool_], count: int, each: int) -> Rows | 
 def together(words: Sequence[str]) -> Iterator[Sequence[str]]:
     """The words in blocks, each to be read as one text."""
     return (words[n : n + _TOGETHER] for n in range(0, len(words), _TOGETHER))
-
-
-def plain(words: Sequence[str]) -> list[bool]:
-    """Whether each word is one: it holds no white space of any kind."""
-    if " ".join(words).split() == words:
-        return [True] * len(words)
-    return [word.split() == [word] for word in words]
