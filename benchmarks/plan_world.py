@@ -140,7 +140,7 @@ class Run:
         self.row |= {"lines": sum(map(len, old.values())), "longer": {}}
         self.row |= {"english_lines_changed": {}, "frontier": {}, "premiums": {}}
         self._note(0, old, old)
-        sizes = [size for size in SIZES if size < len(plan.tokens)]
+        sizes = [size for size in self.options.size or SIZES if size < len(plan.tokens)]
         for size in (len(plan.tokens), *sizes):
             new = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(plan, size))))
             english = self.devtest[PIVOT]
@@ -267,6 +267,7 @@ def main() -> None:
     parser.add_argument("--tokenizers", type=Path, action="append", default=[])
     parser.add_argument("--budget", type=int, default=32000)
     parser.add_argument("--objective", action="append", default=[])
+    parser.add_argument("--size", type=int, action="append", help="Measure at these sizes only.")
     parser.add_argument("--protect", action="append", default=[], help="Text besides the bundled.")
     parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
     parser.add_argument("--processes", type=int, default=1)

@@ -11,7 +11,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import Plan, Planning, Point, insert
 from tokengraft.planning.protect import insert_proved
-from tokengraft.tokenizer.insert import Additions, family, first_free_id
+from tokengraft.tokenizer.insert import Additions, family, first_free_id, written
 from tokengraft.tokenizer.insert import insert as put
 
 BYTES = [chr(c) for c in (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x144))]
@@ -45,8 +45,14 @@ def test_both_ways_of_writing_merges(merges: list) -> None:
     before = copy.deepcopy(tokenizer)
     grown = put(tokenizer, Additions(tokens=((401, "abc"),), merges=(("ab", "c"),)))
     assert tokenizer == before
-    assert grown["model"]["merges"][1:] == ([["ab", "c"]] if merges[0] == ["a", "b"] else ["ab c"])
+    assert grown["model"]["merges"] == ["a b", "ab c"]
     assert grown["model"]["vocab"]["<s>"] == 400
+
+
+@pytest.mark.parametrize("odd", [("a b", "c"), ("#version", "c"), ("c", " ")])
+def test_merges_that_no_string_can_hold_are_pairs(odd: tuple[str, str]) -> None:
+    """`tokenizers` cuts a string at its space, and leaves out what begins with `#version`."""
+    assert written([("a", "b"), odd]) == [["a", "b"], list(odd)]
 
 
 @pytest.mark.parametrize(

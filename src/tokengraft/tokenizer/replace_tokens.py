@@ -28,6 +28,7 @@ from tokengraft.tokenizer.insert import (
     merge_pairs,
     settle,
     vocabulary,
+    written,
 )
 
 _RESERVED = re.compile(r"(<\|?|\[)(reserved(_special)?_token|unused|control)_?\d+(\|?>|\])")
@@ -80,7 +81,9 @@ def unfold(folded: dict[str, Any], base: dict[str, Any], places: Sequence[int]) 
     model = dict(folded["model"])
     model["vocab"] = {**settled["model"]["vocab"], **new}
     kept = len(_without(base, gone))
-    model["merges"] = [*base["model"]["merges"], *folded["model"]["merges"][kept:]]
+    pairs = [*merge_pairs(base), *merge_pairs(folded)[kept:]]
+    as_pairs = not isinstance(next(iter(model["merges"]), ""), str)
+    model["merges"] = list(map(list, pairs)) if as_pairs else written(pairs)
     result = {**folded, "model": model, "added_tokens": base.get("added_tokens") or []}
     if len(new) != len(places) or fold(result, places) != folded:
         raise TokenizerError("the tokenizer is not the base's with some tokens replaced by new")
