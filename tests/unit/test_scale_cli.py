@@ -164,6 +164,9 @@ def test_skipped_rows_are_told(web: Path, tmp_path: Path) -> None:
     audit(web, "--language-column", "lang", "--skip-bad", "-o", out, state=tmp_path)
     listed = json.loads((out / "tables" / "bad_rows.json").read_text())
     assert [(row["line"], row["reason"][:8]) for row in listed] == [(31, "not JSON")]
+    assert listed[0]["file"] == "eng_Latn.jsonl"
+    written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    assert written and not any(str(web).encode() in data for data in written)
     assert json.loads((out / "manifest.json").read_text())["bad_rows"] == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -101,10 +102,26 @@ def survey(
     )
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
+    shown = _without_folders(total)
     return AuditTables(
-        _facts(sources, layout, pivot, packed, skipped, total, counting.engine, prices.as_of),
-        _frames(packed, total, pivot, prices, parallel),
+        _facts(sources, layout, pivot, packed, skipped, shown, counting.engine, prices.as_of),
+        _frames(packed, shown, pivot, prices, parallel),
         total,
+    )
+
+
+def _without_folders(total: Total) -> Total:
+    """The same with files named below the folder they share: results name no path of a machine."""
+    files = [*(str(one["file"]) for one in total.shards), *total.broken]
+    local = {file: file.removeprefix("file://") for file in files}
+    paths = {file: Path(path) for file, path in local.items() if "://" not in path}
+    top = os.path.commonpath([str(path.parent) for path in paths.values()] or ["/"])
+    names = {**local, **{file: path.relative_to(top).as_posix() for file, path in paths.items()}}
+    return replace(
+        total,
+        shards=tuple({**one, "file": names[str(one["file"])]} for one in total.shards),
+        broken={names[file]: reason for file, reason in total.broken.items()},
+        bad_rows=tuple(replace(row, file=names[row.file]) for row in total.bad_rows),
     )
 
 

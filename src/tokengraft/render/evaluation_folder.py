@@ -114,6 +114,7 @@ def draw(measured: Measurements) -> Figure | None:
             axes.spines[["top", "right", "left"]].set_visible(False)
             if metric == "kl":
                 axes.set_xscale("symlog", linthresh=0.1)
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
                 axes.set_xlim(left=0)
             axes.grid(axis="x", color=LINE, linewidth=0.6)
             if not place:
