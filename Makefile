@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BIOME := npx --yes @biomejs/biome@2.6.6
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint format bench docs install clean help chromium
+.PHONY: demo test serving lint format bench docs install clean help chromium
 
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -15,6 +15,9 @@ demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes wi
 
 test: $(VENV)/dev.done chromium    ## every test
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+
+serving: $(VENV)/dev.done ## every bundled tokenizer's graft in llama.cpp and transformers
+	$(BIN)/python -m pytest -n 2 -m slow tests/serving
 
 lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where node is there
 	$(BIN)/ruff check .

@@ -47,7 +47,7 @@ FAMILIES = {
     "rootstock": "llama", "gpt2": "gpt2", "llama-3": "llama", "o200k_base": "llama",
     "cl100k_base": "llama", "claude-2.1": "llama", "olmo-2": "olmo2", "mistral-v0.3": "mistral",
     "qwen3": "qwen3", "qwen2": "qwen2", "gemma3": "gemma3_text", "llama2": "llama",
-    "deepseek-v3": "llama", "mistral-nemo": "mistral", "command-r-plus": "cohere",
+    "deepseek-v3": "llama", "mistral-nemo": "mistral", "command-r-plus": "llama",
 }  # fmt: skip
 SAME_FILES = {"qwen2": "qwen3"}  # the tokenizer of Qwen 2.5 in Qwen 3's files
 LANGUAGES = ("shn_Mymr", "tam_Taml")

@@ -51,6 +51,7 @@ def main() -> None:
     one.add_argument("base", type=Path)
     one.add_argument("--kind", action="append", default=[])
     one.add_argument("--base-gguf", type=Path, help="the base's own file, to be extended")
+    one.add_argument("--work", type=Path, help="a folder for the files, to be taken up again")
     one = parts.add_parser("http")
     one.add_argument("graft", type=Path)
     one.add_argument("--vllm", required=True)
@@ -68,36 +69,41 @@ def main() -> None:
         right = [over_http(options.graft, options.vllm, options.port)]
     else:
         kinds = options.kind if options.kind or options.base_gguf else ["Q8_0", "Q4_K_M"]
-        right = [quantised(options.graft, options.base, kind) for kind in kinds]
-        if options.base_gguf:
-            right.append(quantised(options.graft, options.base_gguf, None))
+        with tempfile.TemporaryDirectory() as scratch:
+            work = options.work or Path(scratch)
+            right = [quantised(options.graft, options.base, kind, work) for kind in kinds]
+            if options.base_gguf:
+                right.append(quantised(options.graft, options.base_gguf, None, work))
     if not all(right):
         sys.exit(1)
 
 
-def quantised(folder: Path, base: Path, kind: str | None) -> bool:
+def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
     """Whether llama.cpp answers as the equally quantised base and writes no barred id.
 
-    Without a kind `base` is the base's GGUF, which is extended.
+    Without a kind `base` is the base's GGUF, which is extended. Files that `work` holds already
+    are taken.
     """
     lines = check_corpus(folder)
     barred = barred_ids(folder)
-    english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
+    corpus = udhr.load(["eng_Latn"])
+    articles = [line[:_TEXT] for line in corpus.lines(*corpus.languages)[4:16]]
+    english = split_patterns.folder_ids(folder, [*ENGLISH, *articles], frame=True)
     others = [prompt[:_PROMPT] for prompt in planned_prompts(folder, lines)]
     pattern = split_patterns.choose_pattern(folder, lines)
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "model.gguf"
-        if kind is None:
-            write_from_base(read_gguf(base), folder, file, pre=pattern)
-        else:
-            write_gguf(folder, file, pre=pattern, kind=kind)
-        with llama_cpp.serving(file) as llama:
-            graft_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
-            free = [llama.complete(ids, _FREE, temperature=1.0)["tokens"] for ids in others]
-        if kind is not None:
-            write_gguf(base, file, pre=pattern, kind=kind)
-        with llama_cpp.serving(base if kind is None else file) as llama:
-            base_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
+    file = work / f"graft-{kind}.gguf"
+    if not file.exists() and kind is None:
+        write_from_base(read_gguf(base), folder, file, pre=pattern)
+    elif not file.exists():
+        write_gguf(folder, file, pre=pattern, kind=kind)
+    with llama_cpp.serving(file) as llama:
+        graft_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
+        free = [llama.complete(ids, _FREE, temperature=1.0)["tokens"] for ids in others]
+    bare = base if kind is None else work / f"base-{kind}.gguf"
+    if not bare.exists():
+        write_gguf(base, bare, pre=pattern, kind=kind)
+    with llama_cpp.serving(bare) as llama:
+        base_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
     same = sum(a == b for a, b in zip(graft_wrote, base_wrote, strict=True))
     written = [number for answer in (*graft_wrote, *free) for number in answer]
     slipped = sum(number in barred for number in written)

@@ -100,7 +100,7 @@ def test_every_architecture_writes_what_transformers_writes(architecture, tmp_pa
 def test_a_graft_keeps_its_ids_and_bars_its_new_ones(grafted, tmp_path):
     _, folder = grafted
     lines = every_line()
-    made = exporting.export(folder, tmp_path / "graft.gguf", texts=lines)
+    made = exporting.export(folder, tmp_path / "graft.gguf", texts=lines, pattern="unheard-of")
     assert made.checked >= len(set(lines))
     assert made.pattern == "gpt-2"
     assert "FROM ./graft.gguf" in made.modelfile.read_text("utf-8")
@@ -302,3 +302,13 @@ def only(folder: Path, lines: list[str], name: str) -> None:
         patched.setattr(split_patterns, "PATTERNS", (name,))
         patched.setattr(split_patterns, "likely", lambda tokenizer: ())
         split_patterns.choose_pattern(folder, lines)
+
+
+@needs_llama
+def test_a_chat_template_that_llama_cannot_parse_is_said(grafted, tmp_path):
+    """As Mistral Nemo has one: llama-server would stop at it, whatever the ids."""
+    folder = tiny_models.copy(grafted[1], tmp_path / "chat")
+    template = "{{ messages | selectattr('tool_calls', 'unheard-of') | list }}"
+    (folder / "chat_template.jinja").write_text(template, "utf-8")
+    made = exporting.export(folder, tmp_path / "chat.gguf", texts=["freedom"])
+    assert any("--no-jinja" in note for note in made.notes), made.notes

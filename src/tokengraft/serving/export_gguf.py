@@ -86,7 +86,7 @@ def export(
         else:
             gguf_file.write_gguf(folder, made, pre=name, kind=kind)
         if not unchecked:
-            _try(made, folder)
+            notes += _try(made, folder)
         made.replace(out)
     manifest = read_manifest(folder)
     policy = None if manifest is None else POLICIES[manifest["output"]["policy"]]
@@ -106,8 +106,8 @@ def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
     return [line for line in dict.fromkeys(every) if line]
 
 
-def _try(file: Path, folder: Path) -> None:
-    """Load the whole file and let it write; barred ids must not come out."""
+def _try(file: Path, folder: Path) -> list[str]:
+    """Load the whole file and let it write; barred ids must not come out. Notes on its template."""
     with llama_cpp.serving(file) as llama:
         prompt = llama.tokenize(_PROMPT, frame=True)
         expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]
@@ -121,6 +121,16 @@ def _try(file: Path, folder: Path) -> None:
             f"this llama.cpp wrote the barred id {min(said)}: it does not read "
             "tokenizer.ggml.suppress_tokens; update it"
         )
+    if read_gguf(file).get("tokenizer.chat_template") is None:
+        return []
+    try:
+        with llama_cpp.serving(file, chat=True):
+            return []
+    except llama_cpp.LlamaError as error:
+        return [
+            "llama.cpp cannot parse the chat template, the base's as it is: start llama-server "
+            f"with --no-jinja, or give it another with --chat-template ({error})"
+        ]
 
 
 def _parent(out: Path) -> Path:

@@ -31,7 +31,7 @@ p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_ctx, p.n_parallel, p.warmup = sys.argv[1], int(sys.argv[2]), \
     int(sys.argv[3]), int(sys.argv[5]), False
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = int(sys.argv[4])
-p.n_gpu_layers = 0
+p.n_gpu_layers, p.use_jinja = 0, sys.argv[6] == "chat"
 server = xllamacpp.Server(p)
 sys.stdin.read()
 """
@@ -119,11 +119,12 @@ class Llama:
 
 @contextlib.contextmanager
 def serving(
-    model: Path, *, context: int = 512, threads: int = 1, slots: int = 1
+    model: Path, *, context: int = 512, threads: int = 1, slots: int = 1, chat: bool = False
 ) -> Iterator[Llama]:
     """A server over the file `model`, ended with the block; `slots` requests share its context.
 
-    Raises MissingExtra where no llama.cpp is available, LlamaError where it will not load the file.
+    Its chat template is read only for `chat`: llama.cpp stops at one that it cannot parse. Raises
+    MissingExtra where no llama.cpp is available, LlamaError where it will not load the file.
     """
     program = installed()
     if program is None:
@@ -131,11 +132,11 @@ def serving(
     port = _free_port()
     if program == "xllamacpp":
         numbers = map(str, (port, context, threads, slots))
-        command = [sys.executable, "-c", _HOST, str(model), *numbers]
+        command = [sys.executable, "-c", _HOST, str(model), *numbers, "chat" if chat else ""]
     else:
         command = [
             program, "-m", str(model), "--port", str(port), "-c", str(context), "-t", str(threads),
-            "-np", str(slots), "--no-warmup", "-ngl", "0",
+            "-np", str(slots), "--no-warmup", "-ngl", "0", "--jinja" if chat else "--no-jinja",
         ]  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"

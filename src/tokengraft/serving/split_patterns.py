@@ -100,10 +100,10 @@ def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()
                 with serving(probe, threads=1) as llama:
                     apart = difference(llama.tokenize, some, some_ids)
                     apart = apart or difference(llama.tokenize, lines, ids)
-            except LlamaError:
-                if len(wanted) == 1:
+            except LlamaError as error:
+                if "unknown pre-tokenizer" not in str(error):
                     raise
-                continue  # a name that this build does not know
+                continue
         if apart is None:
             return name
         if nearest is None or apart.wrong / apart.lines < nearest[1].wrong / nearest[1].lines:
@@ -131,7 +131,8 @@ def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str
         "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
         "--boundaries portable and graft again"
         if relaxed
-        else "Serve the folder with a program that reads tokenizer.json"
+        else "Its base is cut otherwise there as well: serve the folder with a program that reads "
+        "tokenizer.json"
     )
     how = f"its split pattern {name!r} comes nearest" if name else "its SentencePiece"
     return (
