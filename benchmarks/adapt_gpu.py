@@ -104,6 +104,7 @@ def work(options: argparse.Namespace, queue: Any) -> None:
     import torch
 
     _without_polars()
+    from tokengraft.deriving.distil import replay
     from tokengraft.model.divergence import MEASURING, TRAINING
 
     if options.jobs > 2:  # many share the memory of one GPU
@@ -117,6 +118,7 @@ def work(options: argparse.Namespace, queue: Any) -> None:
             return
         try:
             follow(options, setting, code)
+            vars(replay).update(setting.get("replay", {}))
             vars(write_gpu)["judge"] = whole if setting.get("judged", True) else nothing
             write_gpu.run(options, setting, code)
         except Exception:  # one run must not take the others with it

@@ -105,6 +105,14 @@ def graft(
         float | None, _training(min=0, help="Stop distilling after this many minutes.")
     ] = None,
     steps: Annotated[int | None, _training(min=1, help="Most steps of distilling.")] = None,
+    own: Annotated[
+        int | None,
+        _training(
+            min=1,
+            help="So many passages, begun as lines of the text, are written by the model itself "
+            "and trained on too: where text is little, or all of one kind. On a GPU: 6000.",
+        ),
+    ] = None,
     work: Annotated[
         Path | None,
         _training(help="Folder for checkpoints: a second run with it resumes from there."),
@@ -190,7 +198,7 @@ def graft(
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
-    tuned["synthetic"] = synthetic
+    tuned |= {"synthetic": synthetic, "own": own}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if named(policy).trains and not tied:
         _tell_of_second_table(model)
@@ -199,7 +207,7 @@ def graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
             minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device,
             translation=read_text(translation, text_column, format_),
-            derive_options={"synthetic": synthetic},
+            derive_options={"synthetic": synthetic, "own": own},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, adapter_only=adapter_only, seed=seed, force=force,
             command=["tokengraft", *sys.argv[1:]], progress=progress,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from tokengraft.core.errors import UsageError
 from tokengraft.deriving.distil.distiller import Distiller
 from tokengraft.deriving.distil.own_text import go_on
 from tokengraft.deriving.distil.passages import HELD_OUT, Lots, is_held_out, mix
@@ -26,6 +27,8 @@ FRONT_RATE = 1e-3  # of Adam, for an adapter in front
 def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
     if task.model.kind == "encoder":
+        if task.options.recipe.own:
+            raise UsageError("an encoder writes no text of its own: leave --own away")
         from tokengraft.deriving.distil.encoders import distil_encoder
 
         return distil_encoder(task)

@@ -36,7 +36,7 @@ from tokengraft.tokenizer.align import Alignment, Ints
 _HELD_OUT = 10  # one protected passage in so many judges,
 _JUDGES = 240  # and no more than these: some ten thousand positions
 _AIM = 0.6  # of the promise: English unlike what is replayed moves up to 1.65 times as far
-_RATE = 0.03
+_RATE = 0.02
 _SLACK = 2.0
 _MEMORY = 0.9  # of the strain so far
 _BOUNDS = (10.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
