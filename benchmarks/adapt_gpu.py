@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import time
 import traceback
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import write_gpu
-from write_gpu import _grown, _learned, _lines, _without_polars
+from gpu_jobs import lines_in, share_out
+from write_gpu import _grown, _learned
 
 whole = write_gpu.judge
 _KEPT = ("kl", "top1", "writing_ratio", "english_kl", "english_top1", "english_bits", "code_top1")
@@ -38,11 +38,10 @@ def main() -> None:
     sys.argv[1:] = rest
     options = write_gpu.parse()
     options.dev_lines, begun = given.dev_lines, time.monotonic()
-    options.out.mkdir(parents=True, exist_ok=True)
     best: dict[str, Any] = {}
     if given.choose is not None:
         settings = json.loads(given.choose.read_text("utf-8"))
-        share(options, settings)
+        share_out(run, options, write_gpu.every(settings, options.language))
         best = choose(options.out, settings)
         (options.out / "chosen.json").write_text(json.dumps(best), encoding="utf-8")
         print("chosen", best, flush=True)
@@ -58,7 +57,7 @@ def main() -> None:
                 left = given.until - (time.monotonic() - begun) - _BESIDE
                 most = setting["recipe"].get("max_minutes", 60.0)
                 setting["recipe"]["max_minutes"] = max(0.2, min(most, left / 60))
-        share(options, settings)
+        share_out(run, options, write_gpu.every(settings, options.language))
 
 
 _BESIDE = 165  # seconds that a run takes besides training: own text before, judging after
@@ -85,44 +84,14 @@ def choose(out: Path, settings: list[dict[str, Any]]) -> dict[str, Any]:
     return next(one for one in settings if one["name"] == name)
 
 
-def share(options: argparse.Namespace, settings: list[dict[str, Any]]) -> None:
-    """Give the runs out to processes."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    for setting in settings:
-        for code in setting.get("languages", options.language):
-            queue.put((setting, code))
-    running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-
-
-def work(options: argparse.Namespace, queue: Any) -> None:
-    """A process: runs until none is left."""
-    import torch
-
-    _without_polars()
+def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
+    """One run, followed on dev and judged at its end where its setting wants that."""
     from tokengraft.deriving.distil import replay
-    from tokengraft.model.divergence import MEASURING, TRAINING
 
-    if options.jobs > 2:  # many share the memory of one GPU
-        TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
-    torch.set_num_threads(options.threads)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    while True:
-        try:
-            setting, code = queue.get(timeout=2)
-        except Exception:  # empty
-            return
-        try:
-            follow(options, setting, code)
-            vars(replay).update(setting.get("replay", {}))
-            vars(write_gpu)["judge"] = whole if setting.get("judged", True) else nothing
-            write_gpu.run(options, setting, code)
-        except Exception:  # one run must not take the others with it
-            print(setting, code, traceback.format_exc(), flush=True)
+    follow(options, setting, code)
+    vars(replay).update(setting.get("replay", {}))
+    vars(write_gpu)["judge"] = whole if setting.get("judged", True) else nothing
+    write_gpu.run(options, setting, code)
 
 
 def nothing(*_: Any) -> dict[str, Any]:
@@ -199,14 +168,14 @@ def brief(base: Any, graft: Any, code: str, options: argparse.Namespace) -> dict
     from tokengraft.evaluating.protected import protected_scores
 
     most = options.dev_lines
-    lines = _lines(options.flores / "dev" / f"{code}.dev")[:most]
+    lines = lines_in(options.flores / "dev" / f"{code}.dev")[:most]
     case = prepare(code, lines, base, graft.tokenizer, min(512, base.window) - 2)
     reading = BaseReading(base, case, most_positions=0, keep_bytes=0)
     none: dict[str, float] = {}
     apart = reading.compare(reading.read_new(graft), graft.head(case.rows).exact())
     figures = scores(apart, none, none, none, 2, 0)
     texts = {
-        "English": _lines(options.flores / "dev" / "eng_Latn.dev")[: 2 * most],
+        "English": lines_in(options.flores / "dev" / "eng_Latn.dev")[: 2 * most],
         "code": untrained()["code"][:most],
     }
     figures |= protected_scores(base, graft, texts, most=2 * most, resamples=2)

@@ -19,19 +19,15 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import multiprocessing
 import time
-import traceback
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from write_gpu import _lines as lines_in
-from write_gpu import _without_polars as without_polars
+from gpu_jobs import arguments, lines_in, share_out
 
 WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag")
 
@@ -181,28 +177,9 @@ def retrieval(
     }
 
 
-def work(options: argparse.Namespace, queue: Any) -> None:
-    """A process: languages until none is left."""
-    without_polars()
-    torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    while True:
-        try:
-            code, ways = queue.get(timeout=2)
-        except Exception:  # empty
-            return
-        try:
-            run(options, code, ways)
-        except Exception:  # one run must not take the others with it
-            print(code, ways, traceback.format_exc(), flush=True)
-
-
 def main() -> None:
     """Share languages and ways out to processes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("model", "plans", "text", "flores", "out"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--each", type=int, default=3, help="ways that one process tries in turn")
@@ -210,17 +187,9 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=20_000, help="lines of text")
     parser.add_argument("--lines", type=int, default=500, help="of devtest")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    for first in range(0, len(options.ways), options.each):
-        for code in options.language:
-            queue.put((code, options.ways[first : first + options.each]))
-    running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
+    tries = range(0, len(options.ways), options.each)
+    jobs = [(code, options.ways[n : n + options.each]) for n in tries for code in options.language]
+    share_out(run, options, jobs)
 
 
 if __name__ == "__main__":

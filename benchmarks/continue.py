@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from write_gpu import _grown, _lines, _without_polars
+from gpu_jobs import arguments, lines_in, share_out
+from write_gpu import _grown
 
 STARTS = ("old", "random", "mean", "training-free", "distilled")
 
@@ -31,33 +30,8 @@ STARTS = ("old", "random", "mean", "training-free", "distilled")
 def main() -> None:
     """Share the runs out to processes; the longest first."""
     options = parse()
-    options.out.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    jobs = context.Queue()
-    for start in reversed(options.starts):
-        for code in options.language:
-            jobs.put((start, code))
-    for _ in range(options.jobs):
-        jobs.put(None)
-    running = [context.Process(target=work, args=(options, jobs)) for _ in range(options.jobs)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-
-
-def work(options: argparse.Namespace, jobs: Any) -> None:
-    """A process: runs until there are none."""
-    import torch
-
-    _without_polars()
-    torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    while (job := jobs.get()) is not None:
-        try:
-            run(options, *job)
-        except Exception:  # one run must not take the others with it
-            print(job, traceback.format_exc(), flush=True)
+    jobs = [(start, code) for start in reversed(options.starts) for code in options.language]
+    share_out(run, options, jobs)
 
 
 def run(options: argparse.Namespace, start: str, code: str) -> None:
@@ -73,7 +47,7 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
-    text = _lines(options.text / f"{code}.txt")
+    text = lines_in(options.text / f"{code}.txt")
     new = start != "old"
     tokenizer = HuggingFace.from_parsed("new", spec) if new else base.tokenizer
     rows, spent = _rows(start, code, base, plan, spec, text, options)
@@ -84,7 +58,7 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
     weights -= model.get_input_embeddings().weight.numel()  # looked up, not multiplied
     stream, sizes = _stream(text, tokenizer, options.block)
     judges = {
-        name: _judged(_lines(options.flores / "devtest" / f"{one}.devtest")[: options.lines],
+        name: _judged(lines_in(options.flores / "devtest" / f"{one}.devtest")[: options.lines],
                       tokenizer)
         for name, one in (("language", code), ("english", "eng_Latn"))
     }  # fmt: skip
@@ -229,10 +203,7 @@ def _bits(model: Any, ids: list[list[int]], size: int) -> float:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("model", "plans", "text", "flores", "out"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--starts", nargs="+", default=list(STARTS), choices=STARTS)
     parser.add_argument("--jobs", type=int, default=15)
     parser.add_argument("--steps", type=int, default=320)

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from write_gpu import _lines as lines_in
-from write_gpu import _without_polars as without_polars
+from gpu_jobs import lines_in, without_polars
 
 WAYS = ("one row", "mean", "mean-late", "old reading", "translation")
 

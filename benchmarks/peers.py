@@ -25,18 +25,16 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import multiprocessing
 import time
-import traceback
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import adapt_gpu
 import write_gpu
-from write_gpu import _grown, _lines, _save, _without_polars
+from gpu_jobs import arguments, lines_in, share_out
+from write_gpu import _grown, _save
 
 #: By name: start, what is trained, loss, longest passage in characters.
 PEERS = {
@@ -58,40 +56,14 @@ _RANK, _TEMPERATURE = 32, 100.0
 def main() -> None:
     """Share the runs out to processes."""
     options = parse()
-    options.out.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    jobs = context.Queue()
-    for code in options.language:
-        for name in OURS:
-            jobs.put((name, code, 0.0))
-    for rate in options.rates:
-        for name in PEERS:
-            for code in options.language:
-                jobs.put((name, code, rate))
-    for _ in range(options.jobs):
-        jobs.put(None)
-    running = [context.Process(target=work, args=(options, jobs)) for _ in range(options.jobs)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
+    jobs = [(name, code, 0.0) for code in options.language for name in OURS]
+    jobs += [(name, code, r) for r in options.rates for name in PEERS for code in options.language]
+    share_out(one, options, jobs)
 
 
-def work(options: argparse.Namespace, jobs: Any) -> None:
-    """A process: runs until there are none."""
-    import torch
-
-    _without_polars()
-    from tokengraft.model.divergence import MEASURING, TRAINING
-
-    TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
-    torch.set_num_threads(1)
-    while (job := jobs.get()) is not None:
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
-            (ours if job[0] in OURS else run)(options, *job)
-        except Exception:  # one run must not take the others with it
-            print(job, traceback.format_exc(), flush=True)
+def one(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
+    """One run, ours or a peer's."""
+    (ours if name in OURS else run)(options, name, code, rate)
 
 
 def ours(options: argparse.Namespace, name: str, code: str, _: float) -> None:
@@ -122,7 +94,7 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     new = HuggingFace.from_parsed("new", spec)
     first = len(base.tokenizer.vocabulary)
     lots = read_lots(
-        _lines(options.text / f"{code}.txt"), Aligner(base.tokenizer, new), first, characters, 500
+        lines_in(options.text / f"{code}.txt"), Aligner(base.tokenizer, new), first, characters, 500
     )
     shares = begin(start, plan, lots.train, first)
     old = base.weight[:first].float().cpu().numpy()
@@ -304,10 +276,7 @@ def merge(model: Any) -> None:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("model", "plans", "text", "flores", "out"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--rates", nargs="+", type=float, default=[5e-4, 2e-3])
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)

@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib.machinery
 import json
-import multiprocessing
-import sys
 import time
-import traceback
-import types
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from gpu_jobs import arguments, lines_in, share_out
 
 WAYS = ("write", "input-only")
 _OWN = ("split", "lines", "prompts", "greedy", "written")  # what a setting may have its own of
@@ -35,42 +33,17 @@ _OWN = ("split", "lines", "prompts", "greedy", "written")  # what a setting may 
 def main() -> None:
     """Share the runs out to processes."""
     options = parse()
-    options.out.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
     settings = [{"name": way, "way": way, "recipe": {}} for way in options.ways]
     if options.settings is not None:
         settings = json.loads(options.settings.read_text("utf-8"))
-    for setting in settings:
-        for code in setting.get("languages", options.language):
-            queue.put((setting, code))
-    running = [context.Process(target=work, args=(options, queue)) for _ in range(options.jobs)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
+    share_out(run, options, every(settings, options.language))
 
 
-def work(options: argparse.Namespace, queue: Any) -> None:
-    """A process: runs until none is left."""
-    import torch
-
-    _without_polars()
-    from tokengraft.model.divergence import MEASURING, TRAINING
-
-    if options.jobs > 2:  # many share the memory of one GPU
-        TRAINING["cuda"], MEASURING["cuda"] = 1 << 25, 1 << 25
-    torch.set_num_threads(options.threads)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    while True:
-        try:
-            setting, code = queue.get(timeout=2)
-        except Exception:  # empty
-            return
-        try:
-            run(options, setting, code)
-        except Exception:  # one run must not take the others with it
-            print(setting, code, traceback.format_exc(), flush=True)
+def every(
+    settings: Iterable[dict[str, Any]], languages: Sequence[str]
+) -> list[tuple[dict[str, Any], str]]:
+    """Each setting with each of its languages, by default all."""
+    return [(one, code) for one in settings for code in one.get("languages", languages)]
 
 
 def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
@@ -93,7 +66,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype=options.dtype))
-    english = tuple(_lines(options.text / "eng_Latn.txt")[: options.protect])
+    english = tuple(lines_in(options.text / "eng_Latn.txt")[: options.protect])
     given = {"steps": options.steps} | json.loads(options.recipe) | setting["recipe"]
     given = {"check_every": max(1, given["steps"] // 15)} | given
     if way == "write":
@@ -105,7 +78,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
         vars(replay).update(_RATE=0.0 if setting.get("fixed") else 0.02)
     made = derive_rows(
         base, [token.parts for token in plan.tokens], "distil",
-        text=_lines(options.text / f"{code}.txt"), tokenizer=spec,
+        text=lines_in(options.text / f"{code}.txt"), tokenizer=spec,
         options=options_from(Deriving, given),
     )  # fmt: skip
     trained = time.monotonic() - begun
@@ -175,7 +148,7 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
     from tokengraft.evaluating.writing import english_greedy, written_scores
 
     split = options.split
-    lines = _lines(options.flores / split / f"{code}.{split}")[: options.lines]
+    lines = lines_in(options.flores / split / f"{code}.{split}")[: options.lines]
     room = min(512, base.window) - 2
     case = prepare(code, lines, base, graft.tokenizer, room)
     reading = BaseReading(base, case, most_positions=0, keep_bytes=0)
@@ -189,7 +162,7 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
     bits = following.measure(graft, head=graft.head(case.rows).exact())
     found |= following.scores(bits, True, 200)
     more: dict[str, Any] = {"sizes": case.sizes()}
-    texts = {**untrained(), "English": _lines(options.flores / split / f"eng_Latn.{split}")}
+    texts = {**untrained(), "English": lines_in(options.flores / split / f"eng_Latn.{split}")}
     if graft.policy == "write" or adapted:
         found |= protected_scores(base, graft, texts, most=options.lines, resamples=200)
     if graft.policy == "write":
@@ -209,7 +182,7 @@ def written(base: Any, graft: Any, code: str, options: Any) -> dict[str, Any]:
             FrozenModel(one.model.cpu(), name=one.name, folder=one.folder, tokenizer=one.tokenizer)
             for one in (base, graft)
         )
-    lines = _lines(options.flores / options.split / f"{code}.{options.split}")
+    lines = lines_in(options.flores / options.split / f"{code}.{options.split}")
     prompts, halves = lines[: options.prompts], [x[: len(x) // 2] for x in lines[:4]]
     return {
         "generation": measure_generation(base, graft, code, prompts, steps=48),
@@ -275,33 +248,9 @@ def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
         vars(module).update(processors=processors)
 
 
-def _without_polars() -> None:
-    """A GPU machine without polars: the measures need none, only the tables they end up in."""
-    try:
-        import polars  # noqa: F401
-    except ImportError:
-        stub = types.ModuleType("polars")
-        stub.__getattr__ = _anything  # type: ignore[method-assign]
-        stub.__spec__ = importlib.machinery.ModuleSpec("polars", None)  # others look for it
-        sys.modules["polars"] = stub
-
-
-def _anything(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (), {})
-
-
-def _lines(path: Path) -> list[str]:
-    return [one for one in path.read_text(encoding="utf-8").split("\n") if one.strip()]
-
-
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("model", "plans", "text", "flores", "out"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--language", "-l", nargs="+", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--settings", type=Path, help="recipes to compare")
     parser.add_argument("--decode-on-cpu", action="store_true")
