@@ -51,6 +51,7 @@ from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import Protected, insert_proved
 from tokengraft.serving.gguf_reader import read_gguf
 from tokengraft.tokenizer.catalog import as_json, find, load
+from tokengraft.tokenizer.sources import archive as tokenizers_in
 
 MOST = 2 << 30  # bytes of memory
 LINES = ["क का कि की", "a b c", "ၵူၼ်း ၵူႈ", "", "x" * 50]
@@ -307,7 +308,10 @@ def shards(folder: Path, draw: Callable[[Any], Any]) -> None:
 
 
 def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
-    """A corpus in an archive: damaged bytes, strange members, members far larger than the file."""
+    """A corpus in an archive: damaged bytes, strange members, members far larger than the file.
+
+    The reader of archives of tokenizers has to bear it, too.
+    """
     texts = {"eng_Latn": "one\ntwo\n", "hin_Deva": "एक\nदो\n"}
     names = st.sampled_from(["dev/{}.dev", "../{}.dev", "/{}.dev", "{}.txt", "._{}.dev", "{}.csv"])
     form = draw(names)
@@ -320,6 +324,8 @@ def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
     data = data * packs  # a gzip file may hold many streams: 5 GB here
     path = folder / f"corpus{kind}"
     path.write_bytes(damaged(data, draw(cuts), draw(st.integers(1, 10**6))))
+    with contextlib.suppress(TokengraftError):
+        tokenizers_in(path)
     found = load_corpus(str(path))
     assert not big, "an archive that unpacks to far more than its size was read"
     assert len({len(column) for column in found.texts.values()}) == 1

@@ -188,6 +188,24 @@ def test_a_plan_whose_parts_or_bytes_were_edited_is_refused(change: dict, messag
         insert(tokenizer, replace(plan, tokens=tuple(edited)))
 
 
+@pytest.mark.parametrize("mode", ["characters", "paper"])
+def test_edited_parts_that_no_merge_spells_are_refused(mode: str) -> None:
+    """WordPiece and mode paper have no merges: parts are what the old tokenizer gives."""
+    names = ["[UNK]", *"abक", *(f"##{one}" for one in "abक")]
+    vocab = {name: n for n, name in enumerate(names)}
+    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+             "max_input_chars_per_word": 9, "vocab": vocab}  # fmt: skip
+    cut = {"type": "BertPreTokenizer"}
+    tokenizer = {**tiny([]), "added_tokens": [], "pre_tokenizer": cut, "decoder": None,
+                 "model": model}  # fmt: skip
+    options = Planning(None if mode == "paper" else 3, mode)
+    plan = plan_tokens(tokenizer, {"hin_Deva": ["ख ख कख"] * 3}, options)
+    assert insert(tokenizer, plan)
+    edited = replace(plan, tokens=(replace(plan.tokens[0], parts=(2, 3)), *plan.tokens[1:]))
+    with pytest.raises(TokenizerError, match="the old tokenizer spells it"):
+        insert(tokenizer, edited)
+
+
 def test_a_token_that_no_merge_makes_is_refused() -> None:
     tokenizer, plan = small_plan()
     with pytest.raises(TokenizerError, match="no merge of the plan makes it"):
@@ -211,6 +229,17 @@ FALSE_VALUES = {
     "markup for a language": lambda d: d["languages"].update({"<b>x": d["languages"]["hin_Deva"]}),
     "markup for the pivot": lambda d: d.update(pivot="![](http://x)"),
     "another premium": lambda d: d["languages"]["hin_Deva"].update(premium_after=1.01),
+    "no premium where its curve has one": lambda d: d["languages"]["hin_Deva"].update(
+        premium_after=None
+    ),
+    "a curve that loses its premium": lambda d: d["languages"]["hin_Deva"]["curve"][-1].update(
+        premium=None
+    ),
+    "a floor below nothing": lambda d: d["languages"]["hin_Deva"].update(floor_after=-1.0),
+    "an objective that nobody has": lambda d: d.update(objective="all for me"),
+    "places for other tokens": lambda d: d.update(places=[1]),
+    "a cut that is a list": lambda d: d.update(cut=["x"]),
+    "notes that are a table": lambda d: d.update(notes={}),
     "no figure": lambda d: d["languages"]["hin_Deva"].update(floor_after=float("nan")),
     "a negative count": lambda d: d["languages"]["hin_Deva"].update(planning_after=-3),
     "a share above one": lambda d: d["languages"]["hin_Deva"].update(unk_share_after=7),
@@ -221,6 +250,7 @@ FALSE_VALUES = {
     "a source that rings": lambda d: d.update(
         protected={"sources": ["a\a"], "sha256": "0", "lines": 1}
     ),
+    "half a surrogate pair": lambda d: d["merges"][0].__setitem__(1, "\ud800"),
     "a note that is no text": lambda d: d.update(notes=[["x"]]),
     "parts that are no ids": lambda d: d["tokens"][0].update(parts=["a", True]),
     "no parts": lambda d: d["tokens"][0].update(parts=[]),

@@ -168,6 +168,32 @@ def test_a_damaged_name_in_an_archive_is_no_missing_language(tmp_path: Path) -> 
         load_corpus(str(path))
 
 
+def test_a_name_in_a_zip_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    """Found by the fuzzer: said to be UTF-8 in the file's own header, and not."""
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("eng_Latn.txt", "one\n")
+    data = bytearray(path.read_bytes())
+    data[7] |= 8
+    data[data.index(b"eng_Latn")] = 0xFF
+    path.write_bytes(data)
+    with pytest.raises(CorpusError, match="damaged"):
+        load_corpus(str(path))
+    path.write_bytes(data.replace(b"ng_Latn.txt", b"/vocab.json"))
+    with pytest.raises(TokenizerError, match="cannot read this archive"):
+        sources.archive(path)
+
+
+def test_an_unknown_token_that_is_no_token(tmp_path: Path) -> None:
+    """Found by the fuzzer. Text that it knows is read; other text is refused by the library."""
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "<unk>"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json(model=model)))
+    opened = load(tmp_path)
+    assert opened.vocabulary.unknown == frozenset()
+    with pytest.raises(TokenizerError, match="cannot encode"):
+        opened.encode_texts(["b"])
+
+
 def test_the_bound_follows_from_the_size() -> None:
     assert limits.most_unpacked(1000) == 64 << 20
     assert limits.most_unpacked(5_000_000) == 500_000_000

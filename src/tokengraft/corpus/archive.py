@@ -52,6 +52,12 @@ class Bundle:
         return self.where if self._single else f"{name} in {self.where}"
 
 
+#: What the standard library raises at damaged bytes; the last one at a name that is no UTF-8.
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, UnicodeDecodeError,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
     """The files at `path`; what cannot be read or is no archive is a CorpusError."""
@@ -67,7 +73,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             yield Bundle(str(path), (path.name,), lambda _: path.read_bytes(), _single=True)
         else:
             yield Bundle(str(path), (), lambda _: b"")
-    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+    except _DAMAGE as error:
         raise CorpusError(
             f"{path} is damaged or not an archive: {error}. Download it again."
         ) from None

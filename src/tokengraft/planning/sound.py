@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -15,6 +16,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from tokengraft.core.errors import TokengraftError
 
 _types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN = {str: "text", int: "a whole number", float: "a number"}
 
 
@@ -49,8 +51,8 @@ def read_as(kind: Any, value: Any, what: str) -> Any:
 
 
 def _is_plain(kind: type, value: Any) -> bool:
-    if kind is str:
-        return isinstance(value, str)
+    if kind is str:  # half a surrogate pair is no text
+        return isinstance(value, str) and not _SURROGATE.search(value)
     if kind is int:
         return type(value) is int and value >= 0
     return type(value) in (int, float) and math.isfinite(value)

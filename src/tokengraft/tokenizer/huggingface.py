@@ -331,7 +331,7 @@ class HuggingFace(Tokenizer):
             return frozenset() if model["unk_id"] is None else frozenset([model["unk_id"]])
         unk = model.get("unk_token")
         # A byte-level tokenizer may name an UNK token (GPT-2: <|endoftext|>) that it never emits.
-        return frozenset() if unk is None or self._byte_level else frozenset([table[unk]])
+        return frozenset() if self._byte_level or unk not in table else frozenset([table[unk]])
 
     def clean_vocabulary(self) -> frozenset[bytes]:
         with panics_told("reading its vocabulary"):

@@ -94,7 +94,7 @@ def archive(path: Path) -> dict[str, Source]:
                         pairs.append((member.name, reader.read() if reader else b""))
     except (
         tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError,
-        NotImplementedError, RuntimeError,
+        NotImplementedError, RuntimeError, UnicodeDecodeError,
     ) as error:  # fmt: skip
         raise TokenizerError(f"{path}: cannot read this archive ({error})") from error
     for name, data in pairs:
