@@ -40,7 +40,7 @@ from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
 LEFT_OUT = 0.2
-STATES = [("knn", 1), ("knn", 4)]
+STATES = [("knn", 1), ("knn", 4), ("linear", 1), ("local-linear", 1)]
 
 
 def main() -> None:
