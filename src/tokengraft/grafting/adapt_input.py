@@ -9,6 +9,7 @@ What it is worth beside rows alone and beside LoRA: `docs/ideas.md`.
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from tokengraft.core.errors import GraftError, UsageError, look_up
 from tokengraft.core.files import write_text, writing_folder
+from tokengraft.core.wording import in_code, in_markdown
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting import side_files
@@ -26,6 +28,7 @@ from tokengraft.model.checkpoint import read_json
 from tokengraft.model.embedding_tables import is_encoder
 from tokengraft.model.folder import CARD, CONFIG, resolve
 from tokengraft.model.frozen import NewRows
+from tokengraft.model.libraries import quiet
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import insert_proved
@@ -116,7 +119,8 @@ def _prove(
     spec.loader.exec_module(written)
     student = made.student
     assert student is not None
-    loaded, _ = written.load(folder, base, dtype="auto")
+    with quiet(warnings=False):
+        loaded, _ = written.load(folder, base, dtype="auto")
     plain, _ = load_model(base, dtype="auto")
     first = len(student.tokenizer.vocabulary)
     rows = NewRows(first, torch.from_numpy(made.rows).to(student.device))
@@ -143,9 +147,10 @@ def _card(name: str, base: str, kind: str, weights: int, made: Derived) -> str:
     """What it is, how it is loaded, what it was worth on held-out text."""
     scores = {"this": made.held_out, "start": made.start, "floor": made.floor}
     kl = {who: "" if score is None else f"{score.kl:.3f}" for who, score in scores.items()}
-    return f"""# {name}
+    where, whose = (json.dumps(one, ensure_ascii=False) for one in (name, base))
+    return f"""# {in_markdown(name)}
 
-New tokens for `{base}`, which stays as it is: {len(made.rows):,} rows and a map behind them
+New tokens for {in_code(base)}, which stays as it is: {len(made.rows):,} rows and a map behind them
 (`{kind}`, {weights:,} weights), written by `tokengraft adapt-input`. Held-out text: KL {kl["this"]}
 nats to the base's own reading; rows alone, untrained, {kl["start"]}; one row for all tokens
 {kl["floor"]}. Text without a new token is read as by the base, to the bit.
@@ -153,7 +158,7 @@ nats to the base's own reading; rows alone, untrained, {kl["start"]}; one row fo
 ```python
 from input_adapter import load  # the file beside this one
 
-model, tokenizer = load({name!r}, {base!r})
+model, tokenizer = load({where}, {whose})  # or the folder in which the base lies
 print(model(**tokenizer("…", return_tensors="pt")).logits)
 ```
 
