@@ -30,7 +30,7 @@ from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.devices import spread
 from tokengraft.model.pooling import kept
-from tokengraft.model.reading import Reader, batches
+from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _HELD_OUT = 10  # one protected passage in so many judges,
@@ -149,7 +149,7 @@ class Replay:
             losses, same, _, _ = kept(new, old, member.head, added)
             return float(losses.sum()), float(same.sum()), len(losses)
 
-        for numbers in batches(self.judging.sizes, 8192 * len(student.team)):
+        for numbers in batches(self.judging.sizes, BATCH_TOKENS * len(student.team)):
             for sums in spread(student.team, numbers, score):
                 totals += sums
         return float(totals[0] / totals[2]), float(totals[1] / totals[2])

@@ -27,6 +27,7 @@ from tokengraft.tokenizer.align import Aligner, Ints
 _ENGLISH = "eng_Latn"
 _OTHERS = ("fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
 _MOST = 1200  # passages
+_UNTRAINED = 200  # lines of a kind
 #: Modules of Python's library that say much about other things than themselves.
 _LIBRARY = (
     "argparse", "bisect", "calendar", "cmd", "datetime", "decimal", "difflib", "doctest",
@@ -47,8 +48,8 @@ def bundled(most: int = _MOST) -> Iterator[str]:
         yield from (line for line in group if line)
 
 
-def untrained(most: int = 200) -> dict[str, list[str]]:
-    """English and code that no training of ours reads, `most` lines of either, by kind.
+def untrained() -> dict[str, list[str]]:
+    """English and code that no training of ours reads, some lines of either, by kind.
 
     Empty where this Python comes without the sources of its library.
     """
@@ -68,7 +69,10 @@ def untrained(most: int = 200) -> dict[str, list[str]]:
             if isinstance(node, ast.FunctionDef):
                 code.append(ast.unparse(node))
     kinds = {"English": english, "code": code}
-    return {kind: _spaced([x for x in lines if len(x) > 60], most) for kind, lines in kinds.items()}
+    return {
+        kind: _spaced([x for x in lines if len(x) > 60], _UNTRAINED)
+        for kind, lines in kinds.items()
+    }
 
 
 def silent_passages(

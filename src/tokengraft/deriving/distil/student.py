@@ -36,6 +36,7 @@ _DIRECTIONS = 512  # in which A is sought: every one of a layer that is no wider
 _LOOKED = 2048  # positions of either text that A is chosen by
 _HELD = 1 << 30  # bytes of inputs that are held at a time
 _BETAS = (0.9, 0.99)
+_TOKENS = 6000  # of a step, about
 
 #: By tensor of the base: its values in the student, given those in the base.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
@@ -88,21 +89,21 @@ def lora(rank: int, layers: Sequence[str], **more: Any) -> Any:
     )
 
 
-def memory_needed(base: FrozenModel, adapting: Adapting, tokens: int = 6000) -> int:
+def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     """About how many bytes training takes, the base's own weights included: an upper estimate.
 
-    Of `tokens` of a step every linear layer's input and output are kept for the backward pass.
+    Of the tokens of a step every linear layer's input and output are kept for the backward pass.
     """
     held = sum(one.numel() * one.element_size() for one in base.model.parameters())
     layers = [base.model.get_submodule(name) for name in linear_layers(base)]
     shapes = [tuple(layer.weight.shape) for layer in layers]
     wide = 4 if adapting.train == "all" else base.weight.element_size()
-    kept = tokens * sum(sum(shape) for shape in shapes) * wide
+    kept = _TOKENS * sum(sum(shape) for shape in shapes) * wide
     if adapting.train == "all":
         own = sum(one.numel() for one in base.model.parameters())
     else:
         own = sum(adapting.rank * sum(shape) for shape in shapes)
-        kept += tokens * sum(shape[-1] for shape in shapes) * 4  # what adapters read, in float32
+        kept += _TOKENS * sum(shape[-1] for shape in shapes) * 4  # what adapters read, in float32
     return int(held + 16 * own + kept)  # weight, gradient and two moments in float32
 
 

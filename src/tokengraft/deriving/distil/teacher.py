@@ -23,7 +23,7 @@ from tokengraft.deriving.distil.passages import Mixture
 from tokengraft.deriving.states import reopen, reserve
 from tokengraft.model.devices import spread
 from tokengraft.model.pooling import Twigs
-from tokengraft.model.reading import Reader, batches
+from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -34,10 +34,9 @@ class Teacher:
 
     def __init__(
         self, reader: Reader, passages: Sequence[Alignment], folder: Path | None = None,
-        name: str = "teacher", batch_tokens: int = 8192, branches: Branches | None = None,
+        name: str = "teacher", branches: Branches | None = None,
     ) -> None:  # fmt: skip
         self.reader, self.passages, self.branches = reader, passages, branches
-        self.batch_tokens = batch_tokens
         counts = np.fromiter(map(len, passages), np.int64, len(passages))
         self.ends: Ints = np.cumsum(counts)
         self.starts: Ints = self.ends - counts
@@ -77,7 +76,7 @@ class Teacher:
             halves: np.ndarray = states.clamp_(-_LARGEST, _LARGEST).half().cpu().numpy()
             return halves
 
-        for chosen in batches(self.sizes[groups], self.batch_tokens * len(team)):
+        for chosen in batches(self.sizes[groups], BATCH_TOKENS * len(team)):
             batch = groups[chosen]
             states = np.concatenate(spread(team, batch, read))
             at = 0

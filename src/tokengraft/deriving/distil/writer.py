@@ -107,7 +107,7 @@ class Writer:
         sizes = np.fromiter((len(one.old) for one in whole), np.int64, len(whole))
         empty = torch.zeros(0, reader.model.dimensions, device=reader.model.device)
         states, sums = [empty], [empty[:, 0]]
-        for numbers in batches(sizes, 8192):
+        for numbers in batches(sizes):
             read = reader.old([whole[n] for n in numbers]).float()
             states.append(read)
             blocks = [read[n : n + 1024] for n in range(0, len(read), 1024)]

@@ -12,7 +12,6 @@ where the tokenizations end at the same byte, so both kinds are known whole ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,43 +22,30 @@ from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
-
-@dataclass(frozen=True)
-class Averages:
-    """Mean states by layer (ids, dimensions) of the ids that the text holds, and their counts."""
-
-    ids: Ints
-    counts: Ints
-    states: dict[Layer, Rows]
+_MOST_TOKENS = 200_000  # of text that is read
 
 
 def context_states(
-    reader: Reader,
-    passages: Sequence[Alignment],
-    layers: Sequence[Layer],
-    most_tokens: int = 200_000,
-    batch_tokens: int = 8192,
-) -> Averages:
-    """Read at most `most_tokens` old tokens of the passages and average by new-tokenizer id.
+    reader: Reader, passages: Sequence[Alignment], layer: Layer
+) -> tuple[Ints, Rows]:
+    """Ids of the new tokenizer that the passages hold, and the mean state of each at `layer`.
 
-    Ids below `reader.first_new` are anchors, the others new tokens.
+    At most `_MOST_TOKENS` old tokens are read. Ids below `reader.first_new` are anchors, the others
+    new tokens.
     """
     sizes = np.fromiter((len(one.old) for one in passages), np.int64, len(passages))
-    inside = int(np.searchsorted(np.cumsum(sizes), most_tokens, side="right")) or 1
+    inside = int(np.searchsorted(np.cumsum(sizes), _MOST_TOKENS, side="right")) or 1
     chosen = passages[:inside]
     ids = np.unique(np.concatenate([one.new[one.new_at] for one in chosen]))
-    width = reader.model.dimensions
-    sums = {layer: np.zeros((len(ids), width)) for layer in layers}
-    counts = np.zeros(len(ids), np.int64)
-    for numbers in batches(sizes[:inside], batch_tokens):
+    sums, counts = np.zeros((len(ids), reader.model.dimensions)), np.zeros(len(ids), np.int64)
+    for numbers in batches(sizes[:inside]):
         batch = [chosen[n] for n in numbers]
         where = np.searchsorted(ids, np.concatenate([one.new[one.new_at] for one in batch]))
         np.add.at(counts, where, 1)
+        states = layer_states(reader.model, reader.pad_old(batch), [layer])[layer]
         at = reader.positions([one.old_at for one in batch])
-        for layer, states in layer_states(reader.model, reader.pad_old(batch), layers).items():
-            np.add.at(sums[layer], where, states[at].float().cpu().numpy())
-    means = {layer: (total / counts[:, None]).astype(np.float32) for layer, total in sums.items()}
-    return Averages(ids, counts, means)
+        np.add.at(sums, where, states[at].float().cpu().numpy())
+    return ids, (sums / counts[:, None]).astype(np.float32)
 
 
 def derive(task: Task) -> Rows:
@@ -70,13 +56,13 @@ def derive(task: Task) -> Rows:
     reader, lots = task.passages()
     model, first_new = task.model, task.first_new
     layer: Layer = task.options.layer or max(1, model.layers // 2)
-    averages = context_states(reader, lots.train, [layer])
-    states, is_new = averages.states[layer], averages.ids >= first_new
-    anchors = averages.ids[~is_new]
+    ids, states = context_states(reader, lots.train, layer)
+    is_new = ids >= first_new
+    anchors = ids[~is_new]
     true = model.weight[anchors.tolist()].float().cpu().numpy()
     fitted = Linear(ridge=0.1).fit(states[~is_new], true)
     rows = part_states(model, task.parts, [0])[0]
-    seen = averages.ids[is_new] - first_new
+    seen = ids[is_new] - first_new
     rows[seen] = fitted.derive(states[is_new])
     if len(seen) < len(rows):
         task.notes.append(f"{len(rows) - len(seen)} tokens not in the text: the mean of their rows")

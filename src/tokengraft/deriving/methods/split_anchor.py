@@ -29,6 +29,9 @@ from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel
 
+_MOST_BYTES = 24  # of a token that is split
+_LEAST = 20  # tokens of a script to be judged by
+
 
 @dataclass(frozen=True)
 class Anchors:
@@ -48,24 +51,22 @@ def byte_ids(pieces: Sequence[bytes]) -> dict[int, int]:
     return ids
 
 
-def split_anchors(
-    pieces: Sequence[bytes], characters_only: bool = False, most_bytes: int = 24
-) -> Anchors:
+def split_anchors(pieces: Sequence[bytes]) -> Anchors:
     """Anchors of a vocabulary with bytes: whole words and characters of other scripts than Latin.
 
-    `characters_only` keeps single characters (with or without a space before them); Latin text is
-    left out where it is a single byte a character, since there a byte is a letter, not a fragment.
+    Latin text is left out where it is a single byte a character, since there a byte is a letter,
+    not a fragment.
     """
     known = byte_ids(pieces)
     rows: list[tuple[int, tuple[int, ...], str]] = []
     for number, piece in enumerate(pieces):
-        if not 2 <= len(piece) <= most_bytes:
+        if not 2 <= len(piece) <= _MOST_BYTES:
             continue
         try:
             text = piece.decode("utf-8").removeprefix(" ")
         except UnicodeDecodeError:
             continue
-        if not text or text.isascii() or (characters_only and len(text) > 1):
+        if not text or text.isascii():
             continue
         if all(byte in known for byte in piece):
             rows.append((number, tuple(known[byte] for byte in piece), script(text)))
@@ -97,7 +98,7 @@ def spell(pieces: Sequence[bytes], parts: Sequence[Sequence[int]]) -> list[tuple
 
 
 def leave_one_script_out(
-    features: Floats, rows: Floats, scripts: Sequence[str], ridge: float, least: int = 20
+    features: Floats, rows: Floats, scripts: Sequence[str], ridge: float
 ) -> Mapping[str, tuple[float, int]]:
     """Share of variance left unexplained for each script when it is predicted from the others.
 
@@ -107,7 +108,7 @@ def leave_one_script_out(
     labels = np.asarray(scripts)
     for name in sorted(set(scripts)):
         inside = labels == name
-        if inside.sum() < least or (~inside).sum() < least:
+        if inside.sum() < _LEAST or (~inside).sum() < _LEAST:
             continue
         fitted = Linear(ridge=ridge).fit(features[~inside], rows[~inside])
         miss = fitted.derive(features[inside]) - rows[inside]
