@@ -242,8 +242,9 @@ def _back(
     old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
     end = min(len(one.old), old_at + 1 + most)
     rest = np.arange(old_at, end)
-    if len(rest) > places:
-        rest = np.sort(generator.choice(rest, places, replace=False))
+    if len(rest) > places:  # what is lost is lost right after the cut: half of them are there
+        far = generator.choice(rest[places // 2 :], places - places // 2, replace=False)
+        rest = np.concatenate([rest[: places // 2], np.sort(far)])
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
     after = np.full(len(one.old), -1)
     after[one.old_at] = following(one)
