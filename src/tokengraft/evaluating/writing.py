@@ -36,7 +36,8 @@ BROKEN = Metric(
 GREEDY = Metric(
     "english_greedy", "greedy continuations of English beginnings that are the base's, id by id"
 )
-_MOST = 64  # prompts of one language
+_MOST = 64  # prompts of one language,
+_BASE = 16  # and of them for the base, which needs many times the tokens for as much text
 _PROMPT, _TOKENS = 12, 40  # new tokens read and written
 _GREEDY_PROMPT, _GREEDY_TOKENS = 8, 24
 
@@ -48,7 +49,7 @@ def written_scores(
     sizes = case.sizes()
     real = float(sizes["tokens_before"]) / max(1.0, float(sizes["tokens_after"]))
     written = _sample(graft, case.new, _PROMPT, _TOKENS, seed)
-    before = _sample(base, case.old, round(_PROMPT * real), round(_TOKENS * real), seed)
+    before = _sample(base, case.old, round(_PROMPT * real), round(_TOKENS * real), seed, _BASE)
     if not written or not before:
         return {}
     texts = [graft.tokenizer.decode([ids])[0].rstrip("\ufffd") for ids in written]
@@ -98,11 +99,12 @@ def _same_greedy(base: FrozenModel, graft: FrozenModel, lines: Sequence[Ints]) -
 
 
 def _sample(
-    model: FrozenModel, lines: Sequence[Ints], prompt: int, tokens: int, seed: int
-) -> list[list[int]]:
-    """Ids sampled after the first `prompt` tokens of lines that have so many."""
+    model: FrozenModel, lines: Sequence[Ints], prompt: int, tokens: int, seed: int,
+    most: int = _MOST,
+) -> list[list[int]]:  # fmt: skip
+    """Ids sampled after the first `prompt` tokens of the first `most` lines that have so many."""
     torch = require_torch()
-    chosen = [ids[:prompt] for ids in lines if len(ids) >= prompt][:_MOST]
+    chosen = [ids[:prompt] for ids in lines if len(ids) >= prompt][:most]
     if not chosen:
         return []
     torch.manual_seed(seed)
