@@ -157,8 +157,7 @@ def main() -> None:
     for name in options.tokenizer or FAMILIES:
         for boundaries in options.boundaries or BOUNDARIES:
             folder = tiny_graft(name, boundaries, search, options.grafts)
-            read = outcomes(folder, readers, here=not options.only_readers)
-            add_row(options.out, name, boundaries, read)
+            read = outcomes(folder, readers, options.out, here=not options.only_readers)
             right &= boundaries != "portable" or is_right(read)
     if not right:
         sys.exit(1)
@@ -181,22 +180,25 @@ def check_text() -> list[str]:
     return kept + [rest[i * len(rest) // missing] for i in range(missing)]
 
 
-def outcomes(folder: Path, readers: Mapping[str, str], here: bool = True) -> dict[str, Any]:
-    """Lines that each program reads otherwise, or its refusal in words."""
+def outcomes(
+    folder: Path, readers: Mapping[str, str], out: Path, here: bool = True
+) -> dict[str, Any]:
+    """Lines that each program reads otherwise, or its refusal in words; added to `out` too."""
     lines = check_text()
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    if folder.name.endswith("auto") and not is_relaxed(tokenizer):
-        return {"nothing to relax": True}
-    read = read_here(folder, tokenizer, lines) if here else {}
-    return read | read_elsewhere(folder, first_free_id(tokenizer), lines, readers)
-
-
-def add_row(out: Path, name: str, boundaries: str, read: dict[str, Any]) -> None:
-    """Print a graft's outcomes and add them to the file."""
-    row = {"tokenizer": name, "boundaries": boundaries, "lines": LINES, "found": read}
+    name, _, boundaries = folder.name.rpartition("-")
+    read: dict[str, Any] = {}
+    if boundaries == "auto" and not is_relaxed(tokenizer):
+        read["nothing to relax"] = True
+    else:
+        if here:
+            read = read_here(folder, tokenizer, lines)
+        read |= read_elsewhere(folder, first_free_id(tokenizer), lines, readers)
+    row = {"tokenizer": name, "boundaries": boundaries, "lines": len(lines), "found": read}
     print(json.dumps(row, ensure_ascii=False), flush=True)
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return read
 
 
 def is_right(read: Mapping[str, Any]) -> bool:

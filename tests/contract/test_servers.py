@@ -76,6 +76,11 @@ def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
     assert not SERVERS[name].run(folder, base, lines)[0].passed
 
 
+def test_a_model_that_some_transformers_rebuild_is_not_promised_to_them():
+    said = where_served(relaxed=True, rebuilt=True)
+    assert "not by 5.17 to 5.19" in said and "--boundaries portable" in said
+
+
 def test_an_unknown_program_is_named_with_the_known():
     with pytest.raises(UsageError, match=r"llama.cpp.*Did you mean llama.cpp"):
         named("llamacpp")

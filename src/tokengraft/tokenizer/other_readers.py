@@ -15,7 +15,7 @@ AWKWARD = (
     "'Storage 'tis\n'Made ('Text' 'Led') a'Re", "camelCase HTTPServer snake_case kebab-case",
     "a  b   c    \n\n  d\r\n\te \t\n",
     "for (int i=0; i<10; ++i) { x[i] += f(i)*2; } // done\n", "def f(x):\n    return x**2\n\n\n",
-    "…—–«»„“” !!! ??? (a) [b] {c} <d>", "naïve café résumé Ñandú straße", "👍🏽 ❤️ 👩‍👩‍👧 #️⃣",
+    "…—–«»„“” !!! ??? (a) [b] {c} <d>", "naïve café ESPAÑA ÉCOLE МоскваКиев", "👍🏽 ❤️ 👩‍👩‍👧 #️⃣",
     "https://example.org/a?b=c&d=%20e", "C'est l'été à l'école.", "हिन्दी में लिखा।", "தமிழ்நாடு",
     "ภาษาไทย", "မြန်မာဘာသာ", "ၵႂၢမ်းတႆး", "العربيّة", "עִבְרִית", "한국어 中文 日本語かな", "አማርኛ፡ቋንቋ",
     "क्‍ष ന്‍ می‌خواهم 🏃‍♂️🏃‍♂️", "x\u0301 \u0301x 1\u0301x .\u0301x ၵ.်ၵ", "a/b\n//\n x\n\n\n\ty \r\n z",
