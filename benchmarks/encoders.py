@@ -92,6 +92,7 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
                 rows, notes = derived.rows, derived.notes
         except Exception as error:  # a language that was all UNK has no old reading to learn from
             facts[way] = {"refused": str(error)}
+            (options.out / f"{code}.json").write_text(json.dumps(facts), encoding="utf-8")
             continue
         graft = grown(base, rows, new)
         scores = translation_scores(base, graft, judged, theirs, resamples=200)
