@@ -9,7 +9,7 @@ _PREMIUM = (
     ("#08306b", "#2f79b5", "#9cc9e1", "#f6f3ee", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"),
     ("#9fd0f5", "#4f97cf", "#27567d", "#24282d", "#6b4528", "#b5562f", "#e0604f", "#ffb3a8"),
 )
-_SHARE = (
+SHARE = (
     ("#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"),
     ("#1d2125", "#22383c", "#2a5a60", "#358089", "#5fb0b4", "#b5e3dc"),
 )
@@ -21,7 +21,7 @@ READABLE = 4.5  # WCAG AA
 def colour_css() -> str:
     """Classes `.p0` … for premiums on a log scale from 1/20 to 20, `.v0` … for shares 0 to 1."""
     rules = []
-    for letter, (light, dark) in (("p", _PREMIUM), ("v", _SHARE)):
+    for letter, (light, dark) in (("p", _PREMIUM), ("v", SHARE)):
         for step in range(STEPS):
             at = step / (STEPS - 1)
             day, night = mix(light, at), mix(dark, at)

@@ -49,23 +49,14 @@ def outcomes(plan: Plan) -> pl.DataFrame:
 def curves(plan: Plan) -> pl.DataFrame:
     """The what-if curve: premium and planning tokens against the number of new tokens."""
     rows = [
-        {
-            "language": code,
-            "tokens": point.tokens,
-            "premium": point.premium,
-            "planning_tokens": point.planning_tokens,
-            "unk_share": point.unk_share,
-        }
+        {"language": code, **asdict(point)}
         for code, outcome in plan.languages.items()
         for point in outcome.curve
     ]
     schema = {
-        "language": pl.String,
-        "tokens": pl.Int64,
-        "premium": pl.Float64,
-        "planning_tokens": pl.Int64,
-        "unk_share": pl.Float64,
-    }
+        "language": pl.String, "tokens": pl.Int64, "premium": pl.Float64,
+        "planning_tokens": pl.Int64, "unk_share": pl.Float64,
+    }  # fmt: skip
     return pl.DataFrame(rows, schema=schema)
 
 

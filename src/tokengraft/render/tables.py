@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -170,7 +170,7 @@ def _premiums(audit: AuditTables) -> Printed:
         f"of the ratio of token counts ({credit(audit)})"
     )
     order = matrix(audit)["language"].to_list()
-    table = _wide(audit, "premiums", caption, audit.premiums, order, cell)
+    table = _wide("premiums", caption, audit.premiums, order, _titles(audit), cell)
     return replace(table, notes=_notes(audit, audit.premiums))
 
 
@@ -181,23 +181,28 @@ def _coverage(audit: AuditTables) -> Printed:
 
     caption = "Share of running characters (spaces apart) that are one token, in percent"
     order = sorted(audit.corpus.languages)
-    return _wide(audit, "coverage", caption, audit.coverage, order, cell)
+    return _wide("coverage", caption, audit.coverage, order, _titles(audit), cell)
+
+
+def _titles(audit: AuditTables) -> dict[str, str]:
+    names = labels(audit)
+    return {column: names[column] for column in column_order(audit)}
 
 
 def _wide(
-    audit: AuditTables,
     name: str,
     caption: str,
     frame: pl.DataFrame,
-    order: Sequence[str],
+    order: Iterable[str],
+    titles: Mapping[str, str],
     cell: Callable[[dict[str, Any]], Cell],
+    by: str = "tokenizer",
 ) -> Printed:
-    """A long frame as languages × tokenizers."""
-    cells = {(row["language"], row["tokenizer"]): cell(row) for row in frame.to_dicts()}
-    columns = column_order(audit)
-    rows = [_language(code) + [cells[code, column] for column in columns] for code in order]
-    header = ["Language", "Code", *(labels(audit)[column] for column in columns)]
-    return Printed(name, caption, header, rows, left=2, codes=1)
+    """A long frame as languages × tokenizers (or models), those languages that are in it."""
+    cells = {(row["language"], row[by]): cell(row) for row in frame.to_dicts()}
+    there = [code for code in order if any((code, column) in cells for column in titles)]
+    rows = [_language(code) + [cells[code, column] for column in titles] for code in there]
+    return Printed(name, caption, ["Language", "Code", *titles.values()], rows, left=2, codes=1)
 
 
 def _cost(audit: AuditTables) -> Printed:
@@ -207,18 +212,17 @@ def _cost(audit: AuditTables) -> Printed:
         f"Relative cost: what content that costs 1 in {pivot_name(audit)} costs "
         f"(ratio of summed token counts; models on the price list of {audit.facts['prices_as_of']})"
     )
-    cells = {
-        (row["language"], row["model"]): _number(row["relative_cost"], "{:.2f}", row["meaningless"])
-        for row in frame.to_dicts()
-    }
-    there = [code for code in matrix(audit)["language"] if any((code, m) in cells for m in models)]
-    rows = [_language(code) + [cells[code, model] for model in models] for code in there]
+
+    def cell(row: dict[str, Any]) -> Cell:
+        return _number(row["relative_cost"], "{:.2f}", row["meaningless"])
+
+    order, titles = matrix(audit)["language"], dict(zip(models, models, strict=True))
+    table = _wide("cost", caption, frame, order, titles, cell, by="model")
     priced = pl.col("tokenizer").is_in(frame["tokenizer"].unique().to_list())
-    header = ["Language", "Code", *models]
     notes = _notes(audit, audit.premiums.filter(priced))
     if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
         notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
-    return Printed("cost", caption, header, rows, left=2, codes=1, notes=notes)
+    return replace(table, notes=notes)
 
 
 def _equiprobable(audit: AuditTables) -> Printed:

@@ -267,9 +267,9 @@ def name_rows(axes: Axes, panel: Sequence[Row]) -> None:
         tick.set_fontweight("bold" if heading else "normal")
 
 
-def _short(code: str, longest: int = 32) -> str:
+def _short(code: str) -> str:
     name = language(code).name
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
+    return name if len(name) <= 32 else name[:31].rstrip() + "…"
 
 
 def jaccard(audit: AuditTables) -> Figure | None:

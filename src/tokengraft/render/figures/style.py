@@ -23,7 +23,7 @@ from matplotlib.text import Annotation
 
 from tokengraft.core.files import writing
 from tokengraft.languages.codes import language, language_name, well_formed
-from tokengraft.render.colours import luminance
+from tokengraft.render import colours
 from tokengraft.render.selection import credit
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ PREMIUM = LinearSegmentedColormap.from_list(
     "premium",
     ["#08306b", "#2f79b5", "#9cc9e1", "#f8f6f3", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"],
 )
-SHARE = LinearSegmentedColormap.from_list(
-    "share", ["#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"]
-)
+SHARE = LinearSegmentedColormap.from_list("share", colours.SHARE[0])
 
 DPI = 200
 _MARGIN = 0.28  # inches around the sheet
@@ -160,23 +158,15 @@ def sheet(
     total, across = head + height + below, width + 2 * _MARGIN
     figure = Figure(figsize=(across, total))
     FigureCanvasAgg(figure)
-    left = _MARGIN / across
+
+    def say(lines: list[str], at: float, **look: Any) -> None:
+        figure.text(_MARGIN / across, at / total, "\n".join(lines), **look)
+
     top = total - _MARGIN + 0.04
-    looks: list[tuple[list[str], float, dict[str, Any]]] = [
-        (titles, top, {"size": 15, "weight": "bold", "va": "top", "linespacing": 1.15}),
-        (
-            subtitles,
-            top - 0.27 * len(titles) - 0.02,
-            {"size": 9.5, "color": QUIET, "va": "top", "linespacing": 1.3},
-        ),
-        (
-            credits,
-            _MARGIN - 0.06,
-            {"size": 7.5, "color": FAINT, "va": "bottom", "linespacing": 1.3},
-        ),
-    ]
-    for lines, height_at, look in looks:
-        figure.text(left, height_at / total, "\n".join(lines), **look)
+    under = top - 0.27 * len(titles) - 0.02
+    say(titles, top, size=15, weight="bold", va="top", linespacing=1.15)
+    say(subtitles, under, size=9.5, color=QUIET, va="top", linespacing=1.3)
+    say(credits, _MARGIN - 0.06, size=7.5, color=FAINT, va="bottom", linespacing=1.3)
     return Sheet(figure, across, total, below)
 
 
@@ -246,7 +236,7 @@ def bare(axes: Axes) -> None:
 
 def contrasting(rgba: Sequence[float]) -> str:
     """Ink or white, whichever reads better on `rgba`."""
-    return INK if luminance(rgba[:3]) > 0.3 else PAPER_WHITE
+    return INK if colours.luminance(rgba[:3]) > 0.3 else PAPER_WHITE
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
