@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tokengraft.cli.destination import check_out
+from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_json, write_text, writing, writing_folder
 
 
@@ -167,8 +169,17 @@ def test_a_link_stays_a_link(there: bool, tmp_path: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
     with writing_folder(link) as folder:
         write_text(folder / "new", "x")
-    assert link.is_symlink() and names(target) == ["new"]
+    with adding(link) as folder:
+        write_text(folder / "more", "x")
+    assert link.is_symlink() and names(target) == ["more", "new"]
     assert names(tmp_path) == ["big disk", "out"]
+
+
+def test_links_in_a_circle_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(TokengraftError, match="cannot be written to"):
+        check_out(tmp_path / "a", lambda _: False)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2, 3, 4])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -93,8 +94,8 @@ def _refilling(path: Path) -> Iterator[Path]:
 
 
 def real(path: Path) -> Path:
-    """What a link points to, there or not; any other path as it is."""
-    return path.resolve() if path.is_symlink() else path
+    """What a link points to, there or not; any other path as it is, links in a circle too."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextlib.contextmanager
@@ -103,6 +104,7 @@ def adding(folder: Path) -> Iterator[Path]:
 
     What `folder` holds already stays, but for files of the same names, and those too on failure.
     """
+    folder = real(folder)
     lock = hold(folder)
     with _making(folder):
         # Inside, not beside: the folder may be a mount point, or all that may be written to.

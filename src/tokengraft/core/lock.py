@@ -37,7 +37,7 @@ def hold(folder: Path) -> Lock:
 
     The same process may hold it twice. TokengraftError where another process has it.
     """
-    path = str(folder.resolve())
+    path = os.path.realpath(folder)
     if (mine := _held.get(path)) is not None:
         return mine
     lock = Lock(_locked(path))
