@@ -33,6 +33,7 @@ PATTERNS = (
 )  # fmt: skip
 #: What a pattern in tokenizer.json holds, and the names to try first then.
 _LIKELY = (
+    ("{|}~][A-Za-z]+", ("deepseek-v3",)),
     (r"[\p{Lu}\p{Lt}", ("granite-embed-multi-97m", "gpt-4o", "tekken")),
     (r"\p{L}[\p{L}\p{M}]*", ("k2-horizon", "qwen35")),
     (r"\p{N}{1,3}|", ("llama-bpe", "smaug-bpe")),
