@@ -31,7 +31,8 @@ class Recipe:
 
     The base writes `own` passages itself, to be trained on beside the text that is given.
     For every passage there are `mixed` more that change their spelling midway, twice as many where
-    only reading is trained. Where the new tokens are written too (`Writing`), the reading loss
+    only reading is trained, and twice that, with `kl` counting four times, where rows are all that
+    learns. Where the new tokens are written too (`Writing`), the reading loss
     counts `reading_weight` times, beside the pooled divergence, the split of each pool, and what
     new tokens take in text that is not theirs, at `strays` positions a step. `by_base` is how much
     of the split is the base's word instead of the text's (`branches`); output rows move at
