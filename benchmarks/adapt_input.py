@@ -108,7 +108,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     task = Task(base, parts, new, text, settings, lambda one: named("mean-late").derive(one))
     start = task.start(task)
     reader, lots = task.passages()
-    lots = _mixed(task, lots)
+    lots = _mixed(task, lots, settings.recipe)
     flores = lines_in(options.flores / "devtest" / f"{code}.devtest")[: options.lines]
     english = lines_in(options.flores / "devtest" / "eng_Latn.devtest")[: options.lines]
     aligned = [shorten(one, 448) for one in Aligner(base.tokenizer, new)(flores)]
