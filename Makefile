@@ -13,8 +13,9 @@ help:           ## what there is
 demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes with its setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
+# Three workers on two cores: a browser, a cluster or a process that is waited for leaves one idle.
 test: $(VENV)/dev.done chromium    ## every test
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 serving: $(VENV)/dev.done ## every bundled tokenizer's graft in llama.cpp and transformers
 	$(BIN)/python -m pytest -n 2 -m slow tests/serving
@@ -34,7 +35,7 @@ bench: $(VENV)/dev.done   ## speed and memory against the raw libraries
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/derive.py --part cpu --small
-	$(BIN)/python benchmarks/scale.py --bytes 2e7
+	$(BIN)/python benchmarks/scale.py --bytes 2e7 --rounds 1
 
 docs: $(VENV)/docs.done   ## the documentation as a site, into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -128,25 +128,31 @@ class Listed:
         return cls(words, begin, np.array(plain, bool))
 
 
+class Numbers(dict[str, int]):
+    """A number for every word that is asked for, as they come."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
 class Words:
     """Distinct words, numbered as they come: those that begin a text, and those after a space."""
 
     def __init__(self) -> None:
-        self.first: dict[str, int] = {}
-        self.later: dict[str, int] = {}
+        self.first, self.later = Numbers(), Numbers()
 
     def cut(self, texts: Iterable[str]) -> Places:
         """The words of each text; new ones are numbered."""
-        first, later = self.first, self.later
+        first, number = self.first, self.later.__getitem__
         beginnings, numbers, sizes = array("q"), array("I"), array("q")
         for text in texts:
             words = text.split()
             if " ".join(words) != text or not words or SPACE_MARK in text:
                 words = _CUT.split(text)
-            beginnings.append(first.setdefault(words[0], len(first)))
-            others = [later.setdefault(word, len(later)) for word in words[1:]]
-            numbers.fromlist(others)
-            sizes.append(len(others))
+            beginnings.append(first[words[0]])
+            numbers.fromlist(list(map(number, words[1:])))
+            sizes.append(len(words) - 1)
         return Places(
             np.array(beginnings, np.int64), np.array(numbers, np.uint32), np.array(sizes, np.int64)
         )
