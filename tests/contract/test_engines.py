@@ -76,5 +76,5 @@ def test_the_command_line_offers_every_row() -> None:
 
 
 def test_an_unknown_engine_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"write local or ray\. Did you mean local"):
+    with pytest.raises(UsageError, match=r"known: local, ray\. Did you mean local"):
         make_engine("locall")
