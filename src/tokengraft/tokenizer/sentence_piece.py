@@ -20,6 +20,7 @@ from tokengraft.tokenizer.vocabulary import Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
 _BYTE_PAIRS = 2  # SentencePiece's number of the model
+_UNKNOWN, _CONTROL = 2, 3  # and of kinds of pieces
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
 
 
@@ -89,27 +90,26 @@ class SentencePiece(Tokenizer):
         return decoded
 
     @functools.cached_property
-    def _rules(self) -> tuple[Any, Any, Any]:
-        """What the model says about normalising, how it was trained, what it does to the result."""
+    def _model(self) -> Any:
+        """The parsed file: pieces, and how text was normalised and the model trained."""
         from sentencepiece import sentencepiece_model_pb2 as proto
 
-        parsed = proto.ModelProto.FromString(self.processor.serialized_model_proto())
-        return parsed.normalizer_spec, parsed.trainer_spec, parsed.denormalizer_spec
+        return proto.ModelProto.FromString(self.processor.serialized_model_proto())
 
     @property
     def spelled_after(self) -> bytes | None:
-        rules, trained, _ = self._rules
+        rules, trained = self._model.normalizer_spec, self._model.trainer_spec
         marks = rules.add_dummy_prefix and rules.escape_whitespaces
         return b" " if marks and not trained.treat_whitespace_as_suffix else None
 
     @functools.cached_property
     def not_spelled(self) -> NDArray[np.bool_] | None:
-        changed = self.spelled_after is None or self._rules[2].precompiled_charsmap
+        changed = self.spelled_after is None or self._model.denormalizer_spec.precompiled_charsmap
         return None if changed else self.vocabulary.is_unknown
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
         """The pieces of ASCII without UNK spell it, where such text is normalised to itself."""
-        if self.not_spelled is None or self._rules[0].name not in _INERT:
+        if self.not_spelled is None or self._model.normalizer_spec.name not in _INERT:
             return super().gives_back(rows, texts, begin)
         back = np.array([_plain(text) for text in texts], bool)
         back &= (rows.sums(self.not_spelled) == 0) & (rows.sizes > 0)
@@ -120,7 +120,7 @@ class SentencePiece(Tokenizer):
 
     @functools.cached_property
     def word_prefix(self) -> str | None:
-        rules, trained, _ = self._rules
+        rules, trained = self._model.normalizer_spec, self._model.trainer_spec
         apart = (
             trained.model_type == _BYTE_PAIRS
             and rules.name in _INERT
@@ -142,17 +142,18 @@ class SentencePiece(Tokenizer):
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        return [self.processor.id_to_piece(n) for n in range(len(self.processor))]
+        return [piece.piece for piece in self._model.pieces]
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        ids = range(len(self.processor))
-        silent = {n for n in ids if self.processor.is_control(n) or self.processor.is_unknown(n)}
-        unknown = {n for n in ids if self.processor.is_unknown(n)}
+        kinds = [piece.type for piece in self._model.pieces]
+        unknown = {n for n, kind in enumerate(kinds) if kind == _UNKNOWN}
+        silent = unknown | {n for n, kind in enumerate(kinds) if kind == _CONTROL}
         if self._table is not None:
-            unknown |= {n for n in ids if self._names[n] not in self._table}
+            unknown |= {n for n, name in enumerate(self._names) if name not in self._table}
         by_id = tuple(
-            b"" if n in silent else pieces.sentencepiece_piece(self._names[n]) for n in ids
+            b"" if n in silent else pieces.sentencepiece_piece(name)
+            for n, name in enumerate(self._names)
         )
         return Vocabulary(by_id, frozenset(unknown), frozenset(silent))
 

@@ -120,7 +120,7 @@ def _latin() -> dict[int, int]:
 
 def sentencepiece_piece(token: str) -> bytes:
     """Bytes of a SentencePiece token: `▁` is a space, `<0xE0>` a byte."""
-    if match := _BYTE_PIECE.fullmatch(token):
+    if token.startswith("<") and (match := _BYTE_PIECE.fullmatch(token)):
         return bytes([int(match[1], 16)])
     return token.replace(SPACE_MARK, " ").encode("utf-8")
 
