@@ -20,6 +20,7 @@ from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
 _OFTEN = 5  # times the least that a pair must occur for likelihood to look at it
 _PLACES = 4  # words in which a string is looked for
+_MANY = 8  # times as many strings as are wanted, since some cannot be made
 
 
 def by_likelihood(learner: Learner, budget: int, least: int) -> Choose:
@@ -53,11 +54,11 @@ def by_likelihood(learner: Learner, budget: int, least: int) -> Choose:
 
 
 def by_unigram(learner: Learner, budget: int, least: int) -> Choose:
-    """The pieces of a Unigram model, three times as many as are wanted, likeliest first."""
+    """The pieces of a Unigram model, likeliest first."""
     words = _texts(learner)
     model = Tokenizer(models.Unigram())
     trainer = trainers.UnigramTrainer(
-        vocab_size=3 * budget + len(set("".join(words))) + 1, max_piece_length=16,
+        vocab_size=_MANY * budget + len(set("".join(words))) + 1, max_piece_length=16,
         special_tokens=["<unk>"], unk_token="<unk>", show_progress=False,  # noqa: S106
     )  # fmt: skip
     lines = (text for text, times in words.items() for _ in range(times))
@@ -69,7 +70,7 @@ def by_unigram(learner: Learner, budget: int, least: int) -> Choose:
 
 def by_prefix_free(learner: Learner, budget: int, least: int) -> Choose:
     """A complete prefix-free set of roughly equiprobable strings, as it grows (`equiprobable`)."""
-    return _toward(learner, islice(grow(_texts(learner)), 8 * budget), least)
+    return _toward(learner, islice(grow(_texts(learner)), _MANY * budget), least)
 
 
 def _texts(learner: Learner) -> Counter[str]:
