@@ -42,7 +42,7 @@ from tokengraft.deriving.distil.passages import (  # noqa: E402
     mix,
     read_lots,
 )
-from tokengraft.deriving.distil.recipe import HeldOut, Recipe  # noqa: E402
+from tokengraft.deriving.distil.recipe import HeldOut, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.distil.writer import Writer  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
@@ -548,8 +548,13 @@ def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
     assert made.method == "distil"
     assert made.params["seed"] == 3
     assert made.params["steps"] == 16
+    assert (made.params["kl"], made.params["mixed"]) == (4 * RECIPE.kl, 2 * RECIPE.mixed)
     assert made.held_out.kl < made.start.kl
     assert made.held_out.kl < made.floor.kl
+    assert made.held_out.excess is not None and made.floor.excess is not None
+    writing = replace(options, writing=Writing())
+    made = derive_rows(folder, parts, text=lines, tokenizer=new, options=writing)
+    assert (made.params["kl"], made.params["mixed"]) == (RECIPE.kl, RECIPE.mixed)
 
 
 def test_errors_say_what_to_do(folder, parts, lines):
