@@ -130,6 +130,18 @@ def enlarge(name: str, row: int) -> Callable[[Path], None]:
     return tensors(lambda value: value[name][row].fill_(1e4))
 
 
+def more_rows(folder: Path) -> None:
+    """Ten rows that no token has, in both tables and in the config."""
+    import torch
+
+    def longer(value: dict[str, Any]) -> None:
+        for name in (EMBED, "lm_head.weight"):
+            value[name] = torch.cat([value[name], value[name][:10]])
+
+    tensors(longer)(folder)
+    in_file("config.json", vocab_size=ROWS + 10)(folder)
+
+
 def flip_special(value: dict[str, Any]) -> None:
     for token in value["added_tokens"]:
         token["special"] = not token["special"]
@@ -225,6 +237,15 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "output: a part of them": ("output policy", unsigned(bar([OLD]))),
     "weights: no table": ("old weights", tensors(lambda value: value.pop(EMBED))),
     "weights: old rows cut": ("old weights", tensors(cut(OLD - 20))),
+    "weights: one too many": (
+        "old weights",
+        unsigned(tensors(lambda value: value.update(x=value["model.norm.weight"].clone()))),
+    ),
+    "weights: another type": (
+        "old weights",
+        unsigned(tensors(lambda v: v.update({"model.norm.weight": v["model.norm.weight"].half()}))),
+    ),
+    "rows: more than there are ids": ("preserved", unsigned(more_rows)),
     "rows: no table": ("no dead rows", tensors(lambda value: value.pop(EMBED))),
     "rows: cut before the new ones": ("no dead rows", tensors(cut(OLD - 20))),
     "rows: cut among the new ones": ("no dead rows", tensors(cut(OLD + 5))),
@@ -235,6 +256,8 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "text: an empty tokenizer": ("round trip", in_tokenizer(lambda value: value.clear())),
     "loads: no config": ("loads", lambda d: (d / "config.json").unlink()),
     "signed: no policy": ("output policy", in_file("tokengraft.json", output={})),
+    "signed: another schema": ("manifest", in_file("tokengraft.json", schema=9)),
+    "signed: languages that are no words": ("manifest", in_file("tokengraft.json", languages=[1])),
     "signed: no files": ("manifest", in_file("tokengraft.json", files={})),
     "signed: no JSON": ("manifest", added("tokengraft.json", "{")),
     "signed: weights beside": ("manifest", added("pytorch_model.bin")),
@@ -247,6 +270,10 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "files: a template": ("preserved", unsigned(added("chat_template.jinja", "{{ 1 }}"))),
     "settings: special flags": ("preserved", unsigned(in_tokenizer(flip_special))),
     "settings: a special token": ("preserved", unsigned(in_tokenizer(add_special))),
+    "settings: no special token": (
+        "preserved",
+        unsigned(in_tokenizer(lambda value: value["added_tokens"].clear())),
+    ),
     "settings: truncation": ("preserved", unsigned(in_tokenizer(limit_length))),
     "settings: a template of nothing": ("preserved", unsigned(in_tokenizer(empty_template))),
     "cuts: a pattern of its own": ("preserved", unsigned(in_tokenizer(cut_otherwise))),
