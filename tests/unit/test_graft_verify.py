@@ -25,7 +25,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
 from tokengraft.tokenizer.boundaries import GPT2
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
-from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.insert import first_free_id, merge_pairs
 from tokengraft.tokenizer.sources import bundled
 
 OLD = 320
@@ -185,20 +185,20 @@ def swap_merges(value: dict[str, Any]) -> None:
 
 def make_the_old_anew(value: dict[str, Any]) -> None:
     """A last merge that makes an English token of other parts: no new id, and English changes."""
-    known, merges = value["model"]["vocab"], [tuple(one) for one in value["model"]["merges"]]
+    known, merges = value["model"]["vocab"], merge_pairs(value)
     halves = ((token[:n], token[n:]) for token in known for n in range(1, len(token)))
     anew = next(
         (a, b)
         for a, b in halves
         if a in known and b in known and (a, b) not in merges and (a + b).isascii()
     )
-    value["model"]["merges"].append(list(anew))
+    value["model"]["merges"] = [list(pair) for pair in (*merges, anew)]
 
 
 def add_english(value: dict[str, Any]) -> None:
     """A new token that is made of English letters alone."""
     value["model"]["vocab"]["qz"] = OLD + 24
-    value["model"]["merges"].append(["q", "z"])
+    value["model"]["merges"] = [list(pair) for pair in (*merge_pairs(value), ("q", "z"))]
 
 
 def cut_otherwise(value: dict[str, Any]) -> None:
