@@ -7,7 +7,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Regex
 from tokenizers.pre_tokenizers import Split
@@ -141,6 +141,8 @@ def same_counts(tokenizer, texts):
 @pytest.mark.parametrize("name", BY_WORDS)
 @settings(max_examples=80, deadline=None)
 @given(batch=st.lists(spaced, min_size=1, max_size=8))
+@example(batch=["0▁", "0"])
+@example(batch=["▁0", "0", "a ▁", "0▁0 ▁"])
 def test_words_give_the_counts_of_whole_texts(name, batch):
     same_counts(opened(name), batch)
 

@@ -118,13 +118,15 @@ class Listed:
 
     words: list[str]
     begin: bool
-    plain: NDArray[np.bool_]  # whether each holds no white space of any kind
+    plain: NDArray[np.bool_]  # whether each holds no white space of any kind, and no mark for it
 
     @classmethod
     def of(cls, words: list[str], begin: bool) -> Listed:
         """Look once for all tokenizers which are plain."""
-        whole = " ".join(words).split() == words
-        plain = [True] * len(words) if whole else [word.split() == [word] for word in words]
+        joined = " ".join(words)
+        plain = [True] * len(words)
+        if SPACE_MARK in joined or joined.split() != words:
+            plain = [word.split() == [word] and SPACE_MARK not in word for word in words]
         return cls(words, begin, np.array(plain, bool))
 
 
