@@ -13,12 +13,11 @@ help:           ## what there is
 demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes with its setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
-# Three workers on two cores: a browser, a cluster or a process that is waited for leaves one idle.
 test: $(VENV)/dev.done chromium    ## every test
-	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
-serving: $(VENV)/dev.done ## every bundled tokenizer's graft in llama.cpp and transformers
-	$(BIN)/python -m pytest -n 2 -m slow tests/serving
+serving: $(VENV)/dev.done ## bundled tokenizers' grafts in llama.cpp and transformers (ONLY='gpt2 or mistral')
+	$(BIN)/python -m pytest -n 2 -m slow tests/serving $(if $(ONLY),-k '$(ONLY)')
 
 lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where node is there
 	$(BIN)/ruff check .
