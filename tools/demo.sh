@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The main job on bundled data only: audit, plan, derive and graft, evaluate, page.
-# Called by `make demo`; results go to demo/.
+# Called by `make demo`; results go to demo/. POLICY=write: a model that also writes in its new
+# tokens, which takes two minutes more to evaluate.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error TOKENGRAFT_CACHE="$PWD/demo/cache"
@@ -23,7 +24,8 @@ done
 tokengraft plan rootstock "${options[@]}" --budget 900 --test demo/held-out.tsv --out demo/plan
 
 say "Derive and graft: rows for the new tokens, trained for a minute with the model frozen"
-tokengraft graft rootstock demo/plan "${texts[@]}" --minutes 1 --out demo/grafted
+tokengraft graft rootstock demo/plan "${texts[@]}" --minutes 1 --policy "${POLICY:-input-only}" \
+  --out demo/grafted
 
 say "Evaluate: how much of the model survived, on the half of the text that nothing was fitted to"
 tokengraft evaluate rootstock demo/grafted --corpus demo/held-out.tsv "${texts[@]}" --prompts 2 \

@@ -32,6 +32,9 @@ def main(demo: Path) -> None:
         )
         if "written_worth" in found and code in steps:
             print(f"{'':8} it also writes: in {steps[code]:.1f} times fewer steps{_likely(found)}")
+    if not any(row["metric"] == "written_worth" for row in scores):
+        print("It reads in new tokens and writes in old ones. One that writes in them too, in many")
+        print("times fewer steps: POLICY=write make demo (two minutes more; docs/write.md).")
     tokens = len(plan["tokens"])
     print(f"{tokens} new tokens, chosen and trained on half of one short document, tested on the")
     print("other half; for figures on real text see docs/plan.md and docs/fidelity.md.")
