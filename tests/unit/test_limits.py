@@ -123,6 +123,27 @@ def test_a_panic_of_the_library_is_an_error_like_any_other(what: str, tmp_path: 
     assert ran.exit_code == 1
 
 
+@pytest.mark.parametrize("content, text", [(" ", ""), ("a", "a")])
+def test_no_plan_for_a_decoder_that_panics(content: str, text: str, tmp_path: Path) -> None:
+    """It strips more from the end than there is: what the new tokenizer writes could not be read.
+
+    Found by the fuzzer, which had a plan made for it.
+    """
+    strip = {"type": "Strip", "content": content, "start": 0, "stop": 448}
+    parsed = byte_level_json()
+    steps = [strip] if text else [parsed["decoder"], strip]
+    parsed["decoder"] = {"type": "Sequence", "decoders": steps}
+    pipeline = Tokenizer.from_str(json.dumps(parsed))
+    with pytest.raises(BaseException) as raw:
+        pipeline.decode(pipeline.encode(text, add_special_tokens=False).ids)
+    assert type(raw.value).__name__ == "PanicException"
+    with pytest.raises(TokenizerError, match="while decoding its tokens one by one"):
+        plan_tokens(parsed, {"hin_Deva": ["क का कि की"] * 9}, Planning(budget=3))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parsed))
+    with pytest.raises(TokenizerError, match="while decoding"):
+        load(tmp_path).decode(load(tmp_path).encode([text]))
+
+
 def byte_level_json() -> dict[str, Any]:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

@@ -62,7 +62,10 @@ def plan_tokens(
     notes say so).
     """
     check_objective(options.objective)
-    load(tokenizer)  # what the library refuses is refused before anything is made of it
+    pipeline = load(tokenizer)  # what the library refuses is refused before anything is made of it
+    with panics_told("decoding its tokens one by one"):
+        each = ([number] for number in vocabulary(tokenizer).values())
+        pipeline.decode_batch([[], *each], skip_special_tokens=False)
     mode, pivot = options.mode, options.pivot
     if mode == "paper" and options.budget is not None:
         raise UsageError(
