@@ -11,7 +11,7 @@ so that text without a new token is read as before. It also proposes tags that m
 row before the text (`tag-before`), or one added to every row of a text (`tag`). All are trained
 together with the rows by distillation's own loss, as `tokengraft adapt-input` does it; `lora` has
 as many weights inside the body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`; OUT
-gets a JSON file a run.
+gets a JSON file a run, and those that are there are not made again.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     from tokengraft.tokenizer.align import Aligner
     from tokengraft.tokenizer.huggingface import HuggingFace
 
+    ways = [way for way in ways if not (options.out / f"{way}-{code}.json").is_file()]
+    if not ways:
+        return
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))

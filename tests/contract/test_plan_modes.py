@@ -18,7 +18,7 @@ from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_chunks
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.modes import MODES, Mode, PlanMode
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, folded, insert
 from tokengraft.planning.protect import Protected
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -32,10 +32,10 @@ def base(name: str) -> dict[str, Any]:
     return as_json(find(name))
 
 
-def planned(name: str, mode: PlanMode) -> Plan:
+def planned(name: str, mode: PlanMode, same_size: bool = False) -> Plan:
     texts = {code: load("udhr").lines(code)[::2] for code in CODES}
     budget = None if mode.name == "paper" else 60
-    options = Planning(budget=budget, mode=mode.name)
+    options = Planning(budget=budget, mode=mode.name, same_size=same_size)
     return plan_tokens(base(name), texts, options, protect=KEPT)
 
 
@@ -77,6 +77,33 @@ def test_a_plan_keeps_its_promises(mode: PlanMode, name: str) -> None:
         assert mode.name == "characters" or len(plan.tokens) == 60
         kept = [[t.encode(line).ids for line in KEPT.lines] for t in (old, new)]
         assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("name", ["merges", "prefix-free", "paper"])
+def test_a_plan_of_the_same_size_keeps_them_and_the_table(name: Mode) -> None:
+    """New tokens at the places of old ones that no text here needs, however they were chosen."""
+    mode = MODES[name]
+    if mode.name == "paper":
+        with pytest.raises(UsageError, match="same size"):
+            planned("rootstock", mode, same_size=True)
+        return
+    plan, parsed = planned("rootstock", mode, same_size=True), base("rootstock")
+    made = folded(insert(parsed, plan), plan)
+    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (parsed, made))
+    places = set(plan.places or ())
+    assert new.get_vocab_size() == old.get_vocab_size()
+    assert len(places) == len(plan.tokens) and max(places) < old.get_vocab_size()
+    emitted: set[int] = set()
+    for code in ("tam_Taml", *CODES):
+        for line in load("udhr").lines(code):
+            ids, before = (t.encode(line, add_special_tokens=False).ids for t in (new, old))
+            assert len(ids) <= len(before) and new.decode(ids) == old.decode(before)
+            assert not places & set(before)
+            emitted |= set(ids)
+    assert places <= emitted
+    assert [new.encode(line).ids for line in KEPT.lines] == [
+        old.encode(line).ids for line in KEPT.lines
+    ]
 
 
 @each_mode
