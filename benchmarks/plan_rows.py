@@ -19,6 +19,8 @@ import json
 import time
 from typing import Any
 
+import numpy as np
+
 from gpu_jobs import arguments, lines_in, share_out
 
 MODES = ("merges", "likelihood", "unigram", "prefix-free")
@@ -110,7 +112,7 @@ def train(options: argparse.Namespace, mode: str, code: str) -> None:
 def _premium(tokenizer: Any, lines: list[str], english: list[str]) -> float:
     """The mean of per-sentence ratios to English."""
     tokens = [[len(ids) for ids in tokenizer.encode(text)] for text in (lines, english)]
-    return sum(a / b for a, b in zip(*tokens, strict=True)) / len(lines)
+    return float(np.mean([a / b for a, b in zip(*tokens, strict=True)]))
 
 
 def table(options: argparse.Namespace) -> str:
