@@ -23,8 +23,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, folded, insert
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find
-from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.replace_tokens import fold, retirable
+from tokengraft.tokenizer.insert import first_free_id, fold, retirable
 
 LANGUAGES = ("shn_Mymr", "tam_Taml", "swh_Latn", "yor_Latn")
 

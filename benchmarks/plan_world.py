@@ -32,7 +32,7 @@ from plan_flores import first_tokens
 from tokengraft.corpus import load
 from tokengraft.languages.codes import language
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.frontier import Spread, spread
+from tokengraft.planning.curve import Spread, spread
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find

@@ -33,8 +33,7 @@ import tokengraft as tg
 from tokengraft.corpus import udhr
 from tokengraft.serving import llama_cpp, split_patterns
 from tokengraft.serving.export_gguf import check_corpus
-from tokengraft.serving.gguf_file import write_from_base, write_gguf
-from tokengraft.serving.gguf_reader import read_gguf
+from tokengraft.serving.gguf_file import read_gguf, write_from_base, write_gguf
 from tokengraft.serving.gguf_tokenizer import barred_ids
 from tokengraft.serving.in_programs import ENGLISH, planned_prompts
 

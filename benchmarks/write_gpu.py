@@ -194,7 +194,7 @@ def _states(base: Any, graft: Any, code: str, options: Any) -> None:
     """Pooled states of the labelled lines by both models, for a probe elsewhere."""
     import numpy as np
 
-    from tokengraft.evaluating.probe import pooled_states
+    from tokengraft.evaluating.tasks import pooled_states
 
     lines = []
     for part, numbers in json.loads(options.labelled.read_text()).items():
@@ -234,7 +234,7 @@ def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
     from transformers import LogitsProcessorList
 
     from tokengraft.evaluating import generation, writing
-    from tokengraft.grafting.greedy_text import GreedyText
+    from tokengraft.grafting.decoding import GreedyText
 
     pieces = tokenizer.vocabulary.pieces
     new = range(len(pieces) - len(plan.tokens), len(pieces))

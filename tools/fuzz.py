@@ -49,7 +49,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import Protected, insert_proved
-from tokengraft.serving.gguf_reader import read_gguf
+from tokengraft.serving.gguf_file import read_gguf
 from tokengraft.tokenizer.catalog import as_json, find, load
 from tokengraft.tokenizer.sources import archive as tokenizers_in
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokengraft.core.later import Later
+from tokengraft.core.options import Later
 
 if TYPE_CHECKING:
     from tokengraft.api.checked import Checked

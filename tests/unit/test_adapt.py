@@ -30,8 +30,8 @@ from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa:
 from tokengraft.deriving.distil.replay import Replay  # noqa: E402
 from tokengraft.deriving.distil.student import changes, directions, look_apart, twin  # noqa: E402
 from tokengraft.deriving.task import Deriving  # noqa: E402
-from tokengraft.evaluating.probe import probe_scores, read_labels  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
+from tokengraft.evaluating.tasks import probe_scores, read_labels  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import measure  # noqa: E402

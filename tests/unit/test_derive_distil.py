@@ -383,7 +383,7 @@ def test_a_team_of_devices_gives_the_same_rows(folder, setting):
 HOLD = """
 import sys
 from pathlib import Path
-from tokengraft.core.lock import hold
+from tokengraft.core.files import hold
 kept = hold(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

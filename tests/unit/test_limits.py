@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from typer.testing import CliRunner
 
 from tokengraft.cli.app import app
-from tokengraft.core import limits, lock
+from tokengraft.core import files, limits
 from tokengraft.core.errors import CorpusError, ModelError, TokengraftError, TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.model.checkpoint import read_checkpoint
@@ -273,7 +273,7 @@ def test_json_that_is_nested_deeply_is_an_error(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from tokengraft.core.lock import hold
+from tokengraft.core.files import hold
 kept = hold(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -290,16 +290,16 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
         assert other.stdin is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(TokengraftError, match=f"process {other.pid}.*wait until it has ended"):
-            lock.hold(out)
+            files.hold(out)
         arguments = ["audit", "udhr", "-t", "gpt2", "-l", "fra", "-o", str(out)]
         ran = CliRunner().invoke(app, arguments)
         assert ran.exit_code == 1
         assert not out.exists()
-        lock.hold(tmp_path / "another")
+        files.hold(tmp_path / "another")
         other.stdin.close()
         other.wait()
-    first = lock.hold(out)
-    assert lock.hold(out) is first  # one process may hold it twice
+    first = files.hold(out)
+    assert files.hold(out) is first  # one process may hold it twice
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,11 @@ from tokengraft.corpus.rows import Layout
 from tokengraft.evaluating.measures import PLAIN, described
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.render.colours import READABLE, STEPS, colour_css, contrast
-from tokengraft.render.page.audits import _reference, downloads
+from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT
-from tokengraft.render.page.fonts import font_css
-from tokengraft.render.page.headline import headline
+from tokengraft.render.page.document import font_css, safe_json, without_paths
 from tokengraft.render.page.runs import evaluation_data, plan_data
 from tokengraft.render.page.samples import choose_units, segment
-from tokengraft.render.page.shown import safe_json, without_paths
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -248,10 +246,10 @@ def test_headline_says_nothing_twice(bad: list[str], count: int) -> None:
 
 def test_every_measure_has_a_plain_name_and_sentence() -> None:
     from tokengraft.evaluating import both_spellings as shared
-    from tokengraft.evaluating import continuation, fidelity, probe, protected, writing
+    from tokengraft.evaluating import continuation, fidelity, protected, tasks, writing
 
     measured = {*fidelity.METRICS, *protected.METRICS}
-    for module in (continuation, shared, writing, probe):
+    for module in (continuation, shared, writing, tasks):
         measured |= {m.name for m in vars(module).values() if isinstance(m, fidelity.Metric)}
     assert PLAIN.keys() == measured
     assert len({name for name, _ in PLAIN.values()}) == len(PLAIN)

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from tokengraft.api.results import Planned
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.frontier import frontier, spread
+from tokengraft.planning.curve import frontier, spread
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.tokenizer.catalog import as_json, find
 

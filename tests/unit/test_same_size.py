@@ -26,9 +26,8 @@ from tokengraft.planning.plan import Plan, Planning, folded, insert
 from tokengraft.planning.plan_files import insert_plan
 from tokengraft.planning.protect import insert_proved, sample
 from tokengraft.tokenizer.catalog import as_json, find
-from tokengraft.tokenizer.insert import Additions, first_free_id
+from tokengraft.tokenizer.insert import Additions, first_free_id, fold, retirable, unfold
 from tokengraft.tokenizer.insert import insert as append
-from tokengraft.tokenizer.replace_tokens import fold, retirable, unfold
 
 BASE = json.loads(tokenizer_json())
 

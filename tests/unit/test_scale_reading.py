@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus import compressed as streams
-from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
+from tokengraft.corpus import archive as streams
+from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
 from tokengraft.corpus.rows import BadRow, Layout, Seen, parse_json, read_rows
 from tokengraft.corpus.shards import cut, cut_aligned, find_files
 

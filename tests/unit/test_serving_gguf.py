@@ -17,8 +17,8 @@ from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning
 from tokengraft.serving import export_gguf as exporting
-from tokengraft.serving import gguf_file, gguf_layers, llama_cpp, quantize, split_patterns
-from tokengraft.serving.gguf_reader import read_gguf
+from tokengraft.serving import gguf_file, gguf_layers, llama_cpp, split_patterns
+from tokengraft.serving.gguf_file import read_gguf
 
 sys.path.insert(0, str(Path(__file__).parent))
 import test_graft_tiny as tiny_models
@@ -220,13 +220,13 @@ def test_the_reader_reads_what_the_gguf_package_reads(grafted, tmp_path):
 def test_k_types_come_back_near(kind, most):
     rows = np.random.default_rng(0).normal(size=(7, 512)).astype(np.float32)
     rows[3] = 0
-    packed = quantize.quantize(rows, kind)
+    packed = gguf_layers.quantize(rows, kind)
     number = gguf.GGMLQuantizationType[kind]
     assert packed.shape == gguf.quants.quant_shape_to_byte_shape(rows.shape, number)
     back = gguf.quants.dequantize(packed, number)
     assert np.sqrt(np.mean((back - rows) ** 2)) < most
     assert not back[3].any()
-    assert np.array_equal(quantize.quantize(rows[:2], kind), packed[:2])
+    assert np.array_equal(gguf_layers.quantize(rows[:2], kind), packed[:2])
 
 
 @needs_llama

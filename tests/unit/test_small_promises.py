@@ -25,8 +25,8 @@ from tokengraft.render.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import draw
 from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
-from tokengraft.render.page import fonts
-from tokengraft.render.page.headline import headline
+from tokengraft.render.page import document
+from tokengraft.render.page.audits import headline
 from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
 
@@ -179,8 +179,8 @@ def test_a_font_in_a_page_bears_no_time(monkeypatch: pytest.MonkeyPatch) -> None
     drawn = []
     for seconds in ("1000000000", "1700000000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)  # what fontTools would stamp it with
-        fonts._face.cache_clear()
-        drawn.append(fonts.font_css(["Taml"]))
+        document._face.cache_clear()
+        drawn.append(document.font_css(["Taml"]))
     assert drawn[0] == drawn[1]
 
 

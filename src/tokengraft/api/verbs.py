@@ -401,7 +401,7 @@ def evaluate(
     """
     from tokengraft.evaluating.evaluate import Measuring
     from tokengraft.evaluating.evaluate import evaluate as measure
-    from tokengraft.evaluating.harness import Tasks
+    from tokengraft.evaluating.tasks import Tasks
     from tokengraft.model.frozen import Reading
 
     if not isinstance(corpus, str | Path | ParallelCorpus):

@@ -241,7 +241,7 @@ def _columns(file: File, every: bool) -> dict[str, str]:
 
     One that may be several languages is a CorpusError, unless not `every` column is wanted.
     """
-    from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
+    from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
     from tokengraft.corpus.rows import BadRow, parse_json
 
     try:

@@ -16,8 +16,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.core.files import real
-from tokengraft.core.lock import Lock, hold
+from tokengraft.core.files import Lock, hold, real
 
 RULE = "Must be missing, empty or an earlier result of this command; --force writes into any other."
 WHOLE_RULE = (

@@ -1,6 +1,10 @@
 """Whole files or none: what a run writes appears under its final name only when complete.
 
-What is read or downloaded comes with a clear error where it is missing or broken.
+What is read or downloaded comes with a clear error where it is missing or broken. One process at a
+time works in a folder, since two that write to one `--out` or `--work` would mix results (`hold`).
+The lock is the operating system's (`flock`), so a process that dies lets go of it. It lies in the
+machine's folder for temporary files, under the hash of the folder's real path: nothing is left
+where results go. Processes on two machines that share a disk do not see each other's.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from weakref import WeakValueDictionary
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.limits import parse_json
-from tokengraft.core.lock import hold
 
 
 @contextlib.contextmanager
@@ -239,3 +244,64 @@ def download(hub_id: str, patterns: Sequence[str], error: type[TokengraftError])
         ) from reason
     except (OSError, RuntimeError, ValueError) as reason:
         raise error(f"{hub_id} could not be downloaded ({reason})") from reason
+
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; there nobody is kept apart
+    fcntl = None  # type: ignore[assignment]
+
+
+class Lock:
+    """A folder that this process holds as long as anything refers to the lock."""
+
+    def __init__(self, file: IO[str] | None) -> None:
+        self._file = file
+
+
+_held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+
+def hold(folder: Path) -> Lock:
+    """The lock of `folder`, there or not; keep it as long as the folder is worked in.
+
+    The same process may hold it twice. TokengraftError where another process has it.
+    """
+    path = os.path.realpath(folder)
+    if (mine := _held.get(path)) is not None:
+        return mine
+    lock = Lock(_locked(path))
+    _held[path] = lock
+    return lock
+
+
+def _locked(path: str) -> IO[str] | None:
+    if fcntl is None:
+        return None
+    place = Path(tempfile.gettempdir()) / f"tokengraft-{os.getuid()}"
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        if place.is_symlink() or place.stat().st_uid != os.getuid():
+            return None  # someone else's folder: a lock there would be theirs to take
+        file = (place / f"{name}.lock").open("a+", encoding="utf-8")
+    except OSError:
+        return None  # no place for a lock is no reason not to work
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        who = file.read().strip()
+        file.close()
+        process = f" (process {who})" if who.isdigit() else ""
+        raise TokengraftError(
+            f"another tokengraft{process} is working in {path} at this moment: wait until it has "
+            "ended, or name another folder"
+        ) from None
+    except OSError:
+        file.close()
+        return None  # a file system without locks
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

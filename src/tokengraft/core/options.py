@@ -1,12 +1,21 @@
-"""Options as small frozen objects, made from flat keywords, and the defaults that floors share."""
+"""Options as small frozen objects, the defaults that floors share, and rows that load later.
+
+Objects are made from flat keywords (`options_from`) or read from a file (`read_as`): what is not a
+code, a count or a finite figure there would otherwise reach a model card or a page, or end a run in
+the middle. A row of a registry names what it stands for (`Later`), which is imported when used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import importlib
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from tokengraft.core.errors import no_such
+from tokengraft.core.errors import TokengraftError, no_such
 
 PIVOT = "eng_Latn"  # what premiums are relative to
 RESAMPLES = 1000  # of the bootstrap
@@ -45,3 +54,75 @@ def _names(options: Any) -> set[str]:
         if is_dataclass(getattr(options, name)):
             names |= _names(getattr(options, name))
     return names
+
+
+class Later:
+    """What stands at `module:name`; calling it imports it first."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def load(self) -> Any:
+        """Import it now."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        """Import and call it."""
+        return self.load()(*given, **options)
+
+
+_types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN = {str: "text", int: "a whole number", float: "a number"}
+
+
+def read_as(kind: Any, value: Any, what: str) -> Any:
+    """`value`, out of a JSON file, as `kind`; TokengraftError for anything else.
+
+    Served are dataclasses, tuples, mappings by text, literals, text, counts (`int`) and finite
+    figures (`float`), each with None or without.
+    """
+    if kind in _PLAIN:
+        return value if _is_plain(kind, value) else _refuse(what, value, _PLAIN[kind])
+    origin, kinds = get_origin(kind), get_args(kind)
+    if type(None) in kinds:
+        return None if value is None else read_as(kinds[0], value, what)
+    if origin is Literal:
+        return value if value in kinds else _refuse(what, value, f"one of {', '.join(kinds)}")
+    if origin is tuple and isinstance(value, list | tuple):
+        if kinds[-1] is ...:
+            kinds = kinds[:1] * len(value)
+        if len(kinds) == len(value):
+            return tuple(read_as(kinds[i], one, f"{what} {i}") for i, one in enumerate(value))
+    if origin is Mapping and isinstance(value, Mapping):
+        return {key: read_as(kinds[1], one, f"{what} {key}") for key, one in value.items()}
+    types = _types(kind) if is_dataclass(kind) else {}
+    if types and isinstance(value, Mapping) and value.keys() <= types.keys():
+        given = {key: read_as(types[key], one, f"{key} of {what}") for key, one in value.items()}
+        try:
+            return kind(**given)
+        except TypeError as error:  # a value is missing
+            raise TokengraftError(f"this is not a plan: {error}") from error
+    return _refuse(what, value, "what a plan holds there")
+
+
+def _is_plain(kind: type, value: Any) -> bool:
+    if kind is str:  # half a surrogate pair is no text
+        return isinstance(value, str) and not _SURROGATE.search(value)
+    if kind is int:
+        return type(value) is int and value >= 0
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def require(holds: object, what: str, got: Any, wanted: str) -> None:
+    """TokengraftError unless what was read of `what` is as a plan has it."""
+    if not holds:
+        _refuse(what, got, wanted)
+
+
+def _refuse(what: str, got: Any, wanted: str) -> NoReturn:
+    raise TokengraftError(
+        f"this is not a plan: {what} is {str(got)[:60]!r}, not {wanted}. It was edited or damaged: "
+        "plan again."
+    )

@@ -1,12 +1,19 @@
-"""A folder, an archive or a single file as one thing: names and their bytes.
+r"""A folder, an archive or a single file as one thing: names and their bytes.
 
 Archives are read from their stream; nothing is written to disk, so a member's name can do
 no harm.
+
+A file, compressed or plain, is also read as lines of bounded length in constant memory. Lines end
+at `\n` only. A stream that ends too early, or goes on with garbage, is `Broken`: its rows so far
+must not be counted.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
+import io
 import lzma
 import os
 import tarfile
@@ -15,9 +22,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
 
-from tokengraft.core.errors import CorpusError
+from tokengraft.core.errors import CorpusError, MissingExtra
 from tokengraft.core.limits import check_unpacked
+from tokengraft.corpus.shards import COMPRESSIONS
 
 TEXT = (".dev", ".devtest", ".txt")
 PREFIXES = ("dev", "devtest")
@@ -125,3 +134,137 @@ def _is_wanted(name: str) -> bool:
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     wanted = path.suffix.lower() in (*TEXT, *TABLES) or path.stem in PREFIXES
     return not hidden and wanted
+
+
+BLOCK = 1 << 20
+# A zstd block of 4 bytes can stand for 128 KiB, so this bounds what one step gives to 64 MiB.
+_ZSTD_STEP = 2048
+
+
+class Broken(Exception):
+    """A file that cannot be read to its end; the message says why."""
+
+
+def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
+    """What `raw` holds, unpacked; damage is found while it is read (see `bounded_lines`)."""
+    if compression == "gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+    if compression == "xz":
+        return cast(BinaryIO, lzma.LZMAFile(raw))
+    if compression == "bz2":
+        return cast(BinaryIO, bz2.BZ2File(raw))
+    if compression == "zst":
+        return cast(BinaryIO, io.BufferedReader(_Zstd(raw), BLOCK))
+    return raw
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, unpacked; what cannot be read or is damaged is a CorpusError."""
+    try:
+        with path.open("rb") as raw:
+            suffix = path.suffix.lower()
+            return decompressed(raw, suffix[1:] if suffix in COMPRESSIONS else "").read()
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
+        raise CorpusError(f"{path} cannot be read: it is damaged ({error}).") from error
+
+
+def bounded_lines(
+    stream: BinaryIO, limit: int, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[int, bytes | None]]:
+    """(offset, line) of every line that begins in [start, stop), None for one above `limit` bytes.
+
+    Neighbouring ranges give every line exactly once, wherever they are cut. Memory is bounded by
+    `limit` and a block, however long a line is. `stream` must be seekable unless `start` is 0.
+    """
+    offset = start
+    inside = False  # inside a line that is not to be given
+    if start:
+        stream.seek(start - 1)
+        offset, inside = start - 1, True
+    tail = b""  # the line that begins at `offset`, as far as it was read
+    while block := _read(stream):
+        if inside:
+            end = block.find(b"\n")
+            if end < 0:
+                offset += len(block)
+                if stop is not None and offset >= stop:
+                    return
+                continue
+            offset, block, inside = offset + end + 1, block[end + 1 :], False
+        lines = (tail + block).split(b"\n")
+        tail = lines.pop()
+        for line in lines:
+            if stop is not None and offset >= stop:
+                return
+            yield offset, line if len(line) <= limit else None
+            offset += len(line) + 1
+        if stop is not None and offset >= stop:
+            return
+        if len(tail) > limit:
+            yield offset, None
+            offset, tail, inside = offset + len(tail), b"", True
+    if tail and (stop is None or offset < stop):
+        yield offset, tail
+
+
+def _read(stream: BinaryIO) -> bytes:
+    try:
+        return stream.read(BLOCK)
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise Broken(f"damaged or cut off ({error})") from error
+    except OSError as error:
+        if error.errno is None:  # bz2 has no error of its own
+            raise Broken(f"damaged or cut off ({error})") from error
+        raise
+
+
+class _Zstd(io.RawIOBase):
+    """Frames of zstd as one stream.
+
+    zstandard's own stream reader takes a file that is cut off for one that has ended.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise MissingExtra("Reading .zst files", "scale") from None
+        self._raw = raw
+        self._error = zstandard.ZstdError
+        self._new: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj
+        self._frame: Any = None
+        self._pending = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            if not self._step():
+                return 0
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+    def _step(self) -> bool:
+        if not self._pending:
+            self._pending = self._raw.read(1 << 16)
+            if not self._pending:
+                if self._frame is not None:
+                    raise EOFError("the last zstd frame is not complete")
+                return False
+        if self._frame is None:
+            self._frame = self._new()
+        step, self._pending = self._pending[:_ZSTD_STEP], self._pending[_ZSTD_STEP:]
+        try:
+            self._ready = memoryview(self._frame.decompress(step))
+        except self._error as error:
+            raise EOFError(f"not zstd: {error}") from error
+        if self._frame.eof:
+            self._pending = self._frame.unused_data + self._pending
+            self._frame = None
+        return True

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus.compressed import Broken
+from tokengraft.corpus.archive import Broken
 from tokengraft.corpus.rows import Layout, Seen, read_rows
 from tokengraft.corpus.shards import (
     COMPRESSIONS,

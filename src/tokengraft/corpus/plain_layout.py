@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import CorpusError
-from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.compressed import read_file
+from tokengraft.corpus.archive import Bundle, read_file
 from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.languages.codes import resolve, resolve_at

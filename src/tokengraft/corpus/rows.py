@@ -16,7 +16,7 @@ from typing import Any
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
-from tokengraft.corpus.compressed import Broken, bounded_lines, decompressed
+from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
 from tokengraft.corpus.shards import Shard, Span, parquet_module
 from tokengraft.languages.codes import canonical
 

@@ -15,7 +15,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.core.verdict import Judged, judge
 from tokengraft.deriving.known_methods import named
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving, Task
 from tokengraft.deriving.transliterate import known_parts
 from tokengraft.model.frozen import FrozenModel

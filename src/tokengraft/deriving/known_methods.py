@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import numpy as np
 
 from tokengraft.core.errors import no_such
-from tokengraft.core.later import Later
+from tokengraft.core.options import Later
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.methods.protocol import Deriver, Rows
+    from tokengraft.deriving.methods import Deriver, Rows
     from tokengraft.deriving.states import Layer
     from tokengraft.deriving.task import Task
 

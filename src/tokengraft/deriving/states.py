@@ -28,11 +28,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from tokengraft.core.errors import UsageError
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.methods.mean import weights
-from tokengraft.deriving.methods.protocol import Rows
-from tokengraft.model.devices import spread
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.libraries import require_torch
+from tokengraft.model.libraries import require_torch, spread
 from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.distil.passages import Lots, read_lots
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.states import Layer
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader

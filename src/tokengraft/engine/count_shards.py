@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import sha256
-from tokengraft.corpus.compressed import Broken
+from tokengraft.corpus.archive import Broken
 from tokengraft.corpus.rows import Batch, Layout, Seen, read_rows
 from tokengraft.corpus.shards import Shard, Span, parquet_module
 from tokengraft.engine.protocol import Engine, Report

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft.core.errors import UsageError, look_up
-from tokengraft.core.later import Later
+from tokengraft.core.options import Later
 from tokengraft.corpus.shards import SHARD_BYTES
 from tokengraft.engine.protocol import Engine, cores
 

@@ -16,9 +16,9 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.evaluating.harness import Tasks, run_tasks
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
+from tokengraft.evaluating.tasks import Tasks, run_tasks
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
@@ -137,7 +137,7 @@ def _measure(
                 tables["samples"] += samples
         scores |= kept
         if options.probe is not None:
-            from tokengraft.evaluating.probe import probe_scores, read_labels
+            from tokengraft.evaluating.tasks import probe_scores, read_labels
 
             labels = read_labels(options.probe)
             scores |= probe_scores(

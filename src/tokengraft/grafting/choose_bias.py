@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from tokengraft.core.errors import UsageError
-from tokengraft.grafting.winner_takes_all import WinnerTakesAll
+from tokengraft.grafting.decoding import WinnerTakesAll
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Floats, Ints

@@ -295,8 +295,7 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     try:
         from transformers import LogitsProcessorList
 
-        from tokengraft.grafting.greedy_text import GreedyText
-        from tokengraft.grafting.winner_takes_all import WinnerTakesAll
+        from tokengraft.grafting.decoding import GreedyText, WinnerTakesAll
     except ImportError:
         raise MissingExtra("A logits processor", "model") from None
     manifest = read_manifest(Path(folder))

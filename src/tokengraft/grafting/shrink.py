@@ -1,7 +1,7 @@
 """A graft that is no larger than its base: new tokens at the ids of old ones.
 
 `graft` makes and proves a model that grew, as always. `shrink` then moves each new row to its place
-(`tokenizer.replace_tokens`), cuts the tables back to the base's size, and says in manifest and card
+(`tokenizer.insert`), cuts the tables back to the base's size, and says in manifest and card
 which ids changed their meaning. `grown` is the way back: what was given up comes from the base
 again, so that verification and evaluation see a graft in which every old id is what it was.
 """
@@ -26,8 +26,7 @@ from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
 from tokengraft.tokenizer import classes
-from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.replace_tokens import fold, replaced, unfold, without_entries
+from tokengraft.tokenizer.insert import first_free_id, fold, replaced, unfold, without_entries
 
 Table: TypeAlias = Any  # a torch tensor, (rows, width) or (rows,)
 

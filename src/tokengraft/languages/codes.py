@@ -4,6 +4,9 @@ A code is an ISO 639-3 language, an ISO 15924 script and, for a second variety o
 two, a suffix. The table is `assets/languages.csv`; codes outside it are allowed as long as
 they are well formed, since a corpus may hold a language that the table does not know yet.
 `assets/other_names.csv` has names and codes that the table lacks, each with what it may mean.
+
+The groups of scripts are the single source for figures and page: a figure gives each group one
+colour and the page's legend one entry, in their order.
 """
 
 from __future__ import annotations
@@ -279,3 +282,29 @@ def _from_row(row: Mapping[str, str]) -> Language:
         speakers_total=count("speakers_total"),
         speakers_total_source=text("speakers_total_source"),
     )
+
+
+_SCRIPTS = {
+    "Latin": ("Latn",),
+    "Cyrillic": ("Cyrl",),
+    "Arabic": ("Arab",),
+    "Devanagari": ("Deva",),
+    "Other Indic": (
+        *("Beng", "Gujr", "Guru", "Knda", "Mlym", "Orya", "Sinh", "Taml", "Telu"),
+        *("Olck", "Gran", "Cakm"),
+    ),
+    "Chinese, Japanese, Korean": ("Hans", "Hant", "Hani", "Jpan", "Hang", "Kore", "Hira", "Kana"),
+    "Ethiopic": ("Ethi",),
+    "Myanmar, Khmer, Thai, Lao": ("Mymr", "Khmr", "Thai", "Laoo", "Lana", "Tavt"),
+}
+_OTHER = "Other scripts"
+#: The groups by name, in the order of a legend.
+SCRIPT_GROUPS = (*_SCRIPTS, _OTHER)
+#: Scripts written with the letters of another, whose font they share.
+SAME_LETTERS = {"Hani": "Hans", "Kore": "Hang", "Hira": "Jpan", "Kana": "Jpan"}
+_GROUP_OF = {script: group for group, scripts in _SCRIPTS.items() for script in scripts}
+
+
+def script_group(script: str) -> str:
+    """The group of a script (ISO 15924)."""
+    return _GROUP_OF.get(script, _OTHER)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tokengraft.core.later import Later
+from tokengraft.core.options import Later
 
 Mode: TypeAlias = Literal["merges", "characters", "paper", "likelihood", "unigram", "prefix-free"]
 

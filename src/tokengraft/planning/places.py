@@ -1,7 +1,7 @@
 """Places for new tokens in a vocabulary that may not grow.
 
 A plan is made as always; then each new token gets a place: first rows that pad the model's table,
-then reserved tokens, then leaves (`tokenizer.replace_tokens`), of code before English words before
+then reserved tokens, then leaves (`tokenizer.insert`), of code before English words before
 other scripts, and the last learned first, since those are the rarest. (Llama 3, 2,000 tokens,
 FLORES dev: 3 of 30,907 lines of other languages get longer. By the order of learning alone 1,052
 do: a vocabulary's last tokens are those of languages that came last.)
@@ -27,8 +27,7 @@ from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import sample, unprotected_code
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.planning.words import Cutter, emitted_ids, encode, load
-from tokengraft.tokenizer.insert import added_ids, first_free_id, insert
-from tokengraft.tokenizer.replace_tokens import fold, retirable
+from tokengraft.tokenizer.insert import added_ids, first_free_id, fold, insert, retirable
 
 
 def give_places(request: Request, plan: Plan) -> Plan:

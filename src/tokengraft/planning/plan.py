@@ -10,16 +10,14 @@ from typing import Any, Literal, TypeAlias, cast
 
 from tokengraft.core.errors import TokengraftError, TokenizerError
 from tokengraft.core.files import write_json
-from tokengraft.core.options import PIVOT
+from tokengraft.core.options import PIVOT, read_as, require
 from tokengraft.core.wording import one_line
 from tokengraft.languages.codes import well_formed
 from tokengraft.planning.modes import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
-from tokengraft.planning.sound import read_as, require
 from tokengraft.tokenizer import insert as inserting
 from tokengraft.tokenizer.boundaries import SCRIPTS, relaxed_pattern
-from tokengraft.tokenizer.insert import Additions, Family
-from tokengraft.tokenizer.replace_tokens import fold
+from tokengraft.tokenizer.insert import Additions, Family, fold
 
 SCHEMA = 1
 Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]

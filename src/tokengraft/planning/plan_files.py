@@ -28,7 +28,7 @@ from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
-from tokengraft.tokenizer.replace_tokens import replaced, without_entries
+from tokengraft.tokenizer.insert import replaced, without_entries
 from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece_file import checked_file
 from tokengraft.tokenizer.shape import settings

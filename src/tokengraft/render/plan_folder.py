@@ -12,7 +12,7 @@ import polars as pl
 from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import in_markdown
 from tokengraft.languages.codes import language
-from tokengraft.planning.frontier import frontier
+from tokengraft.planning.curve import frontier
 from tokengraft.planning.unknown import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 

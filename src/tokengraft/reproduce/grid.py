@@ -18,9 +18,9 @@ import numpy as np
 from tokengraft.core.files import sha256, write_json
 from tokengraft.core.limits import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving.methods import Floats, Rows
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.neighbours import blend, nearest, regress
-from tokengraft.deriving.methods.protocol import Floats, Rows
 from tokengraft.deriving.states import Layer, Progress, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores

@@ -17,14 +17,13 @@ import polars as pl
 import yaml
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.files import sha256
-from tokengraft.core.lock import hold
+from tokengraft.core.files import hold, sha256
 from tokengraft.core.options import options_from
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.known_methods import named
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens

@@ -15,9 +15,9 @@ from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
 from tokengraft.planning.protect import sample
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
-from tokengraft.serving.gguf_reader import read_gguf
+from tokengraft.serving.gguf_file import read_gguf
+from tokengraft.serving.gguf_layers import check_kind
 from tokengraft.serving.gguf_tokenizer import barred_ids
-from tokengraft.serving.quantize import check_kind
 from tokengraft.tokenizer.other_readers import AWKWARD
 
 _PROMPT = "The history of the world is"

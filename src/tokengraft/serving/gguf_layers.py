@@ -3,11 +3,24 @@
 Names come from the `gguf` package. llama.cpp rotates pairs of neighbours where Llama's files in
 safetensors rotate halves, so the rows of `q` and `k` are reordered; Gemma's norms hold w, llama.cpp
 wants 1 + w. Whatever is not in the table below goes through a base GGUF (`--base`).
+
+Weights are also kept in blocks of few bits, written with numpy. The `gguf` package writes Q4_0,
+Q4_1, Q5_0, Q5_1 and Q8_0, and reads the K types without writing them; those are here. A super-block
+of 256 weights holds blocks of 16 (Q6_K) or 32 (Q4_K, Q5_K) with a scale each (and a minimum),
+themselves kept in 6 or 8 bits:
+
+    Q6_K  w = d · s_b · (q − 32)          Q4_K, Q5_K  w = d · s_b · q − m · m_b
+
+Layout: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h. Rounded to the nearest, row
+by row, so a longer table keeps the bytes of its old rows.
+Changed: no search for the scale of least error, as llama.cpp makes for each block. `recipe` is
+llama.cpp's Q4_K_M, with its way out for widths that 256 does not divide.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import ModelError
+from tokengraft.core.errors import ModelError, UsageError, did_you_mean
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Layout, text_config
 from tokengraft.serving.gguf_tokenizer import Fields
@@ -171,3 +184,126 @@ def _llama3_factors(rope: Mapping[str, Any], head: int) -> NDArray[np.float32]:
         else:
             factors.append(1 / ((1 - smooth) / factor + smooth))
     return np.array(factors, np.float32)
+
+
+SUPER = 256
+#: What `--quantize` takes, and the type that files of that kind mostly hold.
+KINDS = ("F32", "F16", "BF16", "Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "Q6_K", "Q4_K_M")
+#: llama.cpp's numbers for the kinds (`general.file_type`).
+FILE_TYPES = {
+    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_K_M": 15,
+    "Q6_K": 18, "BF16": 32,
+}  # fmt: skip
+_NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+_K_TYPES = tuple(_NARROW)
+
+
+def check_kind(name: str) -> str:
+    """`name` as a kind of file, whatever its case; UsageError with the known ones otherwise."""
+    if name.upper() not in KINDS:
+        known = ", ".join(KINDS)
+        hint = did_you_mean(name.upper(), KINDS)
+        raise UsageError(
+            f"--quantize {name}: written here are {known}.{hint} For another kind quantise the "
+            "base with llama.cpp's llama-quantize and give it with --base."
+        )
+    return name.upper()
+
+
+def recipe(kind: str, name: str, width: int, blocks: int, tied: bool) -> str:
+    """The type of the tensor `name` (in GGUF's words) with rows of `width` in a file of `kind`."""
+    wanted = kind
+    if kind == "Q4_K_M":
+        wanted = "Q4_K"
+        block = re.match(r"blk\.(\d+)\.(attn_v|ffn_down)\.weight", name)
+        head = name == "output.weight" or (tied and name == "token_embd.weight")
+        if head or (block and _more_bits(int(block[1]), blocks)):
+            wanted = "Q6_K"
+    if width % SUPER:
+        wanted = _NARROW.get(wanted, wanted)
+    return "F16" if width % 32 and wanted not in ("F32", "BF16") else wanted
+
+
+def _more_bits(block: int, blocks: int) -> bool:
+    """First eighth, last eighth, and every third between."""
+    eighth = blocks // 8
+    return block < eighth or block >= 7 * blocks // 8 or (block - eighth) % 3 == 2
+
+
+def quantize(rows: NDArray[np.float32], kind: str) -> NDArray[Any]:
+    """Rows as the bytes of a GGUF type (floats as they are); UsageError for one not written."""
+    import gguf
+
+    if kind == "F32":
+        return np.ascontiguousarray(rows, np.float32)
+    if kind in _K_TYPES:
+        blocks = rows.reshape(-1, SUPER).astype(np.float32)
+        packed = _q6_k(blocks) if kind == "Q6_K" else _q45_k(blocks, kind == "Q5_K")
+        return packed.reshape(*rows.shape[:-1], -1)
+    try:
+        made: NDArray[Any] = gguf.quants.quantize(rows, gguf.GGMLQuantizationType[kind])
+    except NotImplementedError:
+        raise UsageError(
+            f"rows of type {kind} cannot be written here: give a base GGUF of another kind "
+            f"({', '.join(KINDS)})"
+        ) from None
+    return made
+
+
+def _q6_k(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """(n, 256) to (n, 210): low bits, high bits, scales, d."""
+    groups = blocks.reshape(-1, 16, 16)
+    at = np.abs(groups).argmax(axis=2)[..., None]
+    scales = np.take_along_axis(groups, at, 2)[..., 0] / -32  # the longest weight becomes −32
+    d = (np.abs(scales).max(axis=1, keepdims=True) / 127).astype(np.float16)
+    s = np.clip(np.rint(_divided(scales, d)), -128, 127)
+    steps = (d.astype(np.float32) * s)[..., None]
+    q = np.clip(np.rint(_divided(groups, steps)), -32, 31).astype(np.int16) + 32
+    four = q.astype(np.uint8).reshape(-1, 2, 4, 32)
+    low, high = four & 15, four >> 4
+    ql = np.concatenate([low[:, :, 0] | low[:, :, 2] << 4, low[:, :, 1] | low[:, :, 3] << 4], 2)
+    qh = high[:, :, 0] | high[:, :, 1] << 2 | high[:, :, 2] << 4 | high[:, :, 3] << 6
+    n = len(blocks)
+    parts = (ql.reshape(n, -1), qh.reshape(n, -1), s.astype(np.int8).view(np.uint8), _bytes(d))
+    return np.concatenate(parts, axis=1)
+
+
+def _q45_k(blocks: NDArray[np.float32], five: bool) -> NDArray[np.uint8]:
+    """(n, 256) to (n, 144) or, with a fifth bit, (n, 176): d, m, scales, bits."""
+    n = len(blocks)
+    top = 31 if five else 15
+    groups = blocks.reshape(n, 8, 32)
+    least = np.minimum(groups.min(axis=2), 0)
+    scales, minima = (groups.max(axis=2) - least) / top, -least
+    d = (scales.max(axis=1, keepdims=True) / 63).astype(np.float16)
+    m = (minima.max(axis=1, keepdims=True) / 63).astype(np.float16)
+    s, b = (
+        np.clip(np.rint(_divided(values, unit)), 0, 63).astype(np.uint8)
+        for values, unit in ((scales, d), (minima, m))
+    )
+    steps = (d.astype(np.float32) * s)[..., None]
+    lifted = groups + (m.astype(np.float32) * b)[..., None]
+    q = np.clip(np.rint(_divided(lifted, steps)), 0, top).astype(np.uint8)
+    packed = [
+        s[:, :4] | (s[:, 4:] >> 4) << 6,
+        b[:, :4] | (b[:, 4:] >> 4) << 6,
+        (s[:, 4:] & 15) | (b[:, 4:] & 15) << 4,
+    ]
+    low = (q & 15).reshape(n, 4, 2, 32)
+    bits = [(low[:, :, 0] | low[:, :, 1] << 4).reshape(n, -1)]
+    if five:
+        fifth = (q >> 4).reshape(n, 8, 32) << np.arange(8, dtype=np.uint8)[None, :, None]
+        bits.insert(0, np.bitwise_or.reduce(fifth, axis=1))
+    return np.concatenate([_bytes(d), _bytes(m), *packed, *bits], axis=1)
+
+
+def _divided(values: NDArray[Any], units: NDArray[Any]) -> NDArray[np.float32]:
+    """Values over units, 0 where a unit is 0."""
+    unit = np.broadcast_to(units.astype(np.float32), values.shape)
+    quotients: NDArray[np.float32]
+    quotients = np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)
+    return quotients
+
+
+def _bytes(halves: NDArray[np.float16]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(halves, "<f2").view(np.uint8)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tokengraft.core.errors import look_up
-from tokengraft.core.later import Later
+from tokengraft.core.options import Later
 from tokengraft.grafting.verify.invariants import Check
 
 #: Runs the program on a graft, its base and lines to read, and says what was seen.

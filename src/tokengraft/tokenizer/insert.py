@@ -8,22 +8,47 @@ pieces; there the promise is "never more characters UNK", since one UNK may have
 clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
-are; the split pattern too, unless a relaxed one is given (`boundaries`). A Unigram
-with added tokens after its vocabulary gets one more cut that keeps text from becoming one of them
-(`placeholders`).
+are; the split pattern too, unless a relaxed one is given (`boundaries`).
+
+Unigram ids are places in a list, so added tokens that stand after its end must go into it before
+anything new can follow. An entry is a piece, though, and text that normalises to it (`<mask>` in
+full-width brackets) would then become the token. Two things keep it out:
+
+- A cut inside the entry. Where no old piece holds two neighbouring characters of it, and one of
+  them is a piece itself, no path of any text has a piece or a joined UNK across that place: to cut
+  there changes no id, and the entry can never be whole. `<mask>` where no piece begins with `<m`.
+- Else a score below every path of old pieces: n characters take at most n of them, each at least
+  the lowest. Such a score makes UNK costlier too (lowest - 10), which changes no text without UNK.
+
+A score alone would not do: an UNK costs more than any piece, so an entry that has a character the
+vocabulary lacks wins at any score.
+
+A tokenizer need not grow: new tokens may take the ids of old ones that are given up.
+`insert` appends n tokens at the ids V … V+n-1; `fold` then moves each to its place:
+
+    V + i  →  places[i]        an id that no token has (a row that pads a table, V + i itself),
+                               a reserved token, or a leaf
+
+A *leaf* is a token that some merge makes and no merge uses. Once made it stays to the end, so a
+text without that token among its tokens never made it: without its merges, and without itself where
+whole words are looked up, such text is encoded exactly as before. Text that held one falls into
+the leaf's parts and gets longer; which text that may be is for the planner to choose
+(`planning.places`). Leaf pruning of vocabularies is known from Purason et al. 2025
+(arXiv 2512.03989); changed: leaves go only to make room, one for each new token.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer.boundaries import steps_of, with_pattern
-from tokengraft.tokenizer.placeholders import placeholders
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 
@@ -219,3 +244,137 @@ def _added_token(number: int, content: str) -> dict[str, Any]:
     """As `add_tokens` of transformers writes a plain string."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False}
     return {"id": number, "content": content, **flags, "normalized": True, "special": False}
+
+
+def placeholders(
+    vocab: Sequence[Sequence[Any]], contents: Sequence[str]
+) -> tuple[list[float], str | None]:
+    """A score for each content, and a pattern of the places to cut at (None where there is none).
+
+    With both in place, text is encoded as before, whatever it normalises to; but for contents that
+    old pieces cannot spell and that have no place to cut at (one character, two UNKs in a row).
+    """
+    scores = {piece: float(score) for piece, score in vocab}
+    lowest = min(scores.values(), default=0.0)
+    inside = {a + b for piece in scores for a, b in pairwise(piece)}
+    own_scores, cuts = [], []
+    for content in contents:
+        place = _place(content, scores.keys(), inside)
+        own_scores.append(lowest)
+        if place:
+            cuts.append(f"(?<={_literal(content[:place])})(?={_literal(content[place:])})")
+        elif _spelled(content, scores.keys()):
+            own_scores[-1] = len(content) * min(lowest, 0.0) - 1
+    return own_scores, "|".join(cuts) or None
+
+
+def _place(content: str, pieces: Collection[str], inside: set[str]) -> int:
+    """Where to cut, 0 for nowhere."""
+    for place, (a, b) in enumerate(pairwise(content), start=1):
+        if a + b not in inside and (a in pieces or b in pieces):
+            return place
+    return 0
+
+
+def _spelled(content: str, pieces: Collection[str]) -> bool:
+    """Whether old pieces spell the content without UNK."""
+    reached = {0}
+    for end in range(1, len(content) + 1):
+        if any(content[start:end] in pieces for start in reached):
+            reached.add(end)
+    return len(content) in reached
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"[^\w]", lambda match: rf"\x{{{ord(match[0]):x}}}", text)
+
+
+_RESERVED = re.compile(r"(<\|?|\[)(reserved(_special)?_token|unused|control)_?\d+(\|?>|\])")
+
+
+def retirable(tokenizer: dict[str, Any]) -> dict[int, str]:
+    """Tokens that may go, by id: reserved ones first, then leaves, the last learned first."""
+    if family(tokenizer) not in ("byte-level-bpe", "byte-fallback-bpe"):
+        raise TokenizerError("only BPE can take new tokens without growing: plan without same size")
+    frame = json.dumps(tokenizer.get("post_processor"), ensure_ascii=False)
+    added = added_ids(tokenizer)
+    reserved = {i: c for c, i in added.items() if _RESERVED.fullmatch(c) and c not in frame}
+    pairs = merge_pairs(tokenizer)
+    used = {part for pair in pairs for part in pair} | added.keys()
+    known = vocabulary(tokenizer)
+    leaves = dict.fromkeys(left + right for left, right in reversed(pairs))
+    return reserved | {known[leaf]: leaf for leaf in leaves if leaf not in used}
+
+
+def fold(tokenizer: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """What `insert` made, with its `len(places)` new tokens, the last ids, at their places.
+
+    TokenizerError where a place is given twice or holds a token that may not go.
+    """
+    first = first_free_id(tokenizer) - len(places)
+    moved = {first + order: place for order, place in enumerate(places)}
+    going = {place for number, place in moved.items() if place != number}
+    may_go = retirable(tokenizer)
+    wrong = [place for place in going if place >= first or place not in may_go]
+    if wrong or len(set(places)) < len(places):
+        which = f"{min(wrong)} is no place" if wrong else "a place is given twice"
+        raise TokenizerError(
+            f"{which} for a new token: free are ids without a token, reserved tokens and tokens "
+            "that no merge builds on. Plan again."
+        )
+    gone = {may_go[place] for place in going}
+    model = dict(tokenizer["model"])
+    model["vocab"] = {t: moved.get(i, i) for t, i in model["vocab"].items() if t not in gone}
+    model["merges"] = _without(tokenizer, gone)
+    added = [token for token in tokenizer.get("added_tokens") or () if token["id"] not in going]
+    return {**tokenizer, "model": model, "added_tokens": added}
+
+
+def unfold(folded: dict[str, Any], base: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """What `fold` was given. TokenizerError where `folded` is not what it makes of that."""
+    settled, first = settle(base), first_free_id(base)
+    moved = {place: first + order for order, place in enumerate(places)}
+    new = {t: moved[i] for t, i in vocabulary(folded).items() if i in moved}
+    gone = {token for token, number in vocabulary(settled).items() if number in moved}
+    model = dict(folded["model"])
+    model["vocab"] = {**settled["model"]["vocab"], **new}
+    kept = len(_without(base, gone))
+    pairs = [*merge_pairs(base), *merge_pairs(folded)[kept:]]
+    as_pairs = not isinstance(next(iter(model["merges"]), ""), str)
+    model["merges"] = list(map(list, pairs)) if as_pairs else written(pairs)
+    result = {**folded, "model": model, "added_tokens": base.get("added_tokens") or []}
+    if len(new) != len(places) or fold(result, places) != folded:
+        raise TokenizerError("the tokenizer is not the base's with some tokens replaced by new")
+    return result
+
+
+def replaced(grown: dict[str, Any], places: Sequence[int]) -> dict[str, str]:
+    """The old tokens at the places, by id, of what `insert` made: ids that change their meaning."""
+    names = {number: token for token, number in vocabulary(grown).items()}
+    new = range(first_free_id(grown) - len(places), first_free_id(grown))
+    return {str(place): names[place] for place in places if place not in new}
+
+
+def without_entries(config: Mapping[str, Any], places: Iterable[int]) -> dict[str, Any]:
+    """A `tokenizer_config.json` that no longer lists added tokens at the places."""
+    decoder = config.get("added_tokens_decoder")
+    if not isinstance(decoder, Mapping):
+        return dict(config)
+    going = set(map(str, places))
+    gone = {entry.get("content") for number, entry in decoder.items() if number in going}
+    kept = {number: entry for number, entry in decoder.items() if number not in going}
+    rest = {**config, "added_tokens_decoder": kept}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        if isinstance(config.get(name), list):
+            rest[name] = [token for token in config[name] if token not in gone]
+    return rest
+
+
+def _without(tokenizer: dict[str, Any], gone: Iterable[str]) -> list[Any]:
+    """The merges, as they are written, but for those that make what is gone."""
+    written, pairs = tokenizer["model"]["merges"], merge_pairs(tokenizer)
+    return [
+        merge
+        for merge, (left, right) in zip(written, pairs, strict=True)
+        if left + right not in gone
+    ]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil.student import Weights
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.model.frozen import FrozenModel
 

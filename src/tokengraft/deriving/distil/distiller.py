@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokengraft.core.lock import hold
+from tokengraft.core.files import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
@@ -54,7 +54,7 @@ from tokengraft.deriving.distil.student import (
 )
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints

@@ -31,7 +31,7 @@ import torch
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.deriving.distil.bridge import Composed, features
 from tokengraft.deriving.distil.passages import is_held_out, shorten
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.reading import fill

@@ -14,7 +14,7 @@ from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.silent_text import silent_passages
 from tokengraft.deriving.distil.student import memory_needed
 from tokengraft.deriving.distil.writer import Writer
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import Reader

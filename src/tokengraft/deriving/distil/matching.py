@@ -13,8 +13,8 @@ from tokengraft.deriving.distil.recipe import HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
-from tokengraft.model.devices import spread
 from tokengraft.model.divergence import TRAINING, Distributions, compare, divergence, likelihoods
+from tokengraft.model.libraries import spread
 from tokengraft.model.pooling import Weights, terms, writing_loss
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 
 if TYPE_CHECKING:
     import torch

@@ -23,7 +23,7 @@ from tokengraft.deriving.distil.passages import Lots, following
 from tokengraft.deriving.distil.recipe import Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.writer import Writer
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.model.reading import Reader
 
 _NAME = "distil.safetensors"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tokengraft.deriving.distil.passages import following
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.model.pooling import Added, stray
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.protocol import Rows
 from tokengraft.deriving.states import Layer, layer_states, part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader, batches

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
+from tokengraft.deriving.methods import Fitted, Floats, Rows
 
 Matrix = npt.NDArray[np.float64]
 _BLOCK = 8192

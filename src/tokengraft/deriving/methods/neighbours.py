@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
+from tokengraft.deriving.methods import Fitted, Floats, Rows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Exact: TypeAlias = npt.NDArray[np.float64]

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokengraft.core.errors import UsageError
+from tokengraft.deriving.methods import Fitted, Floats, Rows
 from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.protocol import Fitted, Floats, Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokengraft.deriving.methods.protocol import Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tokengraft.languages.codes import language
-from tokengraft.planning.frontier import LIMIT, Spread
+from tokengraft.planning.curve import LIMIT, Spread
 from tokengraft.planning.unknown import spoilt
 from tokengraft.render.figures.style import (
     FAINT,

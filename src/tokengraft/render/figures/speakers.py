@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from tokengraft.languages.scripts import NAMES, script_group
+from tokengraft.languages.codes import SCRIPT_GROUPS, script_group
 from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
     comparable_note,
@@ -35,7 +35,7 @@ _LOOKS = (
     ("#8d99a3", "o"), ("#0072b2", "s"), ("#009e73", "^"), ("#d55e00", "D"), ("#e69f00", "d"),
     ("#56b4e9", "P"), ("#cc79a7", "v"), ("#7b3294", "X"), ("#1c2126", "h"),
 )  # fmt: skip
-MARKS = dict(zip(NAMES, _LOOKS, strict=True))
+MARKS = dict(zip(SCRIPT_GROUPS, _LOOKS, strict=True))
 ENOUGH = 5  # languages on either side of a claim about the typical one
 LABELLED = 80  # label every language up to this many, the notable ones beyond
 _FRACTION = 0.6  # of the languages that each point of a trend line looks at
@@ -75,7 +75,7 @@ def speakers(audit: AuditTables) -> Figure | None:
     axes = page.axes(0.45, 0.45, 9.5, 5.65)
     xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
     _axes(axes, xs, ys, pivot)
-    for group in NAMES:
+    for group in SCRIPT_GROUPS:
         here = points["group"].to_numpy() == group
         colour, marker = MARKS[group]
         size = 26 if group == "Latin" else 40

@@ -15,14 +15,12 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.languages.scripts import NAMES
+from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
-from tokengraft.render.page.audits import audit_data, counted_data, downloads
-from tokengraft.render.page.document import document
-from tokengraft.render.page.headline import headline
+from tokengraft.render.page.audits import audit_data, counted_data, downloads, headline
+from tokengraft.render.page.document import document, pack, safe_json, without_paths
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
-from tokengraft.render.page.shown import pack, safe_json, without_paths
 
 LIMIT = 8_000_000  # bytes
 Place = Path | str
@@ -91,7 +89,7 @@ def make_page(
         "grafts": [graft_data(folder) for folder in runs.grafts],
         "evaluations": [evaluation_data(path) for path in runs.evaluations],
         "comparisons": comparisons,
-        "groups": NAMES,
+        "groups": SCRIPT_GROUPS,
         "live": live,
     }
     title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"

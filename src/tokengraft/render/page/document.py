@@ -1,18 +1,28 @@
-"""The HTML document: markup, style, script and data in one file under a strict policy."""
+"""The HTML document: markup, style, script, fonts and data in one file under a strict policy.
+
+Script fonts are WOFF in data URIs, only for the scripts a page shows. Values hold no machine paths,
+no NaN and no more digits than are shown.
+"""
 
 from __future__ import annotations
 
 import base64
+import functools
+import gzip
 import hashlib
 import html
+import io
+import json
+import logging
+import math
 import re
+import unicodedata
 from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from tokengraft.languages.codes import SAME_LETTERS
 from tokengraft.render.colours import colour_css
-from tokengraft.render.page.fonts import font_css
-from tokengraft.render.page.shown import safe_json
 
 CARD = "card.png"
 CARD_SIZE = (1200, 630)  # pixels that previews of links are made for
@@ -87,3 +97,140 @@ def _hash(text: str) -> str:
 def _static(name: str) -> str:
     path = resources.files("tokengraft.render.page") / "static" / name
     return path.read_text(encoding="utf-8")
+
+
+# The four share their Han characters, so text must ask for them by script.
+_HAN = ("Hans", "Hant", "Jpan", "Hang")
+_DOTTED_CIRCLE = 0x25CC
+LATIN = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", sans-serif'
+
+
+def font_css(scripts: Iterable[str]) -> str:
+    """`@font-face` rules, the page's `--sans` list, and a rule for each Han script."""
+    wanted = sorted({SAME_LETTERS.get(script, script) for script in scripts} & set(_files()))
+    faces = [_face(script) for script in wanted]
+    plain = "".join(f'"tg-{script}", ' for script in wanted if script not in _HAN)
+    rules = [f":root {{ --sans: {plain}{LATIN}; }}"]
+    rules += [":root { --script: var(--sans); }", "[data-script] { font-family: var(--script); }"]
+    names = SAME_LETTERS | {script: script for script in wanted}
+    rules += [
+        f'[data-script="{name}"] {{ --script: "tg-{script}", var(--sans); }}'
+        for name, script in names.items()
+        if script in wanted
+    ]
+    return "\n".join([*faces, *rules])
+
+
+@functools.cache
+def _files() -> dict[str, str]:
+    folder = resources.files("tokengraft") / "assets" / "fonts"
+    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(".ttf"))
+    return {name.removesuffix(".ttf").rpartition("-")[2]: name for name in names}
+
+
+@functools.cache
+def _face(script: str) -> str:
+    from fontTools.ttLib import TTFont
+
+    logging.getLogger("fontTools").setLevel(logging.ERROR)
+    asset = resources.files("tokengraft") / "assets" / "fonts" / _files()[script]
+    font: Any = TTFont(io.BytesIO(asset.read_bytes()), recalcTimestamp=False)
+    covered = sorted(c for c in font.getBestCmap() if _own(c))
+    font.flavor = "woff"
+    packed = io.BytesIO()
+    font.save(packed, reorderTables=None)
+    data = base64.b64encode(packed.getvalue()).decode()
+    return (
+        f'@font-face {{ font-family: "tg-{script}"; font-display: block; '
+        f'src: url("data:font/woff;base64,{data}") format("woff"); '
+        f"unicode-range: {_ranges(covered)}; }}"
+    )
+
+
+def _own(code: int) -> bool:
+    """Whether a character is the script's own, so that Latin and punctuation stay as they are."""
+    if code == _DOTTED_CIRCLE:
+        return True  # a mark on its own stands on it, and both must come from one font
+    if code < 0x250 or 0x2000 <= code < 0x2C00:
+        return False
+    return unicodedata.category(chr(code))[0] in "LMN" or code >= 0x590
+
+
+def _ranges(codes: list[int]) -> str:
+    spans: list[list[int]] = []
+    for code in codes:
+        if spans and code == spans[-1][1] + 1:
+            spans[-1][1] = code
+        else:
+            spans.append([code, code])
+    return ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in spans)
+
+
+#: Where an absolute path begins: not inside a word (`tokens/byte`) nor an address (`https://`).
+_START = re.compile(
+    r"""(?<![\w/.)\]}<-])
+    (?: file:/+ | ~\w*/ | [A-Za-z]:[/\\] | \\\\(?=\w) | \.\./ | /(?=[\w.~]) )""",
+    re.VERBOSE,
+)
+#: What ends one, though not inside a folder's name (`O'Brien`, `copy (2)/x`).
+_END = re.compile(r"""[\n;"<>|] | (?<!\w)' | '(?!\w) | \)(?![/\\])""", re.VERBOSE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# In a JSON string these stand for themselves, and no markup can be written without them.
+_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def digits(value: Any) -> float | None:
+    """`value` at four significant digits; None where it is no number."""
+    number = isinstance(value, int | float) and math.isfinite(value)
+    return float(f"{value:.4g}") if number else None
+
+
+def without_paths(value: Any) -> Any:
+    """The same value with every absolute path cut to its last name.
+
+    In doubt too much is cut: a folder's name may hold spaces and commas.
+    """
+    if isinstance(value, dict):
+        return {without_paths(key): without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(inner) for inner in value]
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    shown = ""
+    while path_start := _START.search(text):
+        stop = _END.search(text, path_start.end())
+        end = stop.start() if stop else len(text)
+        # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
+        names = [last_name(part) for part in text[path_start.start() : end].split(", ")]
+        shown += text[: path_start.start()] + ", ".join(names)
+        text = text[end:]
+    return shown + text
+
+
+def last_name(path: str) -> str:
+    """What stands after the last separator that has something after it."""
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+
+
+def safe_json(value: Any) -> str:
+    """JSON that can stand inside a `<script>` element: no character of it can end or open one."""
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.translate(_ESCAPED)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def pack(data: bytes) -> str:
+    """Gzip in base64, without a date; the page unpacks it with the browser's own gunzip."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()

@@ -21,7 +21,7 @@ from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import MANIFEST
 from tokengraft.render.comparison_folder import findings, names, of_pair, read_comparison
 from tokengraft.render.page.audits import about
-from tokengraft.render.page.shown import digits, without_paths
+from tokengraft.render.page.document import digits, without_paths
 
 _TOKENS = 400
 _OUTCOMES = (

@@ -1,4 +1,11 @@
-"""Does what a model knows of a text survive in its new reading? A linear probe tells.
+"""Downstream tasks, by the harness or by a linear probe, on base and graft alike.
+
+Tasks by EleutherAI's lm-evaluation-harness: https://github.com/EleutherAI/lm-evaluation-harness,
+the extra `tasks`. A grafted folder is a plain Hugging Face model, so the harness's own `hf` model
+reads it; nothing of it is replaced. Tasks are named as there (`belebele_shn_Mymr`,
+`global_mmlu_full_am`, …); a folder of one's own task files (YAML) is given as `include`.
+
+Does what a model knows of a text survive in its new reading? A linear probe tells.
 
     accuracy = share of lines whose label a linear classifier finds from their pooled states
 
@@ -15,8 +22,11 @@ https://arxiv.org/abs/2309.07445) labels FLORES lines with topics in all of its 
 from __future__ import annotations
 
 import csv
+import functools
+import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +37,95 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.distil.passages import shorten
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Aligner, Floats
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Which tasks: at most `limit` documents of each, after `shots` examples."""
+
+    names: Sequence[str] = ()
+    include: Path | str | None = None
+    limit: int | None = None
+    shots: int | None = None
+    batch: int | str = 8
+
+
+def run_tasks(
+    base: str | Path,
+    graft: str | Path,
+    tasks: Tasks,
+    *,
+    device: str | None = None,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """One row for each task, metric and model: value and standard error as the harness gives them.
+
+    Datasets that a task names on a hub are fetched by the harness; code that comes with a dataset
+    is not run. Raises MissingExtra without lm_eval and UsageError for an unknown task.
+    """
+    try:
+        harness = importlib.import_module("lm_eval")
+        importlib.import_module("lm_eval.models.huggingface")  # has requirements of its own
+        importlib.import_module("lm_eval.tasks")
+    except ImportError as error:
+        raise MissingExtra("Running downstream tasks", "tasks") from error
+    own = None if tasks.include is None else str(tasks.include)
+    manager = _index(own, own is None)
+    # A group or tag may name tasks of the harness.
+    if own is not None and not set(tasks.names) <= set(manager.all_subtasks):
+        manager = _index(own, True)  # its own tasks too: thousands of files
+    unknown = [task for task in tasks.names if task not in manager.all_tasks]
+    if unknown:
+        raise UsageError(
+            f"lm-evaluation-harness knows no task {unknown[0]!r}; `lm_eval --tasks list` shows "
+            "all, a folder of own task files is given as include"
+        )
+    rows = []
+    for name, model in (("base", base), ("graft", graft)):
+        folder = resolve(model).path
+        report = harness.simple_evaluate(
+            model="hf",
+            model_args={"pretrained": str(folder), "trust_remote_code": False},
+            tasks=list(tasks.names), num_fewshot=tasks.shots, limit=tasks.limit,
+            batch_size=tasks.batch, device=device,
+            task_manager=manager, random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed,
+            fewshot_random_seed=seed, log_samples=False,
+        )  # fmt: skip
+        rows += _rows(name, report["results"], report.get("n-samples", {}))
+    return rows
+
+
+@functools.cache
+def _index(include: str | None, defaults: bool) -> Any:
+    """The harness's index of tasks, which takes seconds to make."""
+    manager = importlib.import_module("lm_eval.tasks").TaskManager
+    return manager(include_path=include, include_defaults=defaults)
+
+
+def _rows(
+    model: str, results: dict[str, dict[str, Any]], counts: dict[str, Any]
+) -> list[dict[str, Any]]:
+    rows = []
+    for task, values in results.items():
+        for key, value in values.items():
+            metric, _, chosen = key.partition(",")
+            if not isinstance(value, (int, float)) or metric.endswith("_stderr") or "," not in key:
+                continue
+            error = values.get(f"{metric}_stderr,{chosen}")
+            rows.append(
+                {
+                    "task": task, "metric": metric, "filter": chosen, "model": model,
+                    "value": float(value),
+                    "standard_error": error if isinstance(error, float) else None,
+                    "n": counts.get(task, {}).get("effective"),
+                }
+            )  # fmt: skip
+    return rows
+
 
 _HOW = "lines whose label a linear probe, cross-validated, finds from states at common positions"
 ACCURACY = Metric("probe_accuracy", f"share of {_HOW}, graft; the ceiling is the base's own")
