@@ -83,6 +83,7 @@ class Cut:
     _first: str
     _later: str
     _plain: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    _characters: frozenset[str]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Cut:
@@ -91,17 +92,19 @@ class Cut:
         places = words.cut(texts)
         first, later = Listed.of([*words.first], True), Listed.of([*words.later], False)
         joined = (_BETWEEN.join(first.words), _BETWEEN.join(later.words))
-        return cls(places, *joined, (first.plain, later.plain))
+        characters = first.characters | later.characters
+        return cls(places, *joined, (first.plain, later.plain), characters)
 
     @property
     def first(self) -> Listed:
         """The words that begin a text."""
-        return Listed(self._first.split(_BETWEEN), True, self._plain[0])
+        return Listed(self._first.split(_BETWEEN), True, self._plain[0], self._characters)
 
     @property
     def later(self) -> Listed:
         """The words after a space."""
-        return Listed(self._later.split(_BETWEEN) if self._later else [], False, self._plain[1])
+        words = self._later.split(_BETWEEN) if self._later else []
+        return Listed(words, False, self._plain[1], self._characters)
 
 
 def count_by_words(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut) -> Counts:
@@ -133,7 +136,7 @@ def count_words(
     words, begin = listed.words, listed.begin
     prefix = "" if begin else tokenizer.word_prefix or ""
     together = listed.plain.copy()
-    together[holding(words, tokenizer.across)] = False
+    together[holding(words, tokenizer.across | tokenizer.unruly(listed.characters))] = False
     table = np.zeros((len(words), len(_FIELDS)), np.int64)
     for joined in (True, False):
         places = np.flatnonzero(together == joined)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,7 +20,7 @@ from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
 _TOGETHER = 4096  # lines that are counted at once
-_VERSION = "5"  # part of every key: raise it when the meaning of a count changes
+_VERSION = "6"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -102,33 +103,49 @@ def count_corpus(
         return results
     total, done = sum(len(corpus.lines(code)) for _, code in missing), 0
     for located in tokenizers:
-        tokenizer: Tokenizer | None = None
-        for number, codes in enumerate(groups(corpus)):
-            wanted = [code for code in codes if (located.name, code) in missing]
-            if not wanted:
-                continue
-            if tokenizer is None:
-                tokenizer = located.open()
-                if on_open:
-                    on_open(located, tokenizer)
+        wanted = [code for code in corpus.languages if (located.name, code) in missing]
+        if not wanted:
+            continue
+        tokenizer = located.open()
+        if on_open:
+            on_open(located, tokenizer)
+        for counts in _counted(tokenizer, corpus, set(wanted), cuts):
             if on_count:
-                on_count(located.label, wanted[0], done, total)
-            texts = {code: corpus.lines(code) for code in codes}
-            if by_words(tokenizer, sum(map(len, texts.values()))):
-                # Of the whole group, whatever of it the store has already.
-                cuts[number] = cuts.get(number) or Cut.of([*chain.from_iterable(texts.values())])
-            else:
-                texts = {code: texts[code] for code in wanted}
-            counts = count(tokenizer, [*chain.from_iterable(texts.values())], cuts.get(number))
-            for code, lines in texts.items():
-                own, counts = counts.parted(len(lines))
-                if code in wanted:
-                    store.put(missing[located.name, code], own.pack())
-                    results[located.name, code] = own
-                    done += len(lines)
+                on_count(located.label, next(iter(counts)), done, total)
+            for code, own in counts.items():
+                store.put(missing[located.name, code], own.pack())
+                results[located.name, code] = own
+                done += len(own.tokens)
     if on_count and total:
         on_count("", "", total, total)
     return results
+
+
+def _counted(
+    tokenizer: Tokenizer, corpus: ParallelCorpus, wanted: Set[str], cuts: dict[int, Cut]
+) -> Iterator[dict[str, Counts]]:
+    """The counts of the wanted languages, a group at a time."""
+
+    def count_group(number: int, codes: list[str]) -> dict[str, Counts]:
+        texts = {code: corpus.lines(code) for code in codes}
+        if by_words(tokenizer, sum(map(len, texts.values()))):
+            # Of the whole group, whatever of it the store has already.
+            cuts[number] = cuts.get(number) or Cut.of([*chain.from_iterable(texts.values())])
+        else:
+            texts = {code: texts[code] for code in codes if code in wanted}
+        counts = count(tokenizer, [*chain.from_iterable(texts.values())], cuts.get(number))
+        parts = {}
+        for code, lines in texts.items():
+            parts[code], counts = counts.parted(len(lines))
+        return {code: part for code, part in parts.items() if code in wanted}
+
+    # Two at a time: while one is encoded, which leaves Python alone, the other's ids are added up.
+    pool = ThreadPoolExecutor(2)
+    todo = [(n, codes) for n, codes in enumerate(groups(corpus)) if not wanted.isdisjoint(codes)]
+    try:
+        yield from pool.map(count_group, *zip(*todo, strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def groups(corpus: ParallelCorpus) -> list[list[str]]:

@@ -72,10 +72,18 @@ class Tokenizer(abc.ABC):
         """What tokens that reach across words hold: a text that holds one is encoded whole."""
         return frozenset()
 
+    def unruly(self, characters: Collection[str]) -> frozenset[str]:
+        """Those of the characters that are read as a space, with one, or not at all.
+
+        A word that holds one may be read as none or as two where many are read as one text.
+        """
+        del characters
+        return frozenset()
+
     def encode_words(self, words: Sequence[str], begin: bool = False, alone: bool = False) -> Rows:
         """Ids of each of these `plain` words as it stands after a space, or with `begin` at first.
 
-        Many are read as one text. With `alone` in this thread only.
+        Many are read as one text, so that none may be `unruly`. With `alone` in this thread only.
         """
         prefix = "" if begin else self.word_prefix or ""
         between, marks, each = self._between_first if begin else self._between

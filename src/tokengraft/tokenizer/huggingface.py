@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,11 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def across(self) -> frozenset[str]:
         return self._reaching or frozenset()
+
+    def unruly(self, characters: Collection[str]) -> frozenset[str]:
+        if "NFKC" not in self._forms:  # the signs between words of BERT's are there in any case
+            return frozenset()
+        return frozenset(c for c in characters if " " in unicodedata.normalize("NFKC", c))
 
     @functools.cached_property
     def _added(self) -> dict[int, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,11 @@ class SentencePiece(Tokenizer):
     def across(self) -> frozenset[str]:
         return self._reaching or frozenset()
 
+    def unruly(self, characters: Collection[str]) -> frozenset[str]:
+        read = self.processor.normalize([f"a{character}b" for character in characters])
+        mark, pairs = pieces.SPACE_MARK, zip(characters, read, strict=True)
+        return frozenset(c for c, text in pairs if mark in text[1:] or text[1:] == "ab")
+
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return None  # SentencePiece cuts nothing before it consults the vocabulary
 
@@ -182,8 +187,9 @@ class SentencePiece(Tokenizer):
 
 def _plain(text: str) -> bool:
     """Whether a text is printable ASCII with single spaces inside only."""
-    single = "  " not in text and text[:1] != " " and text[-1:] != " "
-    return text.isascii() and text.isprintable() and single
+    if not text.isascii() or "  " in text:
+        return False
+    return text.isprintable() and text[:1] != " " and text[-1:] != " "
 
 
 def _ids_of(table: bytes, name: str) -> dict[str, int]:

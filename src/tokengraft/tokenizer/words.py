@@ -119,6 +119,7 @@ class Listed:
     words: list[str]
     begin: bool
     plain: NDArray[np.bool_]  # whether each holds no white space of any kind, and no mark for it
+    characters: frozenset[str]  # all that they are made of, white space apart
 
     @classmethod
     def of(cls, words: list[str], begin: bool) -> Listed:
@@ -127,7 +128,7 @@ class Listed:
         plain = [True] * len(words)
         if SPACE_MARK in joined or joined.split() != words:
             plain = [word.split() == [word] and SPACE_MARK not in word for word in words]
-        return cls(words, begin, np.array(plain, bool))
+        return cls(words, begin, np.array(plain, bool), frozenset("".join(joined.split())))
 
 
 class Numbers(dict[str, int]):
