@@ -4,7 +4,7 @@
 
 Chosen on FLORES dev with English and code protected, tested on devtest with plain `tokenizers`
 (mean of per-sentence ratios to English), each language alone by every mode that makes merges
-(`planning.modes`), at the first 250, 500, 1,000 and 2,000 tokens. Then `audit`'s baseline: what
+(`planning`), at the first 250, 500, 1,000 and 2,000 tokens. Then `audit`'s baseline: what
 each language pays if it has as many equiprobable strings of its own as English has, and no others.
 """
 
@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 from plan_flores import first_tokens
 from plan_world import PIVOT, lengths, read
 from tokengraft.auditing.equiprobable import read_by_own
+from tokengraft.planning import MODES
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.modes import MODES
 from tokengraft.planning.plan import Planning, insert
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find

@@ -36,11 +36,11 @@ from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries, Planning
 from tokengraft.planning.plan_files import plan as plan_for
 from tokengraft.serving import split_patterns
+from tokengraft.tokenizer.adapters import AWKWARD
 from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.other_readers import AWKWARD
-from tokengraft.tokenizer.sentence_piece_file import FILE, read_otherwise
+from tokengraft.tokenizer.sentence_piece import FILE, read_otherwise
 
 #: Tokenizers and the kind of model that has them.
 FAMILIES = {

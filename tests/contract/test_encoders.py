@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 import tokengraft as tg  # noqa: E402
 from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus import udhr  # noqa: E402
-from tokengraft.deriving.transliterate import transliterate  # noqa: E402
+from tokengraft.deriving.derive import transliterate  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import verify  # noqa: E402
 from tokengraft.grafting.verify.tokens import _only_found  # noqa: E402

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.engine.engines import ENGINES, make_engine
+from tokengraft.engine import ENGINES, make_engine
 from tokengraft.engine.protocol import Engine, Report
 
 

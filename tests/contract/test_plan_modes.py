@@ -16,8 +16,8 @@ from tokengraft.auditing.equiprobable import grow, read_by_own, strings_in
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_chunks
+from tokengraft.planning import MODES, Mode, PlanMode
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.modes import MODES, Mode, PlanMode
 from tokengraft.planning.plan import Plan, Planning, folded, insert
 from tokengraft.planning.protect import Protected
 from tokengraft.tokenizer.catalog import as_json, find

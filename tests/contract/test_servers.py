@@ -13,8 +13,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
-from tokengraft.serving import llama_cpp
-from tokengraft.serving.servers import SERVERS, named, where_served
+from tokengraft.serving import SERVERS, llama_cpp, named, where_served
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 pytest.importorskip("torch")

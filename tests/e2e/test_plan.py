@@ -14,7 +14,7 @@ from tokengraft.corpus import load
 from tokengraft.planning.count_words import count_words
 from tokengraft.planning.plan import Plan, insert
 from tokengraft.planning.plan_files import insert_plan, read_plan
-from tokengraft.reproduce.tokenizer_tables import new_token_share
+from tokengraft.reproduce.claim import new_token_share
 from tokengraft.tokenizer.catalog import as_json, find
 
 

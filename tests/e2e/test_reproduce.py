@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tokengraft.corpus import load
-from tokengraft.reproduce import tokenizer_tables as tables
+from tokengraft.reproduce import claim as tables
 from tokengraft.reproduce.claim import changed_inputs, judge, read_claim
 
 

@@ -35,8 +35,8 @@ from tokengraft.evaluating.tasks import probe_scores, read_labels  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import measure  # noqa: E402
+from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
-from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.pooling import Added, kept  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 import tokengraft as tg
 from tokengraft.api.results import Audit
-from tokengraft.auditing.check import read_limits, read_share
-from tokengraft.auditing.side_by_side import side_by_side, summed
+from tokengraft.auditing.side_by_side import read_limits, read_share, side_by_side, summed
 from tokengraft.cli.app import app
 from tokengraft.core.errors import CheckFailed, UsageError
 

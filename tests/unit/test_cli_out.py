@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tokengraft.cli import main
 from tokengraft.cli.app import app
-from tokengraft.cli.destination import check_out, holds_audit, holds_file, holds_page
+from tokengraft.cli.options import check_out, holds_audit, holds_file, holds_page
 from tokengraft.core.errors import TokengraftError, UsageError
 
 AUDIT = ("audit", "udhr", "-t", "gpt2", "-l", "shn")

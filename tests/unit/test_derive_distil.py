@@ -51,12 +51,12 @@ from tokengraft.model.divergence import (  # noqa: E402
     MEASURING,
     TRAINING,
     Distributions,
+    Head,
     compare,
     divergence,
     slopes,
 )
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
-from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402

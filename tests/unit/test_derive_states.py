@@ -20,8 +20,8 @@ from tokengraft.core.errors import (  # noqa: E402
 from tokengraft.deriving.methods.linear import Linear  # noqa: E402
 from tokengraft.deriving.methods.neighbours import KNN  # noqa: E402
 from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E402
+from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
-from tokengraft.model.head import Head  # noqa: E402
 from tokengraft.model.libraries import pick_devices  # noqa: E402
 from tokengraft.reproduce.grid import paper_layers, paper_rows  # noqa: E402
 

@@ -11,8 +11,12 @@ from tokengraft.core.errors import CorpusError  # noqa: E402
 from tokengraft.evaluating.fidelity import centred, cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
-from tokengraft.model.divergence import Distributions, compare, likelihoods  # noqa: E402
-from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.divergence import (  # noqa: E402
+    Distributions,
+    Head,
+    compare,
+    likelihoods,
+)
 from tokengraft.render.claim_folder import Row, cosine, fidelity_table  # noqa: E402
 from tokengraft.reproduce.grid import Cells, Key  # noqa: E402
 

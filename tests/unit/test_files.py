@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.cli.destination import check_out
+from tokengraft.cli.options import check_out
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding, write_json, write_text, writing, writing_folder
 

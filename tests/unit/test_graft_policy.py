@@ -29,8 +29,7 @@ from test_graft_tiny import grow as write
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft, logits_processor
-from tokengraft.grafting.output_policies import named
-from tokengraft.grafting.policy import generation_config, removable, removal
+from tokengraft.grafting.output_policies import generation_config, named, removable, removal
 from tokengraft.grafting.verify.invariants import verify
 from tokengraft.grafting.write_folder import Learned, second_table
 

@@ -8,7 +8,7 @@ from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.objectives import check_objective
 from tokengraft.planning.plan import Planning
-from tokengraft.planning.which import is_group, languages_for, texts_of_folder
+from tokengraft.planning.plan_files import is_group, languages_for, texts_of_folder
 from tokengraft.tokenizer.catalog import as_json, find
 
 AVAILABLE = ["eng_Latn", "swh_Latn", "zul_Latn", "shn_Mymr", "hin_Deva"]

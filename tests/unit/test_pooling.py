@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tokengraft.model import divergence  # noqa: E402
-from tokengraft.model.head import Head  # noqa: E402
+from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.pooling import Added, Twigs, Weights, stray, terms, writing_loss  # noqa: E402
 
 OLD, NEW, WIDE, COUNT = 23, 6, 5, 9

@@ -30,11 +30,19 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
 from tokengraft.render.audit_folder import COLUMNS, findings
-from tokengraft.render.figures.audit_figures import draw
-from tokengraft.render.latex import colours, escape, latex
+from tokengraft.render.figures import draw
 from tokengraft.render.page.build import Page, save_page
 from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, one_a_script
-from tokengraft.render.tables import Cell, Printed, markdown, matrix, printed
+from tokengraft.render.tables import (
+    Cell,
+    Printed,
+    colours,
+    in_latex,
+    latex,
+    markdown,
+    matrix,
+    printed,
+)
 from tokengraft.render.terminal import show_audit
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "amh_Ethi", "arb_Arab", "zho_Hans", "vie_Latn", "khm_Khmr"]
@@ -212,10 +220,10 @@ def test_findings_come_from_the_tables(small: Audit) -> None:
 
 
 def test_latex_escapes() -> None:
-    assert escape(r"a_b & 50% of $#{x}~^\y") == (
+    assert in_latex(r"a_b & 50% of $#{x}~^\y") == (
         r"a\_b \& 50\% of \$\#\{x\}\textasciitilde{}\textasciicircum{}\textbackslash{}y"
     )
-    assert escape("−3.1 % → 4 …").isascii()  # what pdfLaTeX does not know by itself
+    assert in_latex("−3.1 % → 4 …").isascii()  # what pdfLaTeX does not know by itself
     table = Printed("x", "A & B", ["L_1", "50%"], [[Cell(r"\Kʼ_&"), Cell("1.00", 1.0)]])
     assert r"\textbackslash{}K'\_\& & 1.00 \\" in latex(table)
     assert r"\caption{A \& B.}" in latex(table)
@@ -287,7 +295,7 @@ def test_every_autonym_has_its_glyphs() -> None:
 
 
 def test_titles_take_dollars_literally(small: Audit) -> None:
-    from tokengraft.render.figures.audit_figures import draw
+    from tokengraft.render.figures import draw
 
     figure = draw(small, "cost")
     assert figure is not None
@@ -314,7 +322,7 @@ def test_labels_never_overlap() -> None:
 
 
 def test_an_unknown_figure_is_a_usage_error(small: Audit) -> None:
-    from tokengraft.render.figures.audit_figures import draw
+    from tokengraft.render.figures import draw
 
     with pytest.raises(UsageError, match="Did you mean premiums"):
         draw(small, "premium")

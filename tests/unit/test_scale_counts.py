@@ -20,9 +20,8 @@ from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, U
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
-from tokengraft.engine import local
+from tokengraft.engine import local, make_engine
 from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
-from tokengraft.engine.engines import make_engine
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnProgress, Sealed, unseal
 from tokengraft.tokenizer import find

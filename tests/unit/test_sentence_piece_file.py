@@ -22,7 +22,7 @@ from tokengraft.planning.plan_files import insert_plan
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id
 from tokengraft.tokenizer.insert import insert as put
-from tokengraft.tokenizer.sentence_piece_file import checked_file
+from tokengraft.tokenizer.sentence_piece import checked_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 

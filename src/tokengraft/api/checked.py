@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from tokengraft.auditing.check import Finding, named
+from tokengraft.auditing.side_by_side import Finding, named
 from tokengraft.core.errors import CheckFailed
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.render.tables import Cell, Printed, html, markdown

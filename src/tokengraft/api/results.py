@@ -17,7 +17,7 @@ import polars as pl
 
 from tokengraft.api.checked import Checked
 from tokengraft.auditing.audit_tables import AuditTables
-from tokengraft.auditing.check import check, read_share
+from tokengraft.auditing.side_by_side import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
 from tokengraft.evaluating.score import SCORES, Measurements

@@ -24,12 +24,12 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.rows import Layout
 from tokengraft.corpus.shards import SHARD_BYTES, Format
-from tokengraft.engine.engines import Counting, make_engine
+from tokengraft.engine import Counting, make_engine
 from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
+from tokengraft.planning import Mode
 from tokengraft.planning.count_words import CountedTexts
 from tokengraft.planning.count_words import count_words as count_files
-from tokengraft.planning.modes import Mode
 from tokengraft.planning.plan import Boundaries, Objective, Plan, Planning
 from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
@@ -326,8 +326,8 @@ def verify(
     from tokengraft.grafting.card import write_served
     from tokengraft.grafting.verify.invariants import verify as prove
     from tokengraft.model.folder import resolve
+    from tokengraft.serving import named
     from tokengraft.serving.export_gguf import check_corpus
-    from tokengraft.serving.servers import named
 
     base, path = resolve(_name(model)), Path(_name(folder))
     programs = [named(name) for name in served_by]

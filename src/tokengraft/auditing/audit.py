@@ -68,7 +68,7 @@ def audit(
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
-    (`engine.engines.make_engine`) counts on other processes or machines, to the same result.
+    (`engine.make_engine`) counts on other processes or machines, to the same result.
     """
     if options.equiprobable is not None and options.equiprobable < 1:
         raise UsageError(f"equiprobable must be at least one string, not {options.equiprobable}")

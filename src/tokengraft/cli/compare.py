@@ -9,7 +9,7 @@ import typer
 
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout
-from tokengraft.cli.destination import ForceOption, check_out, holds_file
+from tokengraft.cli.options import ForceOption, check_out, holds_file
 
 _WHAT = (
     "A tokenizer (catalog name, what people call it, hub id, path), or the folder of an audit, a "

@@ -9,8 +9,15 @@ import typer
 
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout, warn
-from tokengraft.cli.destination import ForceOption, check_out, holds_file
-from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
+from tokengraft.cli.options import (
+    KINDS,
+    ForceOption,
+    PlainFormatOption,
+    PlainTextColumnOption,
+    check_out,
+    holds_file,
+    read_text,
+)
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.render.terminal import show_evaluation
@@ -40,8 +47,8 @@ def evaluate(
             f"CODE=FILE: {KINDS}. Repeat for more.",
         ),
     ] = None,
-    text_column: TextColumnOption = "text",
-    format_: FormatOption = None,
+    text_column: PlainTextColumnOption = "text",
+    format_: PlainFormatOption = None,
     against: Annotated[
         bool, typer.Option("--against/--bare", help="Measure floors and ceilings too.")
     ] = True,

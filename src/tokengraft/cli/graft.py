@@ -11,9 +11,20 @@ from typing import Annotated, Literal
 import typer
 
 from tokengraft.cli.console import drawing, print_json, stdout, warn, working
-from tokengraft.cli.destination import WHOLE_RULE, ReplaceOption, check_out, holds_file
-from tokengraft.cli.options import DeviceOption, ModelArgument, PlanArgument, panel
-from tokengraft.cli.text import KINDS, FormatOption, TextColumnOption, read_text
+from tokengraft.cli.options import (
+    KINDS,
+    WHOLE_RULE,
+    DeviceOption,
+    ModelArgument,
+    PlainFormatOption,
+    PlainTextColumnOption,
+    PlanArgument,
+    ReplaceOption,
+    check_out,
+    holds_file,
+    panel,
+    read_text,
+)
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.known_methods import METHODS
@@ -83,8 +94,8 @@ def graft(
             "these teach the rows of what was UNK before.",
         ),
     ] = None,
-    text_column: TextColumnOption = "text",
-    format_: FormatOption = None,
+    text_column: PlainTextColumnOption = "text",
+    format_: PlainFormatOption = None,
     layer: Annotated[
         str | None,
         _rows(
@@ -191,7 +202,7 @@ def graft(
     from tokengraft.model.embedding_tables import is_encoder
     from tokengraft.model.folder import CONFIG, MANIFEST
     from tokengraft.model.tokenizer_files import TOKENIZER
-    from tokengraft.serving.servers import where_served
+    from tokengraft.serving import where_served
     from tokengraft.tokenizer.boundaries import is_relaxed
     from tokengraft.tokenizer.classes import rebuilt
 
@@ -252,8 +263,8 @@ def adapt_input(
             "place sees itself and three before it. tag: one row for the language, added to all."
         ),
     ] = "attention",
-    text_column: TextColumnOption = "text",
-    format_: FormatOption = None,
+    text_column: PlainTextColumnOption = "text",
+    format_: PlainFormatOption = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop training after this many minutes.")
     ] = None,
@@ -309,8 +320,8 @@ def verify(
             "--text", help=f"Text to check on, FILE or CODE=FILE: {KINDS}. Default: the UDHR."
         ),
     ] = None,
-    text_column: TextColumnOption = "text",
-    format_: FormatOption = None,
+    text_column: PlainTextColumnOption = "text",
+    format_: PlainFormatOption = None,
     served_by: Annotated[
         str | None,
         typer.Option(
@@ -379,8 +390,8 @@ def export(
             "UDHR in the planned languages and others.",
         ),
     ] = None,
-    text_column: TextColumnOption = "text",
-    format_: FormatOption = None,
+    text_column: PlainTextColumnOption = "text",
+    format_: PlainFormatOption = None,
     pattern: Annotated[
         str | None,
         typer.Option(help="llama.cpp's split pattern to try first (tokenizer.ggml.pre)."),

@@ -1,16 +1,117 @@
-"""Options that several commands share, each declared once."""
+"""Options that several commands share, each declared once: text in, results out.
+
+`--text` is FILE or CODE=FILE in every verb that reads text. One rule holds for every `--out`,
+applied before anything is computed: a missing or empty folder, or one with an earlier result of the
+same command, is written to. Any other folder is left alone unless `--force` is given; a file, or a
+place that cannot be written to, always is an error.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from tokengraft.cli.destination import RULE
+from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.core.files import Lock, hold, real
 from tokengraft.corpus.shards import Format
-from tokengraft.engine.engines import ENGINES
+from tokengraft.engine import ENGINES
+from tokengraft.languages.codes import resolve
+
+RULE = "Must be missing, empty or an earlier result of this command; --force writes into any other."
+WHOLE_RULE = (
+    "Must be missing, empty or an earlier result of this command; --force replaces any other."
+)
+ForceOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Write into --out even where this command did not write what it holds."
+    ),
+]
+ReplaceOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Replace --out, with all in it, even where this command did not write it."
+    ),
+]
+_held: list[Lock] = []  # until this process ends
+_NAMED = 3  # files in the way that a message names
+
+
+def holds_file(name: str) -> Callable[[Path], bool]:
+    """Whether a folder holds the file by which a command's result is known."""
+    return lambda folder: (folder / name).is_file()
+
+
+def holds_audit(folder: Path) -> bool:
+    """Whether a folder holds an audit: many a program writes a manifest.json."""
+    from tokengraft.api.results import Audit
+
+    return Audit.is_in(folder)
+
+
+def holds_page(folder: Path) -> bool:
+    """Whether a folder holds a page that `report` made."""
+    try:
+        with (folder / "index.html").open(encoding="utf-8") as file:
+            return '<meta name="generator" content="tokengraft">' in file.read(4096)
+    except (OSError, ValueError):
+        return False
+
+
+def check_out(
+    out: Path | None, holds: Callable[[Path], bool], force: bool = False, whole: bool = False
+) -> None:
+    """Raise unless `out` may be written to; nothing is left there.
+
+    `holds` recognises an earlier result; `whole` says that the folder will be replaced as a whole.
+    The folder is this process's from here on (`lock`). UsageError names what is in the way,
+    TokengraftError what the system refuses.
+    """
+    if out is None:
+        return
+    try:
+        out = real(out)
+        file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
+        if file is not None:
+            raise UsageError(f"--out {out}: {file} is a file, a folder is needed; name another one")
+        if not force and out.exists() and any(out.iterdir()) and not holds(out):
+            raise UsageError(_in_the_way(out, whole))
+        _try(out, whole)
+        _held.append(hold(out))
+    except OSError as error:
+        said = error.strerror or str(error)
+        raise TokengraftError(
+            f"--out {out} cannot be written to ({said}): name another folder"
+        ) from error
+
+
+def _in_the_way(out: Path, whole: bool) -> str:
+    names = sorted(one.name for one in out.iterdir())
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    what = "replace it with all that it holds" if whole else "write there anyway"
+    return (
+        f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and no earlier result of "
+        f"this command: name another folder, or {what} with --force"
+    )
+
+
+def _try(out: Path, whole: bool) -> None:
+    """Make the folder and a file in it, and remove both again."""
+    made = [one for one in (out, *out.parents) if not one.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent if whole and not out.is_mount() else out):
+            pass
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                one.rmdir()
 
 
 def panel(title: str) -> Any:
@@ -110,3 +211,60 @@ StateOption = Annotated[
     Path | None,
     _option("--state", help="Folder that keeps finished shards. Default: the cache."),
 ]
+
+
+KINDS = "a file, folder, glob or URL of text, JSONL or Parquet, plain or compressed"
+
+PlainTextColumnOption = Annotated[
+    str, typer.Option("--text-column", help="Column of JSONL or Parquet that holds the text.")
+]
+PlainFormatOption = Annotated[
+    Format | None,
+    typer.Option(
+        "--format", help="Format of the text. Default: by suffix; text where that says nothing."
+    ),
+]
+
+
+def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[str, list[str]]:
+    """`--text` values by language, under "" where none is named.
+
+    With `planned` languages every value belongs to one of them: to the only one, or to the one it
+    names. A file whose own name holds an equals sign is a file.
+    """
+    sources: dict[str, list[str]] = {}
+    for value in values:
+        label, equals, path = value.partition("=")
+        if equals and "/" not in label and not Path(value).exists():
+            code = resolve(label)
+            if planned and code not in planned:
+                raise UsageError(f"--text {value}: {code} is not planned for; add -l {code}")
+        else:
+            code, path = "", value
+            if len(planned) > 1:
+                raise UsageError(f"--text {value}: with several languages write CODE={value}")
+            code = next(iter(planned), "")
+        sources.setdefault(code, []).append(path)
+    return sources
+
+
+def read_text(
+    values: Sequence[str] | None, text_column: str = "text", format_: Format | None = None
+) -> list[str] | None:
+    """The lines of all `--text` values, or None where there are none."""
+    if not values:
+        return None
+    lines = lines_by_language(by_language(values), text_column, format_)
+    return [line for own in lines.values() for line in own]
+
+
+def lines_by_language(
+    sources: Mapping[str, Sequence[str]], text_column: str, format_: Format | None
+) -> dict[str, list[str]]:
+    """The lines of each language's files."""
+    from tokengraft.corpus.lines_of import lines_of_files
+
+    return {
+        code: list(lines_of_files(paths, text_column=text_column, format_=format_))
+        for code, paths in sources.items()
+    }

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tokengraft.cli import destination, options
+from tokengraft.cli import options
 from tokengraft.cli.audit import tell_left_out
 from tokengraft.cli.console import drawing, print_json, stdout, warn
-from tokengraft.cli.destination import ForceOption, ReplaceOption, check_out, holds_file
-from tokengraft.cli.text import KINDS, by_language, lines_by_language
+from tokengraft.cli.options import (
+    KINDS,
+    ForceOption,
+    ReplaceOption,
+    by_language,
+    check_out,
+    holds_file,
+    lines_by_language,
+)
 from tokengraft.core.errors import UsageError
-from tokengraft.planning.modes import MODES, Mode
+from tokengraft.planning import MODES, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +112,7 @@ def plan(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help=f"Write plan.json, tables and the curve here. {destination.RULE}"
+            "--out", "-o", help=f"Write plan.json, tables and the curve here. {options.RULE}"
         ),
     ] = None,
     force: ForceOption = False,
@@ -148,7 +155,7 @@ def plan(
     from tokengraft.planning.objectives import check_objective
     from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
-    from tokengraft.serving.servers import where_served
+    from tokengraft.serving import where_served
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
@@ -198,8 +205,12 @@ def _asked(
     search: Sequence[Path],
 ) -> tuple[list[str], dict[str, list[str]] | None]:
     """The planned languages and their text, from what -l and --text say."""
-    from tokengraft.planning.plan_files import premium_before
-    from tokengraft.planning.which import is_group, languages_for, texts_of_folder
+    from tokengraft.planning.plan_files import (
+        is_group,
+        languages_for,
+        premium_before,
+        texts_of_folder,
+    )
 
     several = len(asked) > 1 or any(map(is_group, asked))
     alone = len(given) == 1 and Path(given[0]).is_dir()
@@ -230,7 +241,7 @@ def insert(
     plan: options.PlanArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help=f"The folder for the tokenizer. {destination.WHOLE_RULE}"),
+        typer.Option("--out", "-o", help=f"The folder for the tokenizer. {options.WHOLE_RULE}"),
     ],
     tokenizers: options.TokenizersOption = None,
     force: ReplaceOption = False,

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengraft.cli.console import print_json, stdout, warn
-from tokengraft.cli.destination import RULE, ForceOption, check_out, holds_page
-from tokengraft.cli.options import TokenizersOption
+from tokengraft.cli.options import RULE, ForceOption, TokenizersOption, check_out, holds_page
 
 _NAMED = 12  # files that are named before they are sent
 
@@ -130,7 +129,7 @@ def push(
 
       tokengraft push site/ me/how-much-my-language-pays --dry-run
     """
-    from tokengraft.api.push import push as send
+    from tokengraft.api.report import push as send
 
     sent = send(folder, repo, private=private, dry_run=dry_run, message=message)
     if json:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
-from tokengraft.cli.destination import RULE, ForceOption, check_out
-from tokengraft.cli.options import DeviceOption
+from tokengraft.cli.options import RULE, DeviceOption, ForceOption, check_out
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_lines, by_stages
 from tokengraft.corpus.lines_of import lines_of
@@ -56,7 +55,7 @@ def premiums(
         --tokenizers m2m100/ -o tables/
     """
     from tokengraft.corpus import load
-    from tokengraft.reproduce import tokenizer_tables as tables
+    from tokengraft.reproduce import claim as tables
 
     with drawing() as progress:
         verdict, remarks = tables.premiums(
@@ -73,7 +72,7 @@ def vocabulary(tokenizers: Tokenizers = None, out: Out = None, json: JSON = Fals
 
       tokengraft reproduce vocabulary --tokenizers m2m100/
     """
-    from tokengraft.reproduce import tokenizer_tables as tables
+    from tokengraft.reproduce import claim as tables
 
     verdict, remarks = tables.vocabularies(tokenizers or ())
     _finish(verdict, remarks, json, out)
@@ -91,7 +90,7 @@ def new_token_share(
 
       tokengraft reproduce new-token-share --corpus flores200.tar.xz
     """
-    from tokengraft.reproduce.tokenizer_tables import new_token_share as compute
+    from tokengraft.reproduce.claim import new_token_share as compute
 
     _finish(compute(corpus), [], json, out)
 

@@ -21,9 +21,8 @@ import numpy as np
 from tokengraft.evaluating.fidelity import cosines, mean_rows
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, score
-from tokengraft.model.divergence import likelihoods
+from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.head import Head
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import Progress, read
 from tokengraft.tokenizer.align import Alignment, Floats, Ints

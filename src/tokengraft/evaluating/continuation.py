@@ -20,9 +20,8 @@ from tokengraft.evaluating.fidelity import derangement, mean_rows
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.evaluating.segmenter import Segmenter
-from tokengraft.model.divergence import likelihoods
+from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.head import Head
 from tokengraft.model.reading import BATCH_TOKENS, Progress, read
 from tokengraft.tokenizer.align import Floats, Ints
 

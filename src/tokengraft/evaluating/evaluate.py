@@ -255,7 +255,7 @@ def _translation(
     options: Measuring,
 ) -> dict[str, Score]:
     """Whether lines find their English translation; nothing where the corpus has none."""
-    from tokengraft.evaluating.translation import translation_scores
+    from tokengraft.evaluating.tasks import translation_scores
 
     both = [code, PIVOT]
     with contextlib.suppress(CorpusError):

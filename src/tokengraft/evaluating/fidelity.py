@@ -18,9 +18,8 @@ import numpy as np
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
 from tokengraft.evaluating.segmenter import Segmenter
-from tokengraft.model.divergence import Distributions, compare
+from tokengraft.model.divergence import Distributions, Head, compare
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.head import Head
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import BATCH_TOKENS, LineStates, Progress, read
 from tokengraft.tokenizer.align import Floats, Ints

@@ -17,9 +17,8 @@ import numpy as np
 
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.grafting.output_policies import POLICIES
-from tokengraft.model.divergence import MEASURING, vocabulary_blocks
+from tokengraft.model.divergence import MEASURING, Head, vocabulary_blocks
 from tokengraft.model.frozen import FrozenModel
-from tokengraft.model.head import Head
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import batches, fill
 from tokengraft.tokenizer.align import Floats

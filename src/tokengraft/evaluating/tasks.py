@@ -1,4 +1,4 @@
-"""Downstream tasks, by the harness or by a linear probe, on base and graft alike.
+"""Downstream tasks, by the harness, a linear probe or translations, on base and graft alike.
 
 Tasks by EleutherAI's lm-evaluation-harness: https://github.com/EleutherAI/lm-evaluation-harness,
 the extra `tasks`. A grafted folder is a plain Hugging Face model, so the harness's own `hf` model
@@ -17,6 +17,14 @@ read against the share of the commonest label.
 
 Reference: Alain & Bengio 2017 (https://arxiv.org/abs/1610.01644). SIB-200 (Adelani et al. 2024,
 https://arxiv.org/abs/2309.07445) labels FLORES lines with topics in all of its languages.
+
+Whether a sentence finds its translation: an encoder's use, before and after.
+
+    right = share of lines whose vector is nearest, of all English lines, to its own translation's
+
+Vectors are means of last hidden states, special tokens included, as sentence-transformers pools by
+default; nearest by cosine. English is read by the base in both cases. Chance is 1 / lines: a
+language that was UNK begins there.
 """
 
 from __future__ import annotations
@@ -35,11 +43,12 @@ import numpy as np
 from tokengraft.core.errors import CorpusError, MissingExtra, UsageError
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.distil.passages import shorten
+from tokengraft.evaluating.fidelity import ranks
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel
-from tokengraft.model.reading import read
+from tokengraft.model.reading import Progress, read
 from tokengraft.tokenizer.align import Aligner, Floats
 
 
@@ -229,3 +238,40 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
             if name == "base":
                 hits["carried"][test] = probe.predict(states["graft"][test]) == labels[test]
     return hits
+
+
+FOUND = Metric(
+    "translation_retrieval",
+    "share of lines that find their English translation first among all English lines, by the "
+    "graft's mean states; the floor is chance",
+)
+BEFORE = Metric("base_translation_retrieval", "the same by the base's reading")
+
+
+def translation_scores(
+    base: FrozenModel,
+    graft: FrozenModel,
+    lines: Sequence[str],
+    english: Sequence[str],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Score]:
+    """Both figures for lines and their English translations."""
+    there = _vectors(base, english, None)
+    figures = {}
+    for metric, model in ((FOUND, graft), (BEFORE, base)):
+        first = ranks(there, _vectors(model, lines, progress)).first
+        chance = 1 / max(1, len(lines))
+        figures[metric.name] = score(
+            metric, Sums.of(first), unrelated=chance, resamples=resamples, seed=seed
+        )
+    return figures
+
+
+def _vectors(model: FrozenModel, lines: Sequence[str], progress: Progress | None) -> Floats:
+    room = model.window - len(model.prefix) - len(model.suffix)
+    ids = [np.asarray(one[:room], np.int64) for one in model.tokenizer.encode(list(lines))]
+    nowhere = np.zeros(0, np.int64)
+    return read(model, ids, [nowhere] * len(ids), progress=progress).pooled

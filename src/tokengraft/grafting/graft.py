@@ -25,7 +25,7 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
-from tokengraft.grafting import policy as policies
+from tokengraft.grafting import output_policies as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
@@ -43,8 +43,8 @@ from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
-from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
-from tokengraft.tokenizer.sentence_piece_file import checked_file
+from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
+from tokengraft.tokenizer.sentence_piece import checked_file
 
 _MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
 

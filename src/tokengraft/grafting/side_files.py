@@ -11,7 +11,7 @@ from typing import Any
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import write_json
 from tokengraft.core.limits import parse_json
-from tokengraft.grafting import policy as policies
+from tokengraft.grafting import output_policies as policies
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.embedding_tables import text_config

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import ModelError, TokengraftError
 from tokengraft.core.files import write_json
-from tokengraft.grafting import policy as policies
+from tokengraft.grafting import output_policies as policies
 from tokengraft.grafting import side_files
 from tokengraft.grafting.output_policies import DEFAULT, OutputPolicy, named
 from tokengraft.model import tokenizer_files

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError
 from tokengraft.core.limits import parse_json
+from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
-from tokengraft.model.head import Head
 from tokengraft.model.libraries import body, load_frozen, pick_devices, require_torch
 from tokengraft.model.tokenizer_files import model_tokenizer, surroundings
 from tokengraft.tokenizer.adapters import Tokenizer

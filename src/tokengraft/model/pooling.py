@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tokengraft.model.divergence import TRAINING, vocabulary_blocks
-from tokengraft.model.head import Head
+from tokengraft.model.divergence import TRAINING, Head, vocabulary_blocks
 
 
 @dataclass(frozen=True)

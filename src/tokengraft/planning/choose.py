@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError, panics_told
 from tokengraft.corpus.lines_of import CountedText, count_text
+from tokengraft.planning import MODES
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
 from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.learn import Learner, Step
-from tokengraft.planning.modes import MODES
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals

@@ -18,8 +18,8 @@ from tokengraft.core.files import sha256
 from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, rows_of, text_lines
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.corpus.shards import Format, cut, find_files
+from tokengraft.engine import Counting
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
-from tokengraft.engine.engines import Counting
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText
+from tokengraft.planning import MODES, Mode
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.modes import MODES, Mode
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import accents_alone, borrowed_letters, territory
 from tokengraft.planning.plan import Cut, Planning

@@ -15,8 +15,15 @@ from typing import Any
 
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.new_tokens import NewToken
-from tokengraft.planning.plan import Cut, Effect, Plan
-from tokengraft.planning.unknown import lost_characters, unknown_of, unknown_share, warnings
+from tokengraft.planning.plan import (
+    Cut,
+    Effect,
+    Plan,
+    lost_characters,
+    unknown_of,
+    unknown_share,
+    warnings,
+)
 from tokengraft.planning.words import Encoder, lengths, load
 from tokengraft.tokenizer.boundaries import split_pattern, splitter_of
 from tokengraft.tokenizer.insert import (

@@ -29,11 +29,10 @@ from tokengraft.planning.job import Request
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Cut, Effect, Plan, Point
+from tokengraft.planning.plan import Cut, Effect, Plan, Point, unknown_of, unknown_share, warnings
 from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
-from tokengraft.planning.unknown import unknown_of, unknown_share, warnings
 from tokengraft.planning.words import (
     Cutter,
     Encoded,

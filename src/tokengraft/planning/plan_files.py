@@ -1,10 +1,17 @@
-"""`plan`: from names and files to a plan, and to the new tokenizer on disk."""
+"""`plan`: from names and files to a plan, and to the new tokenizer on disk.
+
+Languages are named one by one, or as a group. A group is `all`, a script (`Latn`), a family of the
+language table (`Niger-Congo`), or `premium>2`: every language whose premium under the tokenizer, on
+the test corpus, is above that. Groups are taken from the languages that there is text for; the
+pivot is in none.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -17,20 +24,19 @@ from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import CountedText, Source, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.languages.codes import language, listed, resolve
+from tokengraft.languages.codes import known, language, listed, meanings, resolve, well_formed
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
-from tokengraft.planning.which import is_group, languages_for, texts_of_folder
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
 from tokengraft.tokenizer.insert import replaced, without_entries
-from tokengraft.tokenizer.sentence_piece_file import FILE as SENTENCEPIECE
-from tokengraft.tokenizer.sentence_piece_file import checked_file
+from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
+from tokengraft.tokenizer.sentence_piece import checked_file
 from tokengraft.tokenizer.shape import settings
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
@@ -59,7 +65,7 @@ def plan(
 ) -> TestedPlan:
     """Choose tokens for `languages`, and say what premium they buy.
 
-    `languages` may be groups of those there is text for (`planning.which`): "all", a script, a
+    `languages` may be groups of those there is text for (`planning.plan_files`): "all", a script, a
     family, "premium>2". `text` gives for each language what to choose on: files or lines
     (`corpus.lines_of`), or text that was counted before (`count_words`); with one language no
     mapping is needed, and with several a folder with a file a language will do. `chosen_on` names
@@ -289,3 +295,67 @@ def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
     if none:
         notes.append(f"speakers: none known of {', '.join(none)}; they count as the fewest known")
     return {code: number or min(known) for code, number in speakers.items()}, notes
+
+
+ALL = "all"
+_SCRIPT = re.compile("[A-Z][a-z]{3}")
+_ABOVE = re.compile(r"premium\s*>\s*(\d+(?:\.\d+)?)")
+
+
+def is_group(asked: str) -> bool:
+    """Whether `asked` names several languages, not one."""
+    if asked == ALL or _ABOVE.fullmatch(asked):
+        return True
+    return not meanings(asked) and bool(_SCRIPT.fullmatch(asked) or _family(asked))
+
+
+def languages_for(
+    asked: Iterable[str],
+    available: Collection[str],
+    pivot: str,
+    premium_of: Callable[[str], float | None],
+) -> list[str]:
+    """The codes that `asked` means, in order, each once; groups are taken from `available`.
+
+    UsageError for a group without any language.
+    """
+    codes: dict[str, None] = {}
+    for one in asked:
+        if not is_group(one):
+            codes[resolve(one)] = None
+            continue
+        group = [code for code in available if code != pivot and well_formed(code)]
+        if (above := _ABOVE.fullmatch(one)) is not None:
+            limit = float(above[1])
+            group = [code for code in group if (premium_of(code) or 0) > limit]
+        elif one != ALL and _SCRIPT.fullmatch(one):
+            group = [code for code in group if script_of(code) == one]
+        elif one != ALL:
+            group = [code for code in group if language(code).family == _family(one)]
+        if not group:
+            raise UsageError(f"{one}: none of the {len(available)} languages with text is meant")
+        codes.update(dict.fromkeys(group))
+    return list(codes)
+
+
+def texts_of_folder(folder: Path) -> dict[str, Path]:
+    """The files of a folder that are named by a language (`swh_Latn.txt`, `shn.jsonl.zst`)."""
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        label = path.name.partition(".")[0]
+        try:
+            code = resolve(label) if path.is_file() and label else None
+        except CorpusError:
+            continue
+        if code is not None and code in files:
+            raise UsageError(f"{folder} has two files for {code}: {files[code].name}, {path.name}")
+        if code is not None:
+            files[code] = path
+    if not files:
+        raise UsageError(f"{folder}: no file in it is named by a language, like swh_Latn.txt")
+    return files
+
+
+def _family(said: str) -> str | None:
+    families = {row.family.casefold(): row.family for row in known().values() if row.family}
+    return families.get(said.casefold())

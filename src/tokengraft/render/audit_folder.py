@@ -17,9 +17,16 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
-from tokengraft.render.latex import latex
 from tokengraft.render.selection import comparable_note, credit, disagreements, labels, pivot_name
-from tokengraft.render.tables import markdown, matrix, printed, read_data, unk_note, write_data
+from tokengraft.render.tables import (
+    latex,
+    markdown,
+    matrix,
+    printed,
+    read_data,
+    unk_note,
+    write_data,
+)
 
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
@@ -134,7 +141,7 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
     if audit.parallel:
         paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
     if audit.parallel and figures:
-        from tokengraft.render.figures.audit_figures import save_figures
+        from tokengraft.render.figures import save_figures
 
         paths += save_figures(audit, folder / "figures")
     paths.append(write_json(folder / "manifest.json", audit.manifest()))

@@ -14,8 +14,7 @@ import polars as pl
 
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
-from tokengraft.render.latex import SHRUNK, colours, latex
-from tokengraft.render.tables import Cell, Printed, markdown, write_data
+from tokengraft.render.tables import SHRUNK, Cell, Printed, colours, latex, markdown, write_data
 from tokengraft.reproduce.claim import Cell as ClaimCell
 from tokengraft.reproduce.claim import Verdict
 from tokengraft.reproduce.grid import PAPER

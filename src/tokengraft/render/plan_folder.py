@@ -13,7 +13,7 @@ from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import in_markdown
 from tokengraft.languages.codes import language
 from tokengraft.planning.curve import frontier
-from tokengraft.planning.unknown import CAPTION, spoilt
+from tokengraft.planning.plan import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 
 if TYPE_CHECKING:

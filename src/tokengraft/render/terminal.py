@@ -273,7 +273,7 @@ def show_comparison(
 
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
     """Print what plans buy, by objective; the rest is said of the chosen one."""
-    from tokengraft.planning.unknown import CAPTION, spoilt
+    from tokengraft.planning.plan import CAPTION, spoilt
 
     table = Table(
         title=f"{len(chosen.plan.tokens)} new tokens for {escape(chosen.plan.label or '?')}"

@@ -18,7 +18,7 @@ from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_file import read_gguf
 from tokengraft.serving.gguf_layers import check_kind
 from tokengraft.serving.gguf_tokenizer import barred_ids
-from tokengraft.tokenizer.other_readers import AWKWARD
+from tokengraft.tokenizer.adapters import AWKWARD
 
 _PROMPT = "The history of the world is"
 

@@ -36,7 +36,7 @@ from tokengraft.serving.gguf_tokenizer import (
     tokenizer_fields,
 )
 from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.sentence_piece_file import scores_below
+from tokengraft.tokenizer.sentence_piece import scores_below
 
 _ALIKE = 0.9  # cosine of a dequantised row with the folder's own; 2-bit files reach 0.93
 _PROBES = 64  # old rows by which a base is known

@@ -2,7 +2,7 @@
 
 Byte-level BPE is llama.cpp's `gpt2`: merges in order, and the name of a split pattern that its own
 code holds (`tokenizer.ggml.pre`). BPE with byte fallback is its `llama` (SentencePiece): no merges
-but a score a token (`tokenizer.sentence_piece_file`).
+but a score a token (`tokenizer.sentence_piece`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.tokenizer_files import CONFIG, TOKENIZER
 from tokengraft.planning.words import load
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
-from tokengraft.tokenizer.sentence_piece_file import named_pieces, scored_pieces
+from tokengraft.tokenizer.sentence_piece import named_pieces, scored_pieces
 
 #: Values by key; the writer gives whole numbers, texts and truths the types llama.cpp expects.
 Fields: TypeAlias = dict[str, Any]

@@ -19,9 +19,9 @@ from tokengraft.model.checkpoint import read_json
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving.gguf_file import write_probe
 from tokengraft.serving.llama_cpp import LlamaError, serving
+from tokengraft.tokenizer.adapters import AWKWARD, Difference, difference
 from tokengraft.tokenizer.boundaries import is_relaxed, pattern_of, steps_of
 from tokengraft.tokenizer.insert import family
-from tokengraft.tokenizer.other_readers import AWKWARD, Difference, difference
 
 #: One name of each pattern of llama.cpp that cuts words, the commonest first. Those that cut none
 #: (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.

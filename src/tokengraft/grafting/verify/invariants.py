@@ -21,7 +21,7 @@ from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
-from tokengraft.grafting.verify.same_size import same_size
+from tokengraft.grafting.verify.loading import same_size
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import (
     Layout,
@@ -33,7 +33,7 @@ from tokengraft.model.embedding_tables import (
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
-from tokengraft.tokenizer import sentence_piece_file
+from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer.classes import rebuilt
 from tokengraft.tokenizer.insert import first_free_id
 
@@ -184,8 +184,8 @@ class _Verification:
             ("loads", self._loads),
             ("output policy", self._output),
         ]
-        if (self.folder / sentence_piece_file.FILE).is_file():
-            steps.append((sentence_piece_file.FILE, self._pieces))
+        if (self.folder / sentence_piece.FILE).is_file():
+            steps.append((sentence_piece.FILE, self._pieces))
         if self.trained:
             steps.append(("protected text", self._protected))
         if (self.folder / MANIFEST).is_file():
@@ -388,9 +388,9 @@ class _Verification:
 
     def _pieces(self) -> tuple[bool, str]:
         """The vocabulary in SentencePiece's own format, read by SentencePiece."""
-        model = (self.folder / sentence_piece_file.FILE).read_bytes()
+        model = (self.folder / sentence_piece.FILE).read_bytes()
         lines = self.encoded.lines
-        otherwise = sentence_piece_file.read_otherwise(model, self.pair.new, lines)
+        otherwise = sentence_piece.read_otherwise(model, self.pair.new, lines)
         said = otherwise or f"SentencePiece gives {len(lines)} lines the same ids"
         return otherwise is None, said
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.files import sha256_file
-from tokengraft.grafting import policy, side_files
+from tokengraft.grafting import output_policies, side_files
 from tokengraft.grafting.verify.tokens import frames
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
@@ -18,7 +18,7 @@ from tokengraft.model.embedding_tables import Layout, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.planning.permitted import shares_letters, territory
 from tokengraft.planning.symbols import piece_reader
-from tokengraft.tokenizer import classes, sentence_piece_file
+from tokengraft.tokenizer import classes, sentence_piece
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     pattern_of,
@@ -32,7 +32,7 @@ from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
     CONFIG, side_files.GENERATION, CARD, MANIFEST, INDEX,
-    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece_file.FILE,
+    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece.FILE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
@@ -80,7 +80,7 @@ def generation_difference(base: Path, folder: Path) -> str | None:
     old = read_json(path) if path.is_file() else None
     new = read_if_there(folder / side_files.GENERATION)
     config = read_json(base / CONFIG)
-    wanted = policy.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
+    wanted = output_policies.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
     kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
     difference = first_difference(*kept)
     return difference and f"{side_files.GENERATION}: {difference}"

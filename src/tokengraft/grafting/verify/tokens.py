@@ -12,8 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.corpus import udhr
+from tokengraft.planning.plan import lost_characters, unknown_of
 from tokengraft.planning.symbols import borders, completions, piece_reader
-from tokengraft.planning.unknown import lost_characters, unknown_of
 from tokengraft.planning.words import Encoder, load
 from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary

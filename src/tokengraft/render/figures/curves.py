@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from tokengraft.languages.codes import language
 from tokengraft.planning.curve import LIMIT, Spread
-from tokengraft.planning.unknown import spoilt
+from tokengraft.planning.plan import spoilt
 from tokengraft.render.figures.style import (
     FAINT,
     LINE,
