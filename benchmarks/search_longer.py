@@ -99,7 +99,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
     folder.mkdir(parents=True, exist_ok=True)
     udhr = load("udhr")
     for name in names:
-        base = as_json(find(name, folders))
+        base = _paired(as_json(find(name, folders)))
         relaxes = split_pattern(base) is not None
         packed = json.dumps(base, ensure_ascii=False).encode("utf-8", "surrogatepass")
         (folder / f"{name}.base.xz").write_bytes(lzma.compress(packed, preset=1))
@@ -118,7 +118,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
             how: Boundaries = "relax" if relaxes else "keep"
             try:
                 plan = plan_tokens(base, texts, Planning(budget=BUDGET, boundaries=how))
-                changed["plan"] = insert(base, plan)
+                changed["plan"] = _paired(insert(base, plan))
             except TokengraftError as error:
                 print(f"{name} {script}: no plan ({error})")
             for kind, tokenizer in changed.items():
@@ -138,6 +138,13 @@ def _strewn(lines: list[str], script: str) -> Iterator[str]:
             c + (chance.choice(marks) if c in letters and chance.random() < 0.35 else "")
             for c in line
         )
+
+
+def _paired(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """The same with every merge as a pair, whichever form it was written in."""
+    model = tokenizer["model"]
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    return {**tokenizer, "model": {**model, "merges": pairs}}
 
 
 def _difference(base: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
