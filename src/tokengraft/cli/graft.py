@@ -241,7 +241,7 @@ def graft(
     done = f"{len(result.new)} tokens grafted by {result.method}: {result.folder}"
     stdout.print(done, markup=False)
     if adapter_only:
-        stdout.print("For peft; other programs need the whole model: leave --adapter-only away.")
+        stdout.print("For peft; other programs need the whole model: graft without --adapter-only.")
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
         said = where_served(is_relaxed(parsed), rebuilt(config, parsed))

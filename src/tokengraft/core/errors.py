@@ -71,7 +71,7 @@ def gave_up(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def panics_told(what: str) -> Iterator[None]:
+def panics_as_errors(what: str) -> Iterator[None]:
     """What Rust code inside refuses or panics at as a TokenizerError: `what` it was doing.
 
     `tokenizers` raises bare Exceptions, which nothing else does.

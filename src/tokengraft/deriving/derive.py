@@ -138,7 +138,7 @@ def derive_rows(
     if options.adapting is not None and chosen.name != "distil":
         raise UsageError(
             f"method {chosen.name} trains rows at most, only distil the body too: give text "
-            "(--text FILE), or leave --train away"
+            "(--text FILE), or graft without --train"
         )
     loaded = FrozenModel.load(model, options.reading)
     _check(parts, loaded)

@@ -37,7 +37,7 @@ def refuse_unfit(train: str | None, parted: bool) -> None:
     if parted:
         raise UsageError(
             "input and output share a table in this model, and an adapter cannot part them: add "
-            "--tied, leave --adapter-only away, or take --policy input-only"
+            "--tied, graft without --adapter-only, or take --policy input-only"
         )
 
 

@@ -100,11 +100,11 @@ def _summary(plan: Plan, written: Written, facts: Facts) -> str:
 
 def _moved(written: Written, facts: Facts) -> str:
     what = "adapters (LoRA)" if facts.trained == "lora" else "every weight but the tables"
-    told = "; ".join(f"{kind} {one}" for kind, one in facts.moved.items())
+    moves = "; ".join(f"{kind} {one}" for kind, one in facts.moved.items())
     return (
         f"Its body was trained too: {what}, {len(written.trained)} tensors. All old rows are the "
         "same bytes, text without new tokens is encoded as before, and read nearly as before: "
-        f"{told or 'not measured'}, against the base, on text that was not trained on."
+        f"{moves or 'not measured'}, against the base, on text that was not trained on."
     )
 
 

@@ -134,9 +134,9 @@ def writing_loss(
     `twigs` add to the split.
     """
     with torch.no_grad():
-        told, slope, pull = _walk(new, old, head, added, following, weights, twigs)
-        total = weights.reading * told.reading.sum() + weights.pooled * told.pooled.sum()
-        total = total + weights.split * told.split.sum()
+        losses, slope, pull = _walk(new, old, head, added, following, weights, twigs)
+        total = weights.reading * losses.reading.sum() + weights.pooled * losses.pooled.sum()
+        total = total + weights.split * losses.split.sum()
     # The other terms are 0, their gradients are the slopes.
     total = total + ((new - new.detach()) * slope).sum()
     return total + ((added.rows - added.rows.detach()) * pull).sum()
@@ -200,7 +200,7 @@ def _walk(
     """The terms; with `weights` the gradient of their weighted sum at states and new rows too."""
     grown, count = added.grown(head), len(head.weight)
     own = torch.cat([torch.arange(count, device=added.first.device), added.first])  # first of each
-    told: list[list[torch.Tensor]] = [[new.new_zeros(0)] for _ in range(3)]
+    losses: list[list[torch.Tensor]] = [[new.new_zeros(0)] for _ in range(3)]
     same = [torch.zeros(0, dtype=torch.bool, device=new.device)]
     slope, pull = [new.new_zeros(0, new.shape[1])], torch.zeros_like(added.rows)
     for here in vocabulary_blocks(grown, len(new), TRAINING):
@@ -212,7 +212,7 @@ def _walk(
         same.append(p.argmax(-1) == logits[:, :count].argmax(-1))
         gap = p - logits[:, :count]
         likely = p.exp()
-        told[0].append(gap.mul_(likely).sum(-1) + old_total[:, 0])
+        losses[0].append(gap.mul_(likely).sum(-1) + old_total[:, 0])
         del gap
         after = following[here]
         known = after >= 0
@@ -222,8 +222,8 @@ def _walk(
         del logits
         pools = pool(q, added.first).clamp_(min=1e-30)
         chosen = pools.gather(1, own[after][:, None])[:, 0]
-        told[1].append((p.sub_(pools.log()).mul_(likely)).sum(-1))
-        told[2].append(torch.where(known, chosen.log() - score, torch.zeros_like(score)))
+        losses[1].append((p.sub_(pools.log()).mul_(likely)).sum(-1))
+        losses[2].append(torch.where(known, chosen.log() - score, torch.zeros_like(score)))
         del p
         if weights is None:
             continue
@@ -239,11 +239,11 @@ def _walk(
         z[each, after] -= weights.split * known
         if twigs is not None:
             more, bent = twigs.within(here, len(new)).slope(q[:, count:])
-            told[2][-1] += more
+            losses[2][-1] += more
             z[:, count:] += bent.mul_(weights.split)
         z = (z * bend).to(grown.weight.dtype)
         slope.append((z @ grown.weight).float())
         pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
-    reading, pooled, split = (torch.cat(one) for one in told)
+    reading, pooled, split = (torch.cat(one) for one in losses)
     joined = Terms(reading, pooled, split, torch.cat(same))
     return joined, torch.cat(slope), pull

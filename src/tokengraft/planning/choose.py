@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokengraft.core.errors import TokengraftError, UsageError, panics_told
+from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning import MODES
 from tokengraft.planning.boundaries import decide, floors_of, relaxes
@@ -63,7 +63,7 @@ def plan_tokens(
     """
     check_objective(options.objective)
     pipeline = load(tokenizer)  # what the library refuses is refused before anything is made of it
-    with panics_told("decoding its tokens one by one"):
+    with panics_as_errors("decoding its tokens one by one"):
         each = ([number] for number in vocabulary(tokenizer).values())
         pipeline.decode_batch([[], *each], skip_special_tokens=False)
     mode, pivot = options.mode, options.pivot
@@ -91,11 +91,11 @@ def plan_tokens(
         if isinstance(text, str):
             raise UsageError("a text must be lines, not one string: split it first")
     if mode == "paper":
-        with panics_told("planning"):
+        with panics_as_errors("planning"):
             return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
     counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
     request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
-    with panics_told("planning"):
+    with panics_as_errors("planning"):
         plan = plan_pieces(request) if pieces else _plan_merges(request)
         plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}))
         return give_places(request, plan) if options.same_size else plan
@@ -112,8 +112,8 @@ def _measured(
         return plan
     base, extended = load(tokenizer), load(insert(tokenizer, plan.additions))
     measured = measure_elsewhere(tokenizer, base, extended, elsewhere.items())
-    told = Protection(protect.sources, protect.hash, len(protect.lines), measured)
-    return replace(plan, protected=told)
+    protection = Protection(protect.sources, protect.hash, len(protect.lines), measured)
+    return replace(plan, protected=protection)
 
 
 def _used(plan: Plan) -> Plan:

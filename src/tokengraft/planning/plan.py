@@ -249,8 +249,8 @@ def _check_values(plan: Plan) -> None:
         require(well_formed(code), "a language", code, "like shn_Mymr")
     for code, effect in plan.languages.items():
         _check_effect(code, effect)
-    told = (*plan.notes, plan.label or "", *(plan.protected.names if plan.protected else ()))
-    for line in told:
+    sentences = (*plan.notes, plan.label or "", *(plan.protected.names if plan.protected else ()))
+    for line in sentences:
         require(line == one_line(line), "a note or a name", line, "a line of text")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
-from tokengraft.core.errors import TokenizerError, gave_up, panics_told
+from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
 from tokengraft.core.files import sha256
 from tokengraft.core.limits import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
@@ -22,7 +22,7 @@ from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 
 #: What a model says of itself.
-_TOLD = (
+_SETTINGS = (
     "unk_token", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix",
     "ignore_merges",
 )  # fmt: skip
@@ -106,7 +106,7 @@ class HuggingFace(Tokenizer):
         return [encoding.ids for encoding in batch]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        with panics_told("decoding"):
+        with panics_as_errors("decoding"):
             decoded: list[str] = self.pipeline.decode_batch(
                 [list(row) for row in ids], skip_special_tokens=False
             )
@@ -115,7 +115,7 @@ class HuggingFace(Tokenizer):
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         if self._cuts_nothing:
             return None
-        with panics_told("cutting text into words"):
+        with panics_as_errors("cutting text into words"):
             return count_batch(self._counter, texts)
 
     @functools.cached_property
@@ -340,7 +340,7 @@ class HuggingFace(Tokenizer):
         return frozenset() if self._byte_level or unk not in table else frozenset([table[unk]])
 
     def clean_vocabulary(self) -> frozenset[bytes]:
-        with panics_told("reading its vocabulary"):
+        with panics_as_errors("reading its vocabulary"):
             prefix = self.pipeline.encode(pieces.clean_prefix(), add_special_tokens=False).tokens
             tokens = self.pipeline.get_vocab(with_added_tokens=True)
             decoder = self.pipeline.decoder
@@ -358,8 +358,8 @@ def _outline(pipeline: Any) -> dict[str, Any]:
     if type(model).__name__ == "Unigram":  # has no attribute for its UNK
         spec["model"] = {k: v for k, v in json.loads(model.__getstate__()).items() if k != "vocab"}
     else:
-        told = {name: getattr(model, name, None) for name in _TOLD}
-        spec["model"] = {"type": type(model).__name__, **told}
+        settings = {name: getattr(model, name, None) for name in _SETTINGS}
+        spec["model"] = {"type": type(model).__name__, **settings}
     return spec
 
 

@@ -31,7 +31,7 @@ def distil(task: Task) -> Rows:
     """Rows trained from the task's start on its text; scores and curve are left in the task."""
     if task.model.kind == "encoder":
         if task.options.recipe.own:
-            raise UsageError("an encoder writes no text of its own: leave --own away")
+            raise UsageError("an encoder writes no text of its own: graft without --own")
         from tokengraft.deriving.distil.encoders import distil_encoder
 
         return distil_encoder(task)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_told
+from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
 from tokengraft.core.limits import refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import side_files
@@ -395,16 +395,16 @@ class _Verification:
         return otherwise is None, said
 
     def _protected(self) -> tuple[bool, str]:
-        """How far text moved that was to be kept: told, and refused where it is far too much."""
+        """How far text moved that was to be kept: said, and refused where it is far too much."""
         promised = (read_manifest(self.folder) or {})["trained"]["promised"]
         if not 0 < promised["kl"] < _PROMISED:
             return False, f"what was trained may move text by KL {promised['kl']}: no promise"
         moved = verify_protected.measure(self.folder, self.base)
         if not moved:
             return True, "not measured: no text at hand, or no memory for both models"
-        told = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
-        told += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
-        return all(one.kl <= _TOLERATED * promised["kl"] for one in moved.values()), told
+        moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
+        moves += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
+        return all(one.kl <= _TOLERATED * promised["kl"] for one in moved.values()), moves
 
     def _manifest(self) -> tuple[bool, str]:
         manifest = read_manifest(self.folder) or {}
@@ -414,7 +414,7 @@ class _Verification:
 def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
     """The step's outcome; whatever keeps it from one is the finding."""
     try:
-        with panics_told("checking"):
+        with panics_as_errors("checking"):
             return Check(name, *step())
     except MissingExtra:
         raise

@@ -211,14 +211,14 @@ def same_size(
     whole = fits_memory(read_checkpoint(folder).size)
     if wrong := examine(folder, layout, layout.rows, [at[0], at[-1], 0], whole):
         return False, wrong
-    told = (
+    said = (
         f"{layout.rows} rows as the base has; {len(names)} ids changed their meaning (first "
         f"{next(iter(names), None)}, which was {next(iter(names.values()), None)!r}): text with "
         f"those old tokens gets longer, as do {holding} of {len(lines)} lines here"
     )
     if not whole:
-        return True, told
+        return True, said
     before, after = (greedy(one, tokenizer, at) for one in (base, folder))
     if before != after:
         return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
-    return True, f"{told}; greedy English is the base's"
+    return True, f"{said}; greedy English is the base's"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16
 BAR = "#c8553d"
-ROWS, DEAREST = 25, 5
+ROWS, COSTLIEST = 25, 5
 _KEYS = 10.5  # inches that the legend takes
 _NUMBERS = 76  # points left of the bars for two columns of numbers
 PREFERRED = ("llama-3", "o200k_base")
@@ -217,7 +217,7 @@ def apart(audit: AuditTables) -> Figure | None:
         return None
     codes, which = all_of_few(audit, shown[0]), ""
     if codes is None:
-        codes = one_a_script(audit, shown[0], ROWS, DEAREST)
+        codes = one_a_script(audit, shown[0], ROWS, COSTLIEST)
         which = "The most spoken language of each script, and the costliest."
     missing = not_comparable(audit)
     codes = [code for code in codes if code not in missing]

@@ -26,7 +26,7 @@ from tokengraft.render.figures.style import (
 if TYPE_CHECKING:
     from tokengraft.planning.plan_files import TestedPlan
 
-# Okabe and Ito's palette, and a dash besides: no line is told by its colour alone.
+# Okabe and Ito's palette, and a dash besides: colour alone tells no line apart.
 _LOOKS = (
     ("#0072b2", "-"), ("#d55e00", "-"), ("#009e73", "--"), ("#cc79a7", "-."), ("#1c2126", ":"),
     ("#e69f00", "--"),

@@ -169,10 +169,10 @@ def _named_in(note: str) -> str:
 
 def _score(row: Mapping[str, Any]) -> dict[str, Any]:
     code = row.get("language")
-    told = (row.get(key) for key in ("method", "task", "model"))
+    named = (row.get(key) for key in ("method", "task", "model"))
     return {
         "measure": str(row.get("metric", "score")),
-        "method": ", ".join(str(name) for name in told if name) or None,
+        "method": ", ".join(str(name) for name in named if name) or None,
         "language": code,
         "name": None if code is None else language_name(str(code)),
         **{key: digits(row.get(key)) for key in ("value", "low", "high", "floor", "ceiling")},
