@@ -23,7 +23,7 @@ from test_graft_tiny import make, plan, texts
 
 from tokengraft.cli.app import app
 from tokengraft.core.errors import CorpusError, UsageError
-from tokengraft.corpus.lines_of import lines_of
+from tokengraft.corpus.lines_of import count_text, lines_of
 
 CODE = "amh_Ethi"
 LINES = texts()[CODE][:12]
@@ -85,6 +85,8 @@ GIVEN: dict[str, Callable[[Path], Any]] = {
     "lines": lambda folder: LINES,
     "iterator of lines": lambda folder: iter([f"{line}\n" for line in LINES]),
     "by language": lambda folder: {CODE: NAMED["jsonl"](folder)},
+    "counted words": lambda folder: tg.count_words({CODE: _mixed(folder)})[CODE],
+    "counted by language": lambda folder: tg.count_words({CODE: NAMED["jsonl"](folder)}),
 }
 
 
@@ -176,7 +178,7 @@ def reference(verbs: Verbs, verb: str, expected: dict[str, Any]) -> Any:
 
 
 #: The kinds that every verb is given in both ways; those that load a model afresh get no others.
-EVERYWHERE = ("jsonl", "parquet", "glob", "url", "lines", "several kinds")
+EVERYWHERE = ("jsonl", "parquet", "glob", "url", "lines", "several kinds", "counted words")
 CASES = [
     (verb, way, kind)
     for verb in ("plan", "graft", "verify", "evaluate")
@@ -204,17 +206,17 @@ def test_text_means_the_same(
     assert made == reference(verbs, verb, expected)
 
 
-@pytest.mark.parametrize("verb", ["plan", "graft", "verify", "evaluate"])
-def test_counted_words_are_for_plan_alone(
-    verb: str, verbs: Verbs, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    """The others need lines, which counted words no longer have, and say so."""
-    words = tg.count_words({CODE: NAMED["jsonl"](tmp_path)})
-    if verb == "plan":
-        assert verbs.plan(words) == verbs.plan(words[CODE]) == reference(verbs, "plan", expected)
-    else:
-        with pytest.raises(UsageError, match="counted words have no lines"):
-            getattr(verbs, verb)(words[CODE])
+@pytest.mark.parametrize("verb", ["graft", "verify", "evaluate"])
+def test_words_that_were_not_counted_from_files_have_no_lines(verb: str, verbs: Verbs) -> None:
+    with pytest.raises(UsageError, match="counted words have no lines"):
+        getattr(verbs, verb)(count_text(LINES))
+
+
+def test_counted_words_leave_out_what_counting_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_JSONL + b"no JSON\n")
+    words = tg.count_words({CODE: path}, skip_bad=True)
+    assert list(lines_of(words)) == LINES
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A single string or `Path` names files: one file, a folder, a glob or a URL of plain text, JSONL or
 Parquet, compressed or not. So does a list of `Path`s, and a list of strings that all name existing
 files. Any other iterable of strings is lines. A list that could be either is refused, since a
-file's name must never be taken for text.
+file's name must never be taken for text. Counted words are the lines that were counted in files.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import glob
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -31,7 +31,20 @@ from tokengraft.corpus.shards import (
     find_files,
 )
 
-Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path]
+
+@dataclass(frozen=True)
+class CountedText:
+    """A text's distinct chunks with their counts, and its first lines that hold anything.
+
+    `lines` reads all of it again, where it was counted from files.
+    """
+
+    chunks: Mapping[str, int]
+    sample: tuple[str, ...]
+    lines: Callable[[], Iterator[str]] | None = field(default=None, compare=False, repr=False)
+
+
+Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path] | CountedText
 Sources: TypeAlias = Source | Mapping[str, Source]  # also by language
 
 _SAMPLE = 500  # lines on which a floor is measured where there is no test corpus
@@ -52,6 +65,8 @@ def lines_of(
     if isinstance(source, Mapping):
         every = [lines_of(one, text_column=text_column, format_=format_) for one in source.values()]
         return (line for lines in every for line in lines)
+    if isinstance(source, CountedText) and source.lines is not None:
+        return source.lines()
     named = files_named(source)
     if named is None:
         return _given(source)
@@ -65,16 +80,22 @@ def lines_of_files(
 
     The order is that of `sources`, since what is trained on the lines depends on it.
     """
-    files = dict.fromkeys(f for one in sources for f in find_files(one, format_, otherwise="text"))
-    return _read([*files], Layout(text_column=text_column, max_row_bytes=sys.maxsize))
+    files = files_in_order(sources, format_)
+    return _read(files, Layout(text_column=text_column, max_row_bytes=sys.maxsize))
+
+
+def files_in_order(sources: Iterable[str | Path], format_: Format | None) -> list[File]:
+    """The files of each source after the other, each once."""
+    named = (file for one in sources for file in find_files(one, format_, otherwise="text"))
+    return list(dict.fromkeys(named))
 
 
 def files_named(source: Source) -> list[str | Path] | None:
     """The files, folders, globs and URLs that `source` names; None where it gives lines itself."""
     if isinstance(source, CountedText):
         raise UsageError(
-            "counted words have no lines, which are needed here: give the files or the lines "
-            "that were counted"
+            "these counted words have no lines, which are needed here: give the lines that were "
+            "counted, or count files (count_words)"
         )
     if isinstance(source, str | Path):
         return [source]
@@ -160,14 +181,6 @@ def _exists(name: str) -> bool:
 def _looks_like_a_file(name: str) -> bool:
     suffix = PurePosixPath(name).suffix.lower()
     return suffix in {*SUFFIXES, *COMPRESSIONS, *TABLES} and not any(map(str.isspace, name))
-
-
-@dataclass(frozen=True)
-class CountedText:
-    """A text's distinct chunks with their counts, and its first lines that hold anything."""
-
-    chunks: Mapping[str, int]
-    sample: tuple[str, ...]
 
 
 def count_text(lines: Iterable[str]) -> CountedText:

@@ -10,14 +10,22 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
-from tokengraft.corpus.lines_of import CountedText, count_chunks, count_text, rows_of, text_lines
+from tokengraft.corpus.lines_of import (
+    CountedText,
+    count_chunks,
+    count_text,
+    files_in_order,
+    rows_of,
+    text_lines,
+)
 from tokengraft.corpus.rows import Batch, Layout, Seen
-from tokengraft.corpus.shards import Format, cut, find_files
+from tokengraft.corpus.shards import Format, cut
 from tokengraft.engine import Counting
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
 from tokengraft.languages.codes import resolve
@@ -104,7 +112,8 @@ def count_words(
     by_code = {}
     for given, sources in texts.items():
         code = resolve(given)
-        files = find_files(sources, format_, otherwise="text")
+        named = [sources] if isinstance(sources, str | Path) else sources
+        files = files_in_order(named, format_)
         if pipe := next((file.url for file in files if file.piped), None):
             raise UsageError(f"{pipe} is a pipe, which can be read once only: write it to a file")
         by_code[code] = cut(files, counting.shard_bytes, code)
@@ -123,7 +132,8 @@ def count_words(
     result = {}
     for code, own in by_code.items():
         kept = [shard for shard in own if shard.file.url not in total.broken]
-        beginning = islice(rows_of(kept, layout, skip_bad=True), _BEGINNING)
+        lines = partial(rows_of, kept, layout, skip_bad=True)
         chunks = Counter(dict(sorted(total.payload[code].items())))
-        result[code] = CountedText(chunks, count_text(beginning).sample)
+        sample = count_text(islice(lines(), _BEGINNING)).sample
+        result[code] = CountedText(chunks, sample, lines)
     return CountedTexts(result, total)

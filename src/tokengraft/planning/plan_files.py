@@ -40,7 +40,7 @@ from tokengraft.tokenizer.sentence_piece import checked_file
 from tokengraft.tokenizer.shape import settings
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
-Given: TypeAlias = Source | CountedText  # the text of one language
+Given: TypeAlias = Source  # the text of one language
 
 
 @dataclass(frozen=True, repr=False)
