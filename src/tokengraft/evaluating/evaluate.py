@@ -18,7 +18,13 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
-from tokengraft.evaluating.tasks import Tasks, run_tasks
+from tokengraft.evaluating.tasks import (
+    Tasks,
+    probe_scores,
+    read_labels,
+    run_tasks,
+    translation_scores,
+)
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
@@ -137,8 +143,6 @@ def _measure(
                 tables["samples"] += samples
         scores |= kept
         if options.probe is not None:
-            from tokengraft.evaluating.tasks import probe_scores, read_labels
-
             labels = read_labels(options.probe)
             scores |= probe_scores(
                 old, new, corpus, code, labels, resamples=options.resamples, seed=options.seed
@@ -255,8 +259,6 @@ def _translation(
     options: Measuring,
 ) -> dict[str, Score]:
     """Whether lines find their English translation; nothing where the corpus has none."""
-    from tokengraft.evaluating.tasks import translation_scores
-
     both = [code, PIVOT]
     with contextlib.suppress(CorpusError):
         if not isinstance(corpus, ParallelCorpus):

@@ -137,9 +137,9 @@ def _rows(
 
 
 _HOW = "lines whose label a linear probe, cross-validated, finds from states at common positions"
-ACCURACY = Metric("probe_accuracy", f"share of {_HOW}, graft; the ceiling is the base's own")
-BASE = Metric("base_probe_accuracy", f"share of {_HOW}, base model")
-CARRIED = Metric(
+PROBED = Metric("probe_accuracy", f"share of {_HOW}, graft; the ceiling is the base's own")
+BASE_PROBED = Metric("base_probe_accuracy", f"share of {_HOW}, base model")
+CARRIED_PROBE = Metric(
     "carried_probe_accuracy",
     f"share of {_HOW}: the probe is trained on the base's states and judged on the graft's",
 )
@@ -199,9 +199,11 @@ def probe_scores(
     options: dict[str, Any] = {"unrelated": majority, "resamples": resamples, "seed": seed}
     ceiling = float(hits["base"].mean())
     return {
-        BASE.name: score(BASE, Sums(hits["base"], one), **options),
-        ACCURACY.name: score(ACCURACY, Sums(hits["graft"], one), ceiling=ceiling, **options),
-        CARRIED.name: score(CARRIED, Sums(hits["carried"], one), ceiling=ceiling, **options),
+        BASE_PROBED.name: score(BASE_PROBED, Sums(hits["base"], one), **options),
+        PROBED.name: score(PROBED, Sums(hits["graft"], one), ceiling=ceiling, **options),
+        CARRIED_PROBE.name: score(
+            CARRIED_PROBE, Sums(hits["carried"], one), ceiling=ceiling, **options
+        ),
     }
 
 
@@ -240,12 +242,12 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
     return hits
 
 
-FOUND = Metric(
+RETRIEVED = Metric(
     "translation_retrieval",
     "share of lines that find their English translation first among all English lines, by the "
     "graft's mean states; the floor is chance",
 )
-BEFORE = Metric("base_translation_retrieval", "the same by the base's reading")
+BASE_RETRIEVED = Metric("base_translation_retrieval", "the same by the base's reading")
 
 
 def translation_scores(
@@ -261,7 +263,7 @@ def translation_scores(
     """Both figures for lines and their English translations."""
     there = _vectors(base, english, None)
     figures = {}
-    for metric, model in ((FOUND, graft), (BEFORE, base)):
+    for metric, model in ((RETRIEVED, graft), (BASE_RETRIEVED, base)):
         first = ranks(there, _vectors(model, lines, progress)).first
         chance = 1 / max(1, len(lines))
         figures[metric.name] = score(
