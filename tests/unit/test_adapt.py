@@ -28,7 +28,14 @@ from tokengraft.deriving.distil.own_text import go_on  # noqa: E402
 from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.replay import Replay  # noqa: E402
-from tokengraft.deriving.distil.student import changes, directions, look_apart, twin  # noqa: E402
+from tokengraft.deriving.distil.student import (  # noqa: E402
+    changes,
+    directions,
+    halved,
+    look_apart,
+    read_merged,
+    twin,
+)
 from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.tasks import probe_scores, read_labels  # noqa: E402
@@ -113,6 +120,30 @@ def test_a_student_that_learned_nothing_is_the_base(base, train):
         own = sum(p.numel() for p in student.model.parameters())
         there = sum(p.numel() for p in reader.model.model.parameters())
         assert own == there + sum(p.numel() for p in student.learning.values())
+
+
+def test_a_student_reads_merged_and_in_half_as_its_adapters_do(base):
+    reader, lots, _ = setting(base)
+    student = twin(reader.model, Adapting(rank=4))
+    torch.manual_seed(0)
+    for held in student.learning.values():
+        held.data.add_(0.1 * torch.randn_like(held))
+    rows = torch.zeros(len(plan().tokens), reader.model.dimensions)
+
+    def reading(model):
+        states = Reader(model, reader.first_new, reader.prefix).new(lots.train[:4], rows).float()
+        grads = torch.autograd.grad(states.square().sum(), list(student.learning.values()))
+        return states.detach(), torch.cat([one.flatten() for one in grads])
+
+    apart = reading(student)
+    half = halved(student)
+    read_merged(student.model)
+    for one, other in zip(apart, reading(student), strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert all(half.learning[name] is held for name, held in student.learning.items())
+    for one, other in zip(apart, reading(half), strict=True):
+        assert not torch.equal(one, other)
+        assert torch.cosine_similarity(one.flatten(), other.flatten(), 0) > 0.99
 
 
 @pytest.mark.parametrize("policy", ["input-only", "write"])

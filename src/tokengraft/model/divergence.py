@@ -6,7 +6,7 @@
 p from the old states, q from the new, over the old vocabulary's output rows W, in nats. Everything
 is done block by block, so that no (positions × vocabulary) array outlives its block. The gradient
 is formed in the forward pass: three products with W for a position, and a fixed amount of memory,
-at most three float32 arrays of a block (four where logits are capped).
+at most two float32 arrays of a block (three where logits are capped).
 
 Logits are those of the model's own output rows (`Head`):
 
@@ -102,30 +102,18 @@ def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
     return values
 
 
-def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> tuple[torch.Tensor, torch.Tensor]:
-    """KL of each position, and ∂KL/∂new (positions, dimensions)."""
-    torch = require_torch()
-    kl, slope = [new.new_zeros(0)], [new.new_zeros(0, new.shape[1])]
-    with torch.no_grad():
+def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
+    """∂KL/∂new of each position (positions, dimensions)."""
+    slope = new.new_zeros(new.shape)
+    with require_torch().no_grad():
         for block in vocabulary_blocks(head, len(new), TRAINING):
             logits = head.logits(new[block])
             bend = head.slope(logits)
-            q = logits.log_softmax(-1)
+            q = logits.softmax(-1)
             del logits  # before the next array of its size
-            p = head.log_probabilities(old[block])
-            gap = p - q
-            kl.append(gap.mul_(p.exp_()).sum(-1))
-            del gap
-            pull = q.exp_().sub_(p).mul_(bend).to(head.weight.dtype)
-            slope.append((pull @ head.weight).float())
-    return torch.cat(kl), torch.cat(slope)
-
-
-def divergence(new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
-    """KL of each position (positions,), differentiable in `new`."""
-    kl, slope = slopes(new, old, head)
-    # The second term is 0, its gradient is the slope.
-    return kl + ((new - new.detach()) * slope).sum(-1)
+            pull = q.sub_(head.logits(old[block]).softmax(-1)).mul_(bend).to(head.weight.dtype)
+            slope[block] = pull @ head.weight
+    return slope
 
 
 def vocabulary_blocks(head: Head, count: int, sizes: Mapping[str, int]) -> Iterator[slice]:

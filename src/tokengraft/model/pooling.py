@@ -90,21 +90,19 @@ class Twigs:
         kept = Twigs(self.order, *cut)
         return replace(kept, position=kept.position - here.start)
 
-    def slope(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What they add at each position, and its gradient at the new logits, from q of these."""
+    def slope(self, q: torch.Tensor) -> torch.Tensor:
+        """The gradient of what they add, at the new logits, from q of these."""
         ordered = q[:, self.order].double()  # sums of a range are differences of running sums
         sums = torch.nn.functional.pad(ordered.cumsum(1), (1, 0))
         wide = sums.shape[1]
         mass = sums[self.position, self.high] - sums[self.position, self.low]
         mass = mass.clamp_(min=1e-12)
-        weight = self.weight.double()
-        added = sums.new_zeros(len(q)).index_add_(0, self.position, -weight * mass.log())
-        steps, share = sums.new_zeros(len(q) * wide), weight / mass
+        steps, share = sums.new_zeros(len(q) * wide), self.weight.double() / mass
         steps.index_add_(0, self.position * wide + self.low, -share)
         steps.index_add_(0, self.position * wide + self.high, share)
         slope = torch.empty_like(q)
         slope[:, self.order] = (steps.view(len(q), wide).cumsum(1)[:, :-1] * ordered).to(q.dtype)
-        return added.to(q.dtype), slope
+        return slope
 
 
 def pool(q: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
@@ -122,24 +120,72 @@ def terms(
     `following` are next tokens: an old id, or the head's rows + the number of the new one; -1
     where there is none.
     """
-    return _walk(new, old, head, added, following, None)[0]
+    grown, count = added.grown(head), len(head.weight)
+    own = torch.cat([torch.arange(count, device=added.first.device), added.first])  # first of each
+    losses: list[list[torch.Tensor]] = [[new.new_zeros(0)] for _ in range(3)]
+    same = [torch.zeros(0, dtype=torch.bool, device=new.device)]
+    for here in vocabulary_blocks(grown, len(new), TRAINING):
+        logs, p = grown.log_probabilities(new[here]), head.log_probabilities(old[here])
+        likely = p.exp()
+        same.append(p.argmax(-1) == logs[:, :count].argmax(-1))
+        rest = logs[:, :count].logsumexp(-1)
+        losses[0].append(((p - logs[:, :count]).mul_(likely)).sum(-1) + rest)
+        after = following[here].clamp(min=0)[:, None]
+        pools = pool(logs.exp(), added.first).clamp_(min=1e-30).log_()
+        losses[1].append((p.sub_(pools).mul_(likely)).sum(-1))
+        split = (pools.gather(1, own[after]) - logs.gather(1, after))[:, 0]
+        losses[2].append(split.mul_(following[here] >= 0))
+    reading, pooled, split = (torch.cat(one) for one in losses)
+    return Terms(reading, pooled, split, torch.cat(same))
 
 
-def writing_loss(
+@torch.no_grad()
+def writing_slopes(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor,
     weights: Weights, twigs: Twigs | None = None,
-) -> torch.Tensor:  # fmt: skip
-    """The weighted terms summed over positions, differentiable in `new` and `added.rows`.
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Gradients of the weighted terms' sum over positions, at `new` and at `added.rows`.
 
-    `twigs` add to the split.
+    `twigs` add to the split. Away from the pools G(q) is q, so all but their columns are one
+    product and one difference: most of a step's time goes into arrays as wide as the vocabulary.
     """
-    with torch.no_grad():
-        losses, slope, pull = _walk(new, old, head, added, following, weights, twigs)
-        total = weights.reading * losses.reading.sum() + weights.pooled * losses.pooled.sum()
-        total = total + weights.split * losses.split.sum()
-    # The other terms are 0, their gradients are the slopes.
-    total = total + ((new - new.detach()) * slope).sum()
-    return total + ((added.rows - added.rows.detach()) * pull).sum()
+    grown, count = added.grown(head), len(head.weight)
+    # The pools, and of each new token its own.
+    firsts, place = torch.unique(added.first, return_inverse=True)
+    number = added.first.new_full((count + len(place),), -1)  # the pool of each token, -1 for none
+    number[firsts] = torch.arange(len(firsts), device=firsts.device)
+    number[count:] = place
+    slope, pull = [new.new_zeros(0, new.shape[1])], torch.zeros_like(added.rows)
+    for here in vocabulary_blocks(grown, len(new), TRAINING):
+        logits = grown.logits(new[here])
+        bend = grown.slope(logits)
+        z = logits.softmax(-1)  # q, and the gradient at the logits in the end
+        del logits
+        p = head.logits(old[here]).softmax(-1)
+        single, mine = z[:, firsts], z[:, count:].clone()
+        pools = single.index_add(1, place, mine).clamp_(min=1e-30)
+        known = p[:, firsts]
+        odds = 1 - known / pools
+        some = weights.pooled + weights.reading / z[:, :count].sum(-1, keepdim=True)
+        z[:, :count].mul_(some).sub_(p, alpha=weights.pooled + weights.reading)
+        del p
+        # There q − p, pooled, becomes q (1 − p / G).
+        z[:, firsts] += weights.pooled * (single * odds - single + known)
+        z[:, count:] = weights.pooled * mine * odds[:, place]
+        after = following[here].clamp(min=0)
+        own = number[after].masked_fill_(following[here] < 0, -1)
+        inside, own = own >= 0, own.clamp(min=0)
+        each = torch.arange(len(after), device=after.device)
+        share = weights.split * inside / pools[each, own]
+        z[:, count:] += mine * (place == own[:, None]) * share[:, None]
+        z[each, firsts[own]] += single[each, own] * share
+        z[each, after] -= weights.split * inside
+        if twigs is not None:
+            z[:, count:] += twigs.within(here, len(new)).slope(mine).mul_(weights.split)
+        z = (z if isinstance(bend, float) and bend == 1 else z.mul_(bend)).to(grown.weight.dtype)
+        slope.append((z @ grown.weight).float())
+        pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
+    return torch.cat(slope), pull
 
 
 @torch.no_grad()
@@ -191,59 +237,3 @@ def kept(
         if pull is not None:
             pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
     return torch.cat(losses), torch.cat(same), torch.cat(slope), pull
-
-
-def _walk(
-    new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor,
-    weights: Weights | None, twigs: Twigs | None = None,
-) -> tuple[Terms, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The terms; with `weights` the gradient of their weighted sum at states and new rows too."""
-    grown, count = added.grown(head), len(head.weight)
-    own = torch.cat([torch.arange(count, device=added.first.device), added.first])  # first of each
-    losses: list[list[torch.Tensor]] = [[new.new_zeros(0)] for _ in range(3)]
-    same = [torch.zeros(0, dtype=torch.bool, device=new.device)]
-    slope, pull = [new.new_zeros(0, new.shape[1])], torch.zeros_like(added.rows)
-    for here in vocabulary_blocks(grown, len(new), TRAINING):
-        logits = grown.logits(new[here])
-        bend = grown.slope(logits) if weights is not None else 1.0
-        p = head.log_probabilities(old[here])
-        total = logits.logsumexp(-1, keepdim=True)
-        old_total = logits[:, :count].logsumexp(-1, keepdim=True)
-        same.append(p.argmax(-1) == logits[:, :count].argmax(-1))
-        gap = p - logits[:, :count]
-        likely = p.exp()
-        losses[0].append(gap.mul_(likely).sum(-1) + old_total[:, 0])
-        del gap
-        after = following[here]
-        known = after >= 0
-        after = after.clamp(min=0)
-        score = logits.gather(1, after[:, None])[:, 0] - total[:, 0]
-        q = logits.sub_(total).exp_()
-        del logits
-        pools = pool(q, added.first).clamp_(min=1e-30)
-        chosen = pools.gather(1, own[after][:, None])[:, 0]
-        losses[1].append((p.sub_(pools.log()).mul_(likely)).sum(-1))
-        losses[2].append(torch.where(known, chosen.log() - score, torch.zeros_like(score)))
-        del p
-        if weights is None:
-            continue
-        ratio = likely / pools
-        z = q * ratio.index_select(1, own).neg_().add_(1).mul_(weights.pooled)
-        o = q[:, :count] * (total - old_total).exp_()
-        z[:, :count] += o.sub_(likely).mul_(weights.reading)
-        del o, ratio, likely, pools
-        first, each = own[after], torch.arange(len(after), device=after.device)
-        share = torch.where(known, weights.split / chosen, torch.zeros_like(chosen))
-        z[:, count:] += q[:, count:] * (added.first == first[:, None]) * share[:, None]
-        z[each, first] += q[each, first] * share
-        z[each, after] -= weights.split * known
-        if twigs is not None:
-            more, bent = twigs.within(here, len(new)).slope(q[:, count:])
-            losses[2][-1] += more
-            z[:, count:] += bent.mul_(weights.split)
-        z = (z * bend).to(grown.weight.dtype)
-        slope.append((z @ grown.weight).float())
-        pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
-    reading, pooled, split = (torch.cat(one) for one in losses)
-    joined = Terms(reading, pooled, split, torch.cat(same))
-    return joined, torch.cat(slope), pull

@@ -47,6 +47,7 @@ from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Prog
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
     Weights,
+    halved,
     look_apart,
     memory_needed,
     save_memory,
@@ -113,6 +114,7 @@ class Distiller:
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
         self.student: Reader = reader
+        self._learner = reader  # the student, as it reads what is to be learned
         self.weights: Weights | None = None
         if replay is not None:
             replay.open(self.folder)
@@ -122,6 +124,12 @@ class Distiller:
         """Let what `student` has to learn be learned beside the rows; it begins as the base."""
         self.student = Reader(student, self.reader.first_new, self.reader.prefix)
         self.weights, self._body_rate = Weights(self.student), rate
+        self._learner = self.student
+        adapters = self.replay is not None and self.replay.adapting.train == "lora"
+        whole = student.weight.dtype == torch.float32
+        if adapters and whole and self.device.type == "cuda" and len(student.team) == 1:
+            self._learner = Reader(halved(student), self.reader.first_new, self.reader.prefix)
+            self._learner.head = self.student.head
 
     def _twin(self, replay: Replay) -> FrozenModel:
         """Who learns: reads as the base does, its adapters begun where they are needed."""
@@ -289,7 +297,7 @@ class Distiller:
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         recipe, head = self.recipe, ends.head()
         grad, other, slopes = gradient(
-            self.student, self.teacher, numbers, ends.rows(), recipe, self.writer, head
+            self._learner, self.teacher, numbers, ends.rows(), recipe, self.writer, head
         )
         if self.replay is not None:
             share = min(1.0, len(numbers) / recipe.passages)

@@ -13,9 +13,9 @@ from tokengraft.deriving.distil.recipe import HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
-from tokengraft.model.divergence import TRAINING, Distributions, compare, divergence, likelihoods
+from tokengraft.model.divergence import TRAINING, Distributions, compare, likelihoods, slopes
 from tokengraft.model.libraries import spread
-from tokengraft.model.pooling import Weights, terms, writing_loss
+from tokengraft.model.pooling import Weights, terms, writing_slopes
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -61,11 +61,14 @@ def gradient(
                 mine.append(added.rows)
                 after = writer.next_ids(passages, device)
                 twigs = teacher.twigs(share, recipe.by_base, device)
-                far = writing_loss(new, old, member.head, added, after, weights, twigs)
-                loss = loss + far / positions
+                at_states, at_rows = writing_slopes(
+                    new.detach(), old, member.head, added, after, weights, twigs
+                )
+                # Of the right gradient, whatever their values.
+                loss = loss + ((new * at_states).sum() + (added.rows * at_rows).sum()) / positions
             elif recipe.kl:
-                far = divergence(new, old, member.head).sum()
-                loss = loss + recipe.kl * far / positions
+                at_states = slopes(new.detach(), old, member.head)
+                loss = loss + recipe.kl * (new * at_states).sum() / positions
             grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
 

@@ -23,7 +23,8 @@ from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.align import Ints
 
 _BEGUN = 48  # tokens of a line to go on from at most, and half of it
-_TOGETHER = {"cpu": 32, "cuda": 512}  # passages written at a time
+_TOGETHER = {"cpu": 32, "cuda": 2048}  # passages written at a time,
+_HELD = 8 << 30  # as long as the keys and values of them take no more bytes than that
 _LEAST = math.log(1 / 50)
 
 
@@ -45,7 +46,12 @@ def go_on(
         return []
     begun = _Begun(model, halves)
     author, dice = _author(model), torch.Generator(model.device).manual_seed(seed)
+    config = author.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    each = 2 * 2 * model.layers * heads * width * tokens
     together = _TOGETHER.get(model.device.type, _TOGETHER["cpu"])
+    together = max(1, min(together, _HELD // each))
     written: list[str] = []
     for start in range(0, count, together):
         size = min(together, count - start)

@@ -17,6 +17,7 @@ whatever it is. Near to it: adapters begun in the null space of what is to be ke
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +69,41 @@ def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
     own = {name: held for name, held in model.named_parameters() if id(held) not in known}
     for held in own.values():
         held.data = held.data.float()  # small steps would be lost in half precision
+    if base.device.type == "cuda":
+        read_merged(model)
     return base.student(model, own)
+
+
+def read_merged(model: Any) -> None:
+    """Let every adapted layer read by W + B A at once, as it will when it is merged.
+
+    A GPU waits for memory: one product takes it less time than three and their sum.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "get_delta_weight"):
+            layer.forward = functools.partial(_merged, layer)
+
+
+def _merged(layer: Any, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    base = layer.get_base_layer()
+    weight = (base.weight + layer.get_delta_weight(_NAME)).to(base.weight.dtype)
+    read: torch.Tensor = torch.func.functional_call(base, {"weight": weight}, (x,))
+    return read
+
+
+def halved(student: FrozenModel) -> FrozenModel:
+    """The same student in bfloat16 but for what it learns, which both have in common.
+
+    It is twice as fast on a GPU, and good enough to learn by; what was promised of protected text
+    is another matter (rootstock: rounding alone changes 1 in 100 of its likeliest tokens).
+    """
+    learning = {id(held): held for held in student.learning.values()}
+    model = copy.deepcopy(student.model, dict(learning))
+    for held in model.parameters():
+        if id(held) not in learning:
+            held.data = held.data.bfloat16()
+    read_merged(model)
+    return student.around(model, student.learning)
 
 
 def linear_layers(base: FrozenModel, depth: float = 1.0) -> list[str]:
