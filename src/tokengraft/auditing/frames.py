@@ -233,19 +233,12 @@ def coverage(
 
 def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
     """What content that costs a million tokens in the pivot language costs in the others."""
-    schema = {
-        "model": pl.String,
-        "tokenizer": pl.String,
-        "language": pl.String,
-        "name": pl.String,
-        "relative_cost": pl.Float64,
-        "input_usd": pl.Float64,
-        "output_usd": pl.Float64,
-        "context": pl.Int64,
-        "effective_context": pl.Int64,
+    schema: dict[str, Any] = {
+        **dict.fromkeys(("model", "tokenizer", "language", "name"), pl.String),
+        **dict.fromkeys(("relative_cost", "input_usd", "output_usd"), pl.Float64),
+        **dict.fromkeys(("context", "effective_context"), pl.Int64),
         "meaningless": pl.Boolean,
-        "as_of": pl.String,
-        "source": pl.String,
+        **dict.fromkeys(("as_of", "source"), pl.String),
     }
     rows = []
     for price in prices.models:
