@@ -70,7 +70,7 @@ def check_out(
     """Raise unless `out` may be written to; nothing is left there.
 
     `holds` recognises an earlier result; `whole` says that the folder will be replaced as a whole.
-    The folder is this process's from here on (`lock`). UsageError names what is in the way,
+    The folder is this process's from here on (`files.hold`). UsageError names what is in the way,
     TokengraftError what the system refuses.
     """
     if out is None:

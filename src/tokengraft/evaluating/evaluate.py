@@ -43,7 +43,7 @@ class Measuring:
     the time). `shared` asks for bits per byte with new tokens written too (default: where the
     graft's output policy lets it write them; then what it writes and what English keeps are
     measured as well; English and code also where its body was trained). `prompts` asks for costs
-    and samples of generation on so many lines. `probe` is a file of labels (`probe.read_labels`)
+    and samples of generation on so many lines. `probe` is a file of labels (`tasks.read_labels`)
     that a linear probe is to find.
     """
 

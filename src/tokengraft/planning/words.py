@@ -1,6 +1,6 @@
 """Text as distinct words: what the model sees between two cuts, counted once.
 
-Each distinct chunk of a text (`text`) is cut by the split pattern once, however often it occurs.
+Each distinct chunk of a text is cut by the split pattern once, however often it occurs.
 An added token that the pipeline cuts out of the text is a word of its own, given as its id.
 Where a model has no split pattern (Llama 2, Gemma) words begin at their space mark, and no merge
 is ever learned across it.
@@ -63,7 +63,7 @@ class Cutter:
         return f"a{chunk}" if self._prefixes and chunk.startswith(" ") else chunk
 
     def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[Word]]:
-        """The words of each chunk (`text.count_chunks`)."""
+        """The words of each chunk (`lines_of.count_chunks`)."""
         for spaced, group in groupby(chunks, lambda chunk: chunk.startswith(" ")):
             if not (spaced and self._joins):
                 for chunk in group:

@@ -1,7 +1,7 @@
 """A graft really run in a program: ids, English that must be its base's, barred ids.
 
 Each function serves a folder beside its base and says what was seen on the lines given; the table
-of programs is `servers`.
+of programs is `SERVERS`.
 """
 
 from __future__ import annotations
