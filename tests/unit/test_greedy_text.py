@@ -18,14 +18,12 @@ NEW = range(OLD, OLD + len(PIECES))
 
 def slow(q):
     """The token to take, from probabilities over old and new tokens."""
-    pools = [
-        q[old] + sum(q[OLD + n] for n, f in enumerate(FIRST) if f == old) for old in range(OLD)
-    ]
+    pools = [sum(q[OLD + n] for n, f in enumerate(FIRST) if f == old) for old in range(OLD)]
     part = int(np.argmax(pools))
+    if pools[part] <= max(q[:OLD]):
+        return int(np.argmax(q[:OLD]))
     inside = [n for n, first in enumerate(FIRST) if first == part]
-    taken, ends, text = part, q[part], b""
-    if inside:
-        text = PIECES[inside[0]][:1]
+    taken, ends, text = -1, -1.0, PIECES[inside[0]][:1]
     while True:
         ways = {}
         for n in inside:
@@ -68,3 +66,11 @@ def test_a_barred_token_is_not_taken():
     assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() == OLD + 4
     scores[0, OLD + 4] = -torch.inf
     assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() != OLD + 4
+
+
+def test_an_old_token_is_not_outvoted_by_new_ones_with_their_first_part():
+    scores = torch.full((1, OLD + len(PIECES)), -9.0)
+    scores[0, 5], scores[0, 1], scores[0, OLD] = 0.0, -0.2, -2.0  # 1 and its new tokens: above 5
+    assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() == 5
+    scores[0, OLD : OLD + 4] = -1.0  # now these alone are
+    assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() >= OLD

@@ -233,12 +233,19 @@ def coverage(
 
 def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
     """What content that costs a million tokens in the pivot language costs in the others."""
-    schema: dict[str, Any] = {
-        **dict.fromkeys(("model", "tokenizer", "language", "name"), pl.String),
-        **dict.fromkeys(("relative_cost", "input_usd", "output_usd"), pl.Float64),
-        **dict.fromkeys(("context", "effective_context"), pl.Int64),
+    schema = {
+        "model": pl.String,
+        "tokenizer": pl.String,
+        "language": pl.String,
+        "name": pl.String,
+        "relative_cost": pl.Float64,
+        "input_usd": pl.Float64,
+        "output_usd": pl.Float64,
+        "context": pl.Int64,
+        "effective_context": pl.Int64,
         "meaningless": pl.Boolean,
-        **dict.fromkeys(("as_of", "source"), pl.String),
+        "as_of": pl.String,
+        "source": pl.String,
     }
     rows = []
     for price in prices.models:

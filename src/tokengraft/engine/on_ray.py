@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, TokengraftError
-from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, unseal
+from tokengraft.engine.protocol import ItemT, OnProgress, Sealed, Task, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
 _DEATHS = 3  # workers in a row that may die before they have opened the tokenizers
@@ -31,7 +31,7 @@ class Cluster:
         self.address = address
 
     def map(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         """See `engine.Engine.map`."""
         if not items:
@@ -41,7 +41,7 @@ class Cluster:
             yield from self._run(ray, task, items, on_progress)
 
     def _run(
-        self, ray: Any, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, ray: Any, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         logging.getLogger("ray.data").setLevel(logging.ERROR)  # progress is shown by us alone
         context = ray.data.DataContext.get_current()

@@ -94,7 +94,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class PlanCut:
+class Cut:
     """How words are cut: `scripts` is empty where the old pattern is kept."""
 
     scripts: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class PlanCut:
 
 
 @dataclass(frozen=True)
-class Proven:
+class Check:
     """The proof over given text: how many distinct pieces of text were encoded both ways."""
 
     pieces: int = 0
@@ -155,12 +155,12 @@ class Plan:
     mode: Mode
     objective: Objective
     budget: int
-    cut: PlanCut
+    cut: Cut
     tokens: tuple[NewToken, ...]
     merges: tuple[tuple[str, str], ...]
     languages: Mapping[str, Effect] = field(default_factory=dict)
     pivot: str | None = None
-    check: Proven = Proven()
+    check: Check = Check()
     notes: tuple[str, ...] = ()
     label: str | None = None  # the name of the tokenizer it is for
     protected: Protection | None = None
