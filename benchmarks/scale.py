@@ -3,14 +3,16 @@
     python benchmarks/scale.py --bytes 3e8 --tokenizer gpt2 --tokenizer llama-3
     python benchmarks/scale.py --corpus FOLDER --only local,ray --rounds 1
     python benchmarks/scale.py --tokenizer gpt2,llama-3,olmo-2  # all at once
+    python benchmarks/scale.py --corpus FOLDER --sample 2  # the libraries on two of its files only
 
 Every measurement is a process of its own, in turns, so that a noisy machine disturbs all alike;
 of each the fastest round counts. `net` leaves out the start (processes, tokenizers, Ray), which is
 measured with the same call on a hundred rows. `cpu` is the processor time of the driver and all
 processes below it (Ray's own too), also net: where others use the machine, it tells what the wall
-clock cannot. All ways must give the same number of tokens. `bare` is the library's batch call with
-a thread a core, `ideal` the same with a process a core (tiktoken's threads wait for each other); in
-both the text is already in memory and only the calls are timed.
+clock cannot. All ways must give the same tokens for every tokenizer and language (with --sample,
+for the files drawn, out of what the engines counted of the whole). `bare` is the library's batch
+call with a thread a core, `ideal` the same with a process a core (tiktoken's threads wait for each
+other); in both the text is already in memory and only the calls are timed.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ import argparse
 import json
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +36,22 @@ WORKERS = 2
 ROWS = 2048  # a batch of the bare calls, of the pool and of `datasets`
 
 
-def texts_of(folder: Path) -> Iterator[str]:
-    """The texts of the folder's JSONL files."""
+Row = tuple[str, str]  # language, text
+Tokens = dict[str, dict[str, int]]  # by tokenizer and language
+
+
+def rows_of(folder: Path) -> Iterator[Row]:
+    """The rows of the folder's JSONL files."""
     for path in sorted(folder.glob("*.jsonl")):
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield json.loads(line)["text"]
+                row = json.loads(line)
+                yield row["lang"], row["text"]
 
 
-def batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Lists of `ROWS` texts."""
-    held: list[str] = []
-    for text in texts:
-        held.append(text)
-        if len(held) == ROWS:
-            yield held
-            held = []
-    if held:
+def batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Lists of `ROWS` rows."""
+    while held := list(islice(rows, ROWS)):
         yield held
 
 
@@ -59,9 +62,24 @@ def opened(names: str) -> list[Any]:
     return [load(name) for name in names.split(",")]
 
 
-def encode_all(tokenizers: list[Any], texts: list[str], threads: int) -> int:
-    """Tokens of all tokenizers together."""
-    return sum(sum(encode(tokenizer, texts, threads)) for tokenizer in tokenizers)
+def encode_all(tokenizers: list[Any], texts: list[str], threads: int) -> list[list[int]]:
+    """Tokens of each text by each tokenizer."""
+    return [encode(tokenizer, texts, threads) for tokenizer in tokenizers]
+
+
+def counted(name: str, batch: list[str], columns: list[list[int]], into: Tokens) -> Tokens:
+    """Add the tokens of texts in these languages to the sums."""
+    for tokenizer, column in zip(name.split(","), columns, strict=True):
+        sums = into.setdefault(tokenizer, {})
+        for language, tokens in zip(batch, column, strict=True):
+            sums[language] = sums.get(language, 0) + tokens
+    return into
+
+
+def told(sums: Tokens) -> dict[str, int]:
+    """All tokens, and a number that stands for the whole table."""
+    tokens = sum(sum(languages.values()) for languages in sums.values())
+    return {"tokens": tokens, "table": hash_of(json.dumps(sums, sort_keys=True))}
 
 
 def encode(tokenizer: Any, texts: list[str], threads: int) -> list[int]:
@@ -80,12 +98,21 @@ def encode(tokenizer: Any, texts: list[str], threads: int) -> list[int]:
 
 def bare(folder: Path, name: str, workers: int) -> dict[str, float]:
     """Text already in memory, nothing but the batch calls."""
-    held = list(batches(texts_of(folder)))
+    held = list(batches(rows_of(folder)))
+    texts = [[text for _, text in batch] for batch in held]
     tokenizers = opened(name)
     start, spent = time.perf_counter(), time.process_time()
-    tokens = sum(encode_all(tokenizers, batch, workers) for batch in held)
-    ended = time.process_time() - spent
-    return {"seconds": time.perf_counter() - start, "tokens": tokens, "cpu": ended}
+    columns = [encode_all(tokenizers, batch, workers) for batch in texts]
+    seconds, spent = time.perf_counter() - start, time.process_time() - spent
+    sums: Tokens = {}
+    for batch, column in zip(held, columns, strict=True):
+        counted(name, [language for language, _ in batch], column, sums)
+    return {"seconds": seconds, "cpu": spent, "bytes": size_of(texts), **told(sums)}
+
+
+def size_of(texts: list[list[str]]) -> int:
+    """Bytes of text."""
+    return sum(len(text.encode()) for batch in texts for text in batch)
 
 
 def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
@@ -107,17 +134,23 @@ def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
 
 
 def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue: Any) -> None:
-    held = list(batches(texts_of(folder)))[number::workers]
+    held = [
+        [text for _, text in batch] for batch in list(batches(rows_of(folder)))[number::workers]
+    ]
     _open(name)
     gate.wait()
     spent = time.process_time()
-    queue.put((sum(encode_all(_opened, batch, 1) for batch in held), time.process_time() - spent))
+    queue.put((sum(map(_count, held)), time.process_time() - spent))
 
 
-def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float]:
+def engine(
+    folder: Path, name: str, workers: int, which: str, sample: frozenset[str]
+) -> dict[str, float]:
     """A whole run of ours, from finding the files to the table."""
     from tokengraft.api.verbs import survey
+    from tokengraft.core.cache import Store
     from tokengraft.corpus.rows import Layout
+    from tokengraft.engine.count_shards import STATE, Payload, ShardResult, add
 
     with tempfile.TemporaryDirectory() as state:
         start = time.perf_counter()
@@ -132,12 +165,22 @@ def engine(folder: Path, name: str, workers: int, which: str) -> dict[str, float
         )
         height = result.counts.height
         seconds = time.perf_counter() - start
-    tokens = int(result.counts["tokens"].sum())
+        assert result.total is not None
+        shards, store = result.total.shards, Store(Path(state), STATE)
+        payload: Payload = {}
+        for shard in shards:
+            if not sample or Path(str(shard["file"])).name in sample:
+                data = store.get(str(shard["key"])) or b""
+                add(payload, ShardResult.unpack(data).payload)
+        store.close()
+    sums = {
+        tokenizer: {language: row[0] for language, row in languages.items()}
+        for tokenizer, languages in payload["tokens"].items()
+    }
     digest = hash_of(result.counts.write_csv())
     size = int(result.counts["bytes"].sum()) // len(name.split(","))
-    assert result.total is not None
-    cells = {"cells": height, "digest": digest, "shards": len(result.total.shards)}
-    return {"seconds": seconds, "tokens": tokens, "bytes": size, **cells}
+    cells = {"cells": height, "digest": digest, "shards": len(shards)}
+    return {"seconds": seconds, "bytes": size, **cells, **told(sums)}
 
 
 def hash_of(text: str) -> int:
@@ -157,7 +200,7 @@ def _open(name: str) -> None:
 
 
 def _count(texts: list[str]) -> int:
-    return encode_all(_opened, texts, 1)
+    return sum(map(sum, encode_all(_opened, texts, 1)))
 
 
 def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
@@ -165,15 +208,16 @@ def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
     start = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _open, (name,)) as made:
-        tokens = sum(made.imap_unordered(_count, batches(texts_of(folder))))
+        texts = ([text for _, text in batch] for batch in batches(rows_of(folder)))
+        tokens = sum(made.imap_unordered(_count, texts))
     return {"seconds": time.perf_counter() - start, "tokens": tokens}
 
 
-def _mapped(batch: dict[str, list[str]], name: str) -> dict[str, list[int]]:
+def _mapped(batch: dict[str, list[str]], name: str) -> dict[str, list[Any]]:
     if _opened is None:
         _open(name)
-    columns = [encode(tokenizer, batch["text"], 1) for tokenizer in _opened]
-    return {"tokens": [sum(row) for row in zip(*columns, strict=True)]}
+    columns = encode_all(_opened, batch["text"], 1)
+    return {"lang": batch["lang"], **dict(zip(name.split(","), columns, strict=True))}
 
 
 def mapped(folder: Path, name: str, workers: int) -> dict[str, float]:
@@ -186,7 +230,7 @@ def mapped(folder: Path, name: str, workers: int) -> dict[str, float]:
         files = [str(path) for path in sorted(folder.glob("*.jsonl"))]
         made = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache)
         loaded = time.perf_counter()
-        counted = made.map(
+        tokens = made.map(
             _mapped,
             batched=True,
             batch_size=ROWS,
@@ -194,25 +238,31 @@ def mapped(folder: Path, name: str, workers: int) -> dict[str, float]:
             fn_kwargs={"name": name},
             remove_columns=made.column_names,
         )
-        tokens = sum(counted.data.column("tokens").to_pylist())
+        table = {column: tokens.data.column(column).to_pylist() for column in tokens.column_names}
         ended = time.perf_counter()
-    return {"seconds": ended - loaded, "load": loaded - start, "tokens": tokens}
+        size = size_of([made["text"]])
+    sums = counted(name, table["lang"], [table[one] for one in name.split(",")], {})
+    return {"seconds": ended - loaded, "load": loaded - start, "bytes": size, **told(sums)}
 
 
 SHARD_BYTES = 16 << 20
+ENGINES = ("local", "ray")
 WAYS: dict[str, Any] = {
     "bare": bare,
     "ideal": ideal,
-    "local": lambda folder, name, workers: engine(folder, name, workers, "local"),
-    "ray": lambda folder, name, workers: engine(folder, name, workers, "ray"),
+    "local": lambda folder, name, workers, sample: engine(folder, name, workers, "local", sample),
+    "ray": lambda folder, name, workers, sample: engine(folder, name, workers, "ray", sample),
     "pool": pool,
     "datasets": mapped,
 }
 
 
-def measure(way: str, folder: Path, name: str, workers: int) -> dict[str, Any]:
+def measure(
+    way: str, folder: Path, name: str, workers: int, sample: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """One way in a process of its own; seconds, and peak memory of driver and worker in MB."""
     command = [sys.executable, __file__, "--way", way, "--corpus", str(folder)]
+    command += ["--files", ",".join(sorted(sample))]
     command += ["--tokenizer", name, "--workers", str(workers)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -245,70 +295,81 @@ def _watch(
             for child in driver.children(recursive=True):
                 spent[child.pid] = sum(child.cpu_times()[:2])
                 words = " ".join(child.cmdline())
-                if "spawn_main" in words or "MapWorker" in words:
+                if "spawn_main" in words or "CountingActor" in words:
                     peaks["worker"] = max(peaks["worker"], child.memory_info().rss / 1e6)
         except psutil.Error:
             continue
 
 
-def compare(folder: Path, tiny: Path, name: str, ways: list[str], rounds: int) -> dict[str, Any]:
-    """Every way in turns, the fastest round of each; starts on the tiny corpus."""
+def compare(
+    folder: Path, tiny: Path, name: str, ways: list[str], rounds: int, sampled: Path | None = None
+) -> dict[str, Any]:
+    """Every way in turns, the fastest round of each; starts on the tiny corpus.
+
+    All ways but the engines read the files of `sampled`, where it is given.
+    """
     alone = "bare" in ways
+    sample = frozenset(path.name for path in sampled.iterdir()) if sampled else frozenset()
     tried: dict[str, list[dict[str, Any]]] = {}
     starts: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
         for way in ways:
-            for workers in (1, WORKERS) if way in ("local", "ray") and alone else (WORKERS,):
+            both = way in ENGINES and alone and not sampled
+            where = folder if way in ENGINES or sampled is None else sampled
+            for workers in (1, WORKERS) if both else (WORKERS,):
                 label = f"{way} {workers}"
-                tried.setdefault(label, []).append(measure(way, folder, name, workers))
+                tried.setdefault(label, []).append(measure(way, where, name, workers, sample))
                 print(f"  {label:12} {tried[label][-1]}", file=sys.stderr, flush=True)
-                if way not in ("bare", "ideal") and alone:
+                if way not in ("bare", "ideal"):
                     starts.setdefault(label, []).append(measure(way, tiny, name, workers))
-    tokens = {row["tokens"] for rows in tried.values() for row in rows}
-    digests = {row["digest"] for rows in tried.values() for row in rows if "digest" in row}
-    if len(tokens) > 1 or len(digests) > 1:
-        sys.exit(f"{name}: the ways disagree: {tokens}, {digests}")
+    for agreed in ("tokens", "table", "digest"):  # `ideal` and the pool tell their tokens only
+        values = {row[agreed] for rows in tried.values() for row in rows if agreed in row}
+        if len(values) > 1:
+            sys.exit(f"{name}: the ways disagree: {agreed} {values}")
     best = {label: min(rows, key=lambda row: row["seconds"]) for label, rows in tried.items()}
+    size = max(row.get("bytes", 0) for row in best.values())
     for label, row in best.items():
         begun = starts.get(label, [{"seconds": 0.0, "cpu": 0.0}])
+        row["bytes"] = row.get("bytes", size)
         row["start"] = min(start["seconds"] for start in begun)
         row["net"] = row["seconds"] - row["start"]
         row["cpu"] = min(other["cpu"] for other in tried[label])
         row["cpu"] -= min(start["cpu"] for start in begun)
         for peak in ("driver", "worker"):
             row[peak] = max(other[peak] for other in tried[label])
-    size = max(row.get("bytes", 0) for row in best.values())
-    return {"tokenizer": name, "bytes": size, "tokens": tokens.pop(), "ways": best}
+    agreed_tokens = next(iter(best.values()))["tokens"]
+    return {"tokenizer": name, "bytes": size, "tokens": agreed_tokens, "ways": best}
 
 
 def show(result: dict[str, Any]) -> None:
-    """One line a way, then the ratios that are wanted."""
-    size, ways = result["bytes"], result["ways"]
-    print(f"\n{result['tokenizer']}: {size / 1e6:,.0f} MB of text, {result['tokens']:,} tokens")
-    print("way              s   start    MB/s   net MB/s   cpu s  MB/cpu s  driver MB  worker MB")
+    """One line a way, then the ratios that are wanted: of megabytes a second."""
+    ways = result["ways"]
+    print(f"\n{result['tokenizer']}: {result['tokens']:,} tokens, the same by all ways")
+    print("way           MB        s   start    MB/s   net MB/s   cpu s  MB/cpu s  driver  worker")
     for label, row in ways.items():
+        size = row["bytes"] / 1e6
         print(
-            f"{label:11} {row['seconds']:7.1f} {row['start']:7.1f} "
-            f"{size / 1e6 / row['seconds']:7.2f} {size / 1e6 / row['net']:10.2f} "
-            f"{row['cpu']:7.1f} {size / 1e6 / row['cpu']:9.2f} "
-            f"{row['driver']:10.0f} {row['worker']:10.0f}"
+            f"{label:11} {size:6,.0f} {row['seconds']:7.1f} {row['start']:7.1f} "
+            f"{size / row['seconds']:7.2f} {size / row['net']:10.2f} {row['cpu']:7.1f} "
+            f"{size / row['cpu']:9.2f} {row['driver']:7.0f} {row['worker']:10.0f}"
         )
-    alone = ways.get(f"bare {WORKERS}")
-    if alone is None:
-        return
-    for way, goal in (("local", 0.85), ("ray", 0.75)):
-        two, one = ways.get(f"{way} {WORKERS}"), ways.get(f"{way} 1")
-        if two and one:
-            speedup = one["net"] / two["net"]
-            ideal = ways.get(f"ideal {WORKERS}")
-            ideally = f"{ideal['seconds'] / two['net']:.2f} × ideal net; " if ideal else ""
+
+    def faster(one: str, other: str, by: str) -> float:
+        speeds = [ways[label]["bytes"] / ways[label][by] for label in (one, other)]
+        return float(speeds[0] / speeds[1])
+
+    for way, other in (*product(ENGINES, ("bare", "ideal", "datasets")), ("ray", "local")):
+        one, two = f"{way} {WORKERS}", f"{other} {WORKERS}"
+        if one in ways and two in ways:
             print(
-                f"{way}: {alone['seconds'] / two['net']:.2f} × bare net of the start (goal ≥ "
-                f"{goal}), {alone['seconds'] / two['seconds']:.2f} × with it; "
-                f"{ideally}1 → {WORKERS} workers {speedup:.2f} × "
-                f"(serial share {max(0.0, 2 / speedup - 1):.3f}); by "
-                f"processor time {alone['cpu'] / two['cpu']:.2f} × bare"
+                f"{way}: {faster(one, two, 'seconds'):.2f} × {other}, "
+                f"{faster(one, two, 'net'):.2f} × net of the start, "
+                f"{faster(one, two, 'cpu'):.2f} × by processor time"
             )
+    for way in ENGINES:
+        if f"{way} 1" in ways:
+            speedup = faster(f"{way} {WORKERS}", f"{way} 1", "net")
+            print(f"{way}: 1 → {WORKERS} workers {speedup:.2f} ×")
 
 
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
@@ -345,12 +406,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(WAYS))
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--sample", type=int, default=0, help="files, drawn at random")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--files", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.tokenizer or ["gpt2", "llama-3"]
     if options.way:
-        print(json.dumps(WAYS[options.way](options.corpus, names[0], options.workers)))
+        files = frozenset(filter(None, options.files.split(",")))
+        more = (files,) if options.way in ENGINES else ()
+        print(json.dumps(WAYS[options.way](options.corpus, names[0], options.workers, *more)))
         return
     sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
     from make_corpus import make  # type: ignore[import-not-found,unused-ignore]
@@ -361,9 +426,14 @@ def main() -> None:
         if options.corpus is None:
             make(folder, int(options.bytes), ["jsonl"], 4)
         make(tiny, 40_000, ["jsonl"], 4)
+        sampled = Path(made) / "sample" if options.sample else None
+        if sampled:
+            sampled.mkdir()
+            for path in random.Random(1).sample(sorted(folder.glob("*.jsonl")), options.sample):
+                (sampled / path.name).symlink_to(path.resolve())
         results = []
         for name in names:
-            results.append(compare(folder, tiny, name, ways, options.rounds))
+            results.append(compare(folder, tiny, name, ways, options.rounds, sampled))
             show(results[-1])
     print(f"\ndriver, 100 languages × 10 tokenizers: {1e3 * serial_seconds():.1f} ms a shard")
     if options.json:

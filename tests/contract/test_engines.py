@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.engine import ENGINES, make_engine
 from tokengraft.engine.protocol import Engine, Report
 
@@ -20,7 +21,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Doubling:
-    """A task: twice the size of an item; one named `bad` is an error of ours."""
+    """A task: twice the size of an item; `bad` is an error of ours, `deadly` ends the worker."""
 
     def open(self, threads: int) -> Callable[[Item, Report], bytes]:
         assert threads >= 1
@@ -28,6 +29,8 @@ class Doubling:
         def count(item: Item, report: Report) -> bytes:
             if item.name == "bad":
                 raise CorpusError(f"{item.name} cannot be counted")
+            if item.name == "deadly":
+                os._exit(1)
             report(1, item.size, 0, 1.0)
             return str(2 * item.size).encode()
 
@@ -55,6 +58,12 @@ def test_nothing_gives_nothing(engine: Engine) -> None:
 def test_an_error_of_ours_comes_back_as_itself(engine: Engine) -> None:
     items = [Item("good", 1), Item("bad", 2)]
     with pytest.raises(CorpusError, match="bad cannot be counted"):
+        list(engine.map(Doubling(), items, lambda *figures: None))
+
+
+def test_an_item_that_ends_its_worker_again_and_again_is_named(engine: Engine) -> None:
+    items = [Item("deadly", 2), Item("good", 1)]
+    with pytest.raises(TokengraftError, match="died 3 times while deadly was"):
         list(engine.map(Doubling(), items, lambda *figures: None))
 
 

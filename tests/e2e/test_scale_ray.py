@@ -79,7 +79,7 @@ def workers(cluster: Any) -> list[Any]:
     started = [node.all_processes["raylet"][0] for node in cluster.list_all_nodes()]
     nodes = [psutil.Process(raylet.process.pid) for raylet in started]
     children = [child for node in nodes for child in node.children(recursive=True)]
-    return [c for c in children if c.is_running() and "MapWorker" in " ".join(c.cmdline())]
+    return [c for c in children if c.is_running() and "CountingActor" in " ".join(c.cmdline())]
 
 
 def test_an_address_without_cluster_is_an_error(tmp_path: Path) -> None:
