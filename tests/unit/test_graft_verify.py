@@ -18,6 +18,7 @@ from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Finishing, Output, graft
+from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.tokens import around, wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
@@ -491,6 +492,41 @@ def test_without_a_manifest_an_open_policy_is_called_unknown(
     output = verify(folder, base, LINES).checks[-1]
     assert output.name == "output policy"
     assert output.detail.startswith("not checked: without tokengraft.json the policy is unknown")
+
+
+def test_the_base_itself_is_no_graft(base: Path) -> None:
+    (dead,) = [c for c in verify(base, base, LINES).checks if c.name == "no dead rows"]
+    assert not dead.passed and "this is no graft" in dead.detail
+
+
+SIGNED: dict[str, tuple[str, dict[str, Any]]] = {
+    "no output": ("output", {"output": []}),
+    "no such policy": ("output", {"policy": "none"}),
+    "a bias in words": ("output", {"bias": "1"}),
+    "ids in words": ("output", {"barred": ["1"]}),
+    "three ends": ("output", {"new": [OLD, OLD + 24, 1]}),
+    "a part too few": ("output", {"first_parts": [65] * 23}),
+    "files in a list": ("files", {"files": ["config.json"]}),
+    "trained: a list": ("trained", {"trained": []}),
+    "trained: numbers": ("trained", {"trained": {"tensors": [1], "promised": {"kl": 1.0}}}),
+    "trained: no promise": ("trained", {"trained": {"tensors": [], "promised": None}}),
+    "trained: in words": ("trained", {"trained": {"tensors": [], "promised": {"kl": "1"}}}),
+    "places: a list": ("places", {"places": []}),
+    "places: in words": ("places", {"places": {"ids": ["1"] * 24, "replaced": {}}}),
+    "places: one too few": ("places", {"places": {"ids": [1] * 23, "replaced": {}}}),
+    "places: for nothing": ("places", {"places": {"ids": [1] * 24, "replaced": []}}),
+}
+
+
+@pytest.mark.parametrize("what", SIGNED)
+def test_a_damaged_manifest_is_an_error(what: str, sound: Path, tmp_path: Path) -> None:
+    part, change = SIGNED[what]
+    manifest = json.loads((sound / "tokengraft.json").read_text())
+    inner = part == "output" and part not in change
+    manifest |= {"output": manifest["output"] | change} if inner else change
+    (tmp_path / "tokengraft.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match="names no files" if part == "files" else f"{part} is dam"):
+        read_manifest(tmp_path)
 
 
 def test_a_folder_without_a_manifest_can_be_verified(

@@ -6,12 +6,17 @@ with a pattern that joins at every mark.
 
 import functools
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_graft_tiny import tokenizer_json
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
@@ -96,6 +101,22 @@ def test_a_plan_for_arabic_script_leaves_the_counterexamples() -> None:
     for text in COUNTEREXAMPLES["Arab"]:
         before, after = (len(t.encode(text, add_special_tokens=False).ids) for t in (old, new))
         assert after <= before, text
+
+
+def test_every_line_in_a_planned_script_is_checked() -> None:
+    """Of the test corpus in any language, and of what is given to check; no line of another."""
+    udhr = load_corpus("udhr")
+    lines = {code: udhr.lines(code)[:12] for code in ("shn_Mymr", "mya_Mymr", "eng_Latn")}
+    options = Planning(budget=20, boundaries="relax")
+    small, given = json.loads(tokenizer_json()), {"shn_Mymr": lines["shn_Mymr"]}
+    alone, more = (
+        plan_tokens(small, given, options, test=test, check=check).check.pieces
+        for test, check in (
+            ({"eng_Latn": lines["eng_Latn"]}, []),
+            ({"eng_Latn": lines["eng_Latn"], "mya_Mymr": lines["mya_Mymr"]}, ["ကa", "ခb"]),
+        )
+    )
+    assert more - alone == len(set(lines["mya_Mymr"])) + 2
 
 
 def extended(plan: Plan) -> dict:

@@ -178,6 +178,12 @@ HOSTILE = {
     "an alignment of nothing": _header(
         _text("general.alignment") + struct.pack("<II", 4, 0), counts=(0, 1)
     ),
+    "an alignment that is no power of two": _header(
+        _text("general.alignment") + struct.pack("<II", 4, 3), counts=(0, 1)
+    ),
+    "an alignment of another type": _header(
+        _text("general.alignment") + struct.pack("<IQ", 10, 32), counts=(0, 1)
+    ),
     "an alignment that is a text": _header(
         _text("general.alignment") + struct.pack("<I", 8) + _text("32"), counts=(0, 1)
     ),

@@ -269,7 +269,7 @@ def _types(name: str, value: Any) -> tuple[Any, Any]:
 _SIMPLE = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
-_STRING, _ARRAY = 8, 9
+_UINT32, _STRING, _ARRAY = 4, 8, 9
 _VERSIONS = (2, 3)
 _Held = TypeVar("_Held")
 
@@ -330,9 +330,10 @@ def _read(whole: NDArray[np.uint8], name: str) -> Gguf:
         tensor, axes = file.text(), file.number("I")
         shape = tuple(file.number("Q") for _ in range(axes))[::-1]
         infos.append((tensor, shape, file.number("I"), file.number("Q")))
-    alignment = values["general.alignment"].value if "general.alignment" in values else 32
-    if type(alignment) is not int or alignment < 1:
-        raise ValueError(f"general.alignment is {alignment!r}")
+    said = values.get("general.alignment", Value(32, _UINT32))
+    alignment = said.value
+    if said.kind != _UINT32 or alignment.bit_count() != 1:
+        raise ValueError(f"general.alignment is {alignment!r}, no power of two of 32 bits")
     start = file.at + -file.at % alignment
     tensors = []
     for tensor, shape, kind, offset in infos:
