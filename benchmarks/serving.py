@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,7 @@ from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.planning.plan import Boundaries, Planning
 from tokengraft.planning.plan_files import plan as plan_for
 from tokengraft.serving import split_patterns
+from tokengraft.serving.own_readers import OWN_READERS, run_script
 from tokengraft.tokenizer.adapters import AWKWARD
 from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
@@ -60,76 +60,26 @@ _SIZES = {
     "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 512,
 }  # fmt: skip
 _GPT2 = {"n_embd": WIDTH, "n_layer": 1, "n_head": 2, "n_positions": 512}
-#: Counts the lines that another environment's program reads otherwise; argv: question, answer.
-_ASK = """
-import json, sys, tempfile
-asked = json.load(open(sys.argv[1], encoding="utf-8"))
-folder, lines, normal, ids = (asked[key] for key in ("folder", "lines", "normal", "ids"))
-def wrong(read, lines=lines):
-    return sum(list(read(line)) != own for line, own in zip(lines, ids))
-{body}
-json.dump(answer, open(sys.argv[2], "w"))
-"""
-_READERS = {
+#: Scripts for other environments besides those of `own_readers`: ids of each line, by reading.
+_SCRIPTS = {
     "transformers": """
-import shutil, os
+import shutil
 from transformers import AutoTokenizer
-def reader(place):
+def read(place):
     tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
-    return tokenizer, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
-tokenizer, read = reader(folder)
+    return tokenizer, [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
+tokenizer, loaded = read(folder)
 with tempfile.TemporaryDirectory() as place:
     tokenizer.save_pretrained(place)
     shutil.copyfile(os.path.join(folder, "config.json"), os.path.join(place, "config.json"))
-    answer = {"loaded": wrong(read), "saved": wrong(reader(place)[1])}
+    answer = {"loaded": loaded, "saved": read(place)[1]}
 """,
     "vllm": """
 from vllm.tokenizers import get_tokenizer
 tokenizer = get_tokenizer(folder)
-answer = {"read": wrong(lambda text: tokenizer.encode(text, add_special_tokens=False))}
+answer = {"ids": [tokenizer.encode(line, add_special_tokens=False) for line in lines]}
 """,
-    "openvino-genai": """
-import openvino, openvino_tokenizers, openvino_genai
-from transformers import AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-with tempfile.TemporaryDirectory() as place:
-    made = openvino_tokenizers.convert_tokenizer(tokenizer, with_detokenizer=True)
-    for kind, one in zip(("tokenizer", "detokenizer"), made):
-        openvino.save_model(one, f"{place}/openvino_{kind}.xml")
-    genai = openvino_genai.Tokenizer(place)
-    read = lambda text: genai.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
-    answer = {"read": wrong(read, normal)}
-""",
-    # Its converter knows fewer models than tokenizers: a Llama stands behind each tokenizer.
-    "onnxruntime-genai": """
-import os, shutil, subprocess, onnxruntime_genai, transformers
-with tempfile.TemporaryDirectory() as place:
-    config = transformers.LlamaConfig(
-        vocab_size=asked["rows"], hidden_size=64, intermediate_size=64, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, bos_token_id=0, eos_token_id=0)
-    transformers.LlamaForCausalLM(config).save_pretrained(place + "/model")
-    for name in os.listdir(folder):
-        if name.startswith("tokenizer"):
-            shutil.copyfile(os.path.join(folder, name), os.path.join(place, "model", name))
-    builder = os.path.join(os.path.dirname(onnxruntime_genai.__file__), "models", "builder.py")
-    subprocess.run([sys.executable, builder, "-i", place + "/model", "-o", place + "/onnx",
-                    "-p", "fp32", "-e", "cpu", "-c", place + "/cache"], check=True)
-    tokenizer = onnxruntime_genai.Tokenizer(onnxruntime_genai.Model(place + "/onnx"))
-    frame = len(tokenizer.encode(""))
-    answer = {"read": wrong(lambda text: tokenizer.encode(text)[frame:].tolist(), normal)}
-""",
-    # It takes tokens, not text: the folder's own, which must have the folder's ids there.
-    "ctranslate2": """
-from ctranslate2.converters import TransformersConverter
-from tokenizers import Tokenizer
-with tempfile.TemporaryDirectory() as place:
-    TransformersConverter(folder).convert(place + "/model")
-    names = json.load(open(place + "/model/vocabulary.json", encoding="utf-8"))
-there = {name: number for number, name in enumerate(names)}
-tokenizer = Tokenizer.from_file(folder + "/tokenizer.json")
-read = lambda text: [there[t] for t in tokenizer.encode(text, add_special_tokens=False).tokens]
-answer = {"read": wrong(read)}
-""",
+    **{program: script for program, (_, script) in OWN_READERS.items()},
 }
 
 
@@ -266,20 +216,19 @@ def read_elsewhere(
     """The same by the programs of other environments; `rows` is the size of the vocabulary."""
     found: dict[str, Any] = {}
     own, normal = split_patterns.folder_ids(folder, lines), split_patterns.in_form(folder, lines)[0]
-    with tempfile.TemporaryDirectory() as scratch:
-        question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
-        asked = {"folder": str(folder.resolve()), "lines": list(lines), "normal": normal,
-                 "ids": own, "rows": rows}  # fmt: skip
-        question.write_text(json.dumps(asked), "utf-8")
-        for label, python in readers.items():
-            body = next(code for name, code in _READERS.items() if label.startswith(name))
-            command = [python, "-c", _ASK.replace("{body}", body), str(question), str(answer)]
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ran.returncode:
-                found[label] = f"refused: {ran.stderr.strip().splitlines()[-1][:300]}"
-                continue
-            for what, wrong in json.loads(answer.read_text("utf-8")).items():
-                found[label if what == "read" else f"{label}, {what}"] = wrong
+    for label, python in readers.items():
+        program = next(name for name in _SCRIPTS if label.startswith(name))
+        given = normal if program in OWN_READERS else list(lines)
+        asked = {"folder": str(folder.resolve()), "lines": given, "rows": rows}
+        try:
+            answer = run_script(program, _SCRIPTS[program], asked, python)
+        except TokengraftError as error:
+            found[label] = f"refused: {error}"
+            continue
+        for what, ids in answer.items():
+            if what != "version":
+                wrong = sum(a != b for a, b in zip(ids, own, strict=True))
+                found[label if what == "ids" else f"{label}, {what}"] = wrong
     return found
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
-from tokengraft.serving import SERVERS, llama_cpp, named, where_served
+from tokengraft.serving import SERVERS, in_programs, llama_cpp, named, where_served
+from tokengraft.serving.own_readers import OWN_READERS, run_script
+from tokengraft.tokenizer.boundaries import tells_case
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 pytest.importorskip("torch")
@@ -22,6 +24,9 @@ import test_graft_tiny as tiny
 ABSENT = {
     "llama.cpp": llama_cpp.installed() is None or importlib.util.find_spec("gguf") is None,
     "vllm": importlib.util.find_spec("vllm") is None,
+} | {
+    program: any(importlib.util.find_spec(package) is None for package in packages)
+    for program, (packages, _) in OWN_READERS.items()
 }
 
 
@@ -46,7 +51,8 @@ def test_a_row_says_what_it_is(name):
     assert server.summary and server.needs
     assert named(name) is server
     assert name in where_served(relaxed=False)
-    assert (name in where_served(relaxed=True).partition("; not by")[0]) == server.relaxed
+    promised = where_served(relaxed=True).partition("; not by")[0]
+    assert (name in promised) == bool(server.relaxed)
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -78,6 +84,43 @@ def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
 def test_a_model_that_some_transformers_rebuild_is_not_promised_to_them():
     said = where_served(relaxed=True, rebuilt=True)
     assert "not by 5.17 to 5.19" in said and "--boundaries portable" in said
+
+
+def test_a_tokenizer_that_tells_case_is_not_promised_to_llama_cpp():
+    split = {"type": "Split", "pattern": {"Regex": r"[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+|\p{N}"}}
+    assert tells_case({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split]}})
+    assert not tells_case(json.loads(tiny.tokenizer_json()))
+    said = where_served(relaxed=False, cased=True)
+    assert "not by llama.cpp, which cuts this tokenizer's own words otherwise" in said
+
+
+def test_a_program_that_is_absent_or_gives_up_says_why(grafted, monkeypatch):
+    """Absent: an error with what to install. Giving up: a row of the card that failed."""
+    base, folder, lines = grafted
+    asked = {"folder": str(folder), "lines": lines}
+    with pytest.raises(TokengraftError, match=r"it ended with 1: ValueError: no such pattern"):
+        run_script("it", "raise ValueError('no such pattern')", asked)
+    broken = {"openvino-genai": (("json",), "raise ValueError('no such pattern')")}
+    monkeypatch.setattr(in_programs, "OWN_READERS", broken)
+    (check,) = SERVERS["openvino-genai"].run(folder, base, lines)
+    assert not check.passed and check.detail.endswith("ValueError: no such pattern")
+    monkeypatch.setattr(in_programs, "OWN_READERS", {"openvino-genai": (("no_such_package",), "")})
+    with pytest.raises(TokengraftError, match="pip install no-such-package"):
+        SERVERS["openvino-genai"].run(folder, base, lines)
+
+
+def test_a_line_read_otherwise_is_counted_and_shown(grafted, monkeypatch):
+    base, folder, lines = grafted
+    script = "from tokenizers import Tokenizer\n"
+    script += "own = Tokenizer.from_file(folder + '/tokenizer.json')\n"
+    script += "ids = [own.encode(x, add_special_tokens=False).ids for x in lines]\n"
+    script += "ids[2] = ids[2][:-1]\nanswer = {'ids': ids, 'version': '1.0'}"
+    monkeypatch.setattr(in_programs, "OWN_READERS", {"openvino-genai": (("json",), script)})
+    (check,) = SERVERS["openvino-genai"].run(folder, base, lines)
+    assert not check.passed
+    first = json.dumps(lines[2][:60], ensure_ascii=False)
+    said = f"1 of {len(lines)} lines get other ids, first {first}; openvino-genai 1.0"
+    assert check.detail == said
 
 
 def test_an_unknown_program_is_named_with_the_known():

@@ -203,7 +203,7 @@ def graft(
     from tokengraft.model.folder import CONFIG, MANIFEST
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
-    from tokengraft.tokenizer.boundaries import is_relaxed
+    from tokengraft.tokenizer.boundaries import is_relaxed, tells_case
     from tokengraft.tokenizer.classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
@@ -244,7 +244,7 @@ def graft(
         stdout.print("For peft; other programs need the whole model: graft without --adapter-only.")
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
-        said = where_served(is_relaxed(parsed), rebuilt(config, parsed))
+        said = where_served(is_relaxed(parsed), rebuilt(config, parsed), tells_case(parsed))
         stdout.print(said, markup=False)
 
 
@@ -327,7 +327,8 @@ def verify(
         typer.Option(
             "--served-by",
             help="Programs to run it in as well, with commas between: transformers, llama.cpp, "
-            "vllm. Each reads the check text and writes: ids, English, barred ids; the outcome "
+            "vllm, openvino-genai, onnxruntime-genai, ctranslate2. Each reads the check text, "
+            "llama.cpp, vllm and ctranslate2 write too: ids, English, barred ids; the outcome "
             "goes into the model's card.",
         ),
     ] = None,

@@ -156,6 +156,8 @@ def plan(
     from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
     from tokengraft.serving import where_served
+    from tokengraft.tokenizer.boundaries import tells_case
+    from tokengraft.tokenizer.catalog import as_json, find
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
@@ -191,7 +193,8 @@ def plan(
         print_json(chosen.plan.to_json())
         return
     show_plans(stdout, plans, chosen)
-    stdout.print(where_served(bool(chosen.plan.cut.scripts)), markup=False)
+    cased = tells_case(as_json(find(tokenizer, tokenizers or ())))
+    stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=cased), markup=False)
     if out:
         stdout.print(f"{len(written)} files written to {out}")
 

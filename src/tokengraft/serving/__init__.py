@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,15 +20,20 @@ Run: TypeAlias = Callable[[Path, Path, Sequence[str]], list[Check]]
 class Server:
     """One program: `needs` is what must be installed, `relaxed` whether it cuts as the folder says.
 
-    `run` gives a check of the ids and, where the program writes text, one of its English (greedy,
-    against the base in the same program) and one of the barred ids.
+    None where only a trial tells. `run` gives a check of the ids and, where it lets the program
+    write, one of its English (greedy, against the base in the same program) and one of the barred
+    ids.
     """
 
     name: str
     summary: str
     needs: str
-    relaxed: bool
+    relaxed: bool | None
     run: Run
+
+
+def _by_its_own(name: str) -> Run:
+    return partial(Later("tokengraft.serving.in_programs:in_its_own"), name)
 
 
 SERVERS: dict[str, Server] = {
@@ -47,6 +53,19 @@ SERVERS: dict[str, Server] = {
             "vllm and tokengraft in one environment", True,
             Later("tokengraft.serving.in_programs:in_vllm"),
         ),
+        Server(
+            "openvino-genai", "its tokenizer, converted from the folder; barred ids are not read",
+            "openvino-genai and openvino-tokenizers", None, _by_its_own("openvino-genai"),
+        ),
+        Server(
+            "onnxruntime-genai", "its tokenizer, by its own builder; barred ids are not read",
+            "onnxruntime-genai, onnx, onnx-ir and onnxruntime", None,
+            _by_its_own("onnxruntime-genai"),
+        ),
+        Server(
+            "ctranslate2", "the converted model, told what is barred; text by the folder's file",
+            "ctranslate2", None, _by_its_own("ctranslate2"),
+        ),
     )
 }  # fmt: skip
 
@@ -56,24 +75,26 @@ def named(name: str) -> Server:
     return look_up("server", name, SERVERS)
 
 
-def where_served(relaxed: bool, rebuilt: bool = False) -> str:
+def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> str:
     """A sentence on which programs read the tokens as the folder does.
 
     `rebuilt`: some transformers have a split pattern of their own for the model
-    (`tokenizer.classes`).
+    (`tokenizer.classes`). `cased`: the pattern tells capitals (`tokenizer.boundaries.tells_case`),
+    which llama.cpp does in ASCII only, for the base as well.
     """
-    fit = [server.name for server in SERVERS.values() if server.relaxed or not relaxed]
-    rest = [server.name for server in SERVERS.values() if server.name not in fit]
+    by_trial = [name for name, server in SERVERS.items() if server.relaxed is None]
+    more = f" Others ({', '.join(by_trial)}): verify --served-by tells."
+    sure = [server for server in SERVERS.values() if server.relaxed is not None]
+    fit = [one.name for one in sure if one.relaxed or not (relaxed or cased)]
+    rest = [one.name for one in sure if one.name not in fit]
+    why = "which cannot cut at relaxed boundaries: for those plan with --boundaries portable"
+    if cased:
+        why = "which cuts this tokenizer's own words otherwise, before a graft as after"
     if rebuilt:
         return (
             "Served by transformers 4.57 and 5.22 as it lies; not by 5.17 to 5.19, by vLLM with "
             "those, nor after save_pretrained, where Qwen 2's own split pattern is taken, nor by "
-            f"{', '.join(rest)}: for those plan with --boundaries portable."
+            f"{', '.join(rest)}: for those plan with --boundaries portable.{more}"
         )
-    said = f"Served by {', '.join(fit)}"
-    if not rest:
-        return f"{said}."
-    return (
-        f"{said}; not by {', '.join(rest)}, which cannot cut at relaxed boundaries: "
-        "for those plan with --boundaries portable."
-    )
+    not_by = f"; not by {', '.join(rest)}, {why}" if rest else ""
+    return f"Served by {', '.join(fit)}{not_by}.{more}"

