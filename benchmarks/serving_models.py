@@ -80,8 +80,8 @@ def main() -> None:
 def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
     """Whether llama.cpp answers as the equally quantised base and writes no barred id.
 
-    Without a kind `base` is the base's GGUF, which is extended. Files that `work` holds already
-    are taken.
+    Without a kind `base` is the base's GGUF, which is extended. Files and answers that `work` holds
+    already are taken: a run that was cut short goes on where it stood.
     """
     lines = check_corpus(folder)
     barred = barred_ids(folder)
@@ -95,14 +95,12 @@ def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
         write_from_base(read_gguf(base), folder, file, pre=pattern)
     elif not file.exists():
         write_gguf(folder, file, pre=pattern, kind=kind)
-    with llama_cpp.serving(file) as llama:
-        graft_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
-        free = [llama.complete(ids, _FREE, temperature=1.0)["tokens"] for ids in others]
+    graft_wrote = answers(file, english, _WRITTEN, 0.0, work / f"graft-{kind}.english")
+    free = answers(file, others, _FREE, 1.0, work / f"graft-{kind}.free")
     bare = base if kind is None else work / f"base-{kind}.gguf"
     if not bare.exists():
         write_gguf(base, bare, pre=pattern, kind=kind)
-    with llama_cpp.serving(bare) as llama:
-        base_wrote = [llama.complete(ids, _WRITTEN)["tokens"] for ids in english]
+    base_wrote = answers(bare, english, _WRITTEN, 0.0, work / f"base-{kind}.english")
     same = sum(a == b for a, b in zip(graft_wrote, base_wrote, strict=True))
     written = [number for answer in (*graft_wrote, *free) for number in answer]
     slipped = sum(number in barred for number in written)
@@ -113,6 +111,19 @@ def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
         flush=True,
     )
     return same == len(english) and not slipped
+
+
+def answers(
+    file: Path, prompts: list[list[int]], count: int, temperature: float, kept: Path
+) -> list[list[int]]:
+    """What llama.cpp writes after each prompt; each answer is `kept` in a line as it comes."""
+    known = [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
+    if len(known) < len(prompts):
+        with llama_cpp.serving(file) as llama, kept.open("a", encoding="utf-8") as more:
+            for ids in prompts[len(known) :]:
+                known.append(llama.complete(ids, count, temperature)["tokens"])
+                print(json.dumps(known[-1]), file=more, flush=True)
+    return known
 
 
 #: Times one prompt and a batch of them; argv: question, answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,9 @@ def grafted(
 @pytest.fixture(scope="module")
 def verified(base, tmp_path_factory):
     """A graft of which everything was checked; the other tests leave out what is proved here."""
-    return grafted(base, tmp_path_factory.mktemp("graft") / "whole")
+    with pytest.MonkeyPatch.context() as patch:  # `graft` measures for the card: once is enough
+        patch.delattr("tokengraft.grafting.verify.protected.measure")
+        return grafted(base, tmp_path_factory.mktemp("graft") / "whole")
 
 
 def setting(folder: Path, devices: str = "cpu"):
@@ -434,6 +437,21 @@ def test_protected_text_is_measured_before_and_after(base, verified):
     assert found["code_top1"].value == pytest.approx(sums[1] / sums[2])
     assert found["code_bits"].value == pytest.approx(sums[4] / sums[3] - 1, abs=1e-5)
     assert found["code_kl"].value > 0 and found["code_kl"].n == sums[2]
+
+
+def test_new_tokens_that_nobody_taught_silence_are_not_what_moved(
+    base, verified, tmp_path, monkeypatch
+):
+    """Under `shared` they take some probability, with or without training: it is left out."""
+    monkeypatch.setattr("tokengraft.grafting.verify.protected._LINES", 5)
+    shared = shutil.copytree(verified.folder, tmp_path / "shared")
+    (shared / "generation_config.json").unlink()
+    new = verified.written.new
+    barred, left_out, counted = (
+        measure(verified.folder, base), measure(shared, base, new), measure(shared, base)
+    )  # fmt: skip
+    assert barred and left_out == barred
+    assert all(counted[kind].kl > barred[kind].kl + 0.01 for kind in barred)
 
 
 def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):

@@ -190,7 +190,7 @@ def graft(
         fidelity={"held-out text": made.scores} if made.scores else {},
         measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict, encoder=encoder,
     )  # fmt: skip
-    report = None
+    report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
         trained: dict[str, Any] = {}
@@ -218,14 +218,15 @@ def graft(
             stated = replace(stated, notes=(*stated.notes, said))
             made = replace(made, notes=stated.notes)
         if adapting is not None:
-            shifts = measure(whole, base.path) if options.verified else {}
+            if options.verified:
+                shifts = measure(whole, base.path, () if chosen.trains else written.new)
             moved = {kind: str(one) for kind, one in shifts.items()}
             stated = replace(stated, trained=adapting.train, moved=moved)
         describe(whole, written, stated)
         if steps.places is not None:
             shrink(whole, base.path, steps.places)
         if options.verified:
-            report = verify(whole, base.path, lines)
+            report = verify(whole, base.path, lines, shifts)
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
                 raise GraftError(f"the grafted model failed its verification:\n{failed}")

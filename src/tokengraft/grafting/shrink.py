@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ def shrink(folder: Path, base: Path, places: Sequence[int]) -> None:
         kept[list(places)] = table[first : first + len(places)]
         return kept
 
-    _rewrite_tables(folder, layout, cut)
+    _rewrite_tables(folder, folder, layout, cut)
     _write_tokenizer(folder, fold(tokenizer, places))
     config = read_json(folder / TOKENIZER_CONFIG)
     write_json(folder / TOKENIZER_CONFIG, without_entries(config, places))
@@ -75,7 +76,8 @@ def is_same_size(folder: Path) -> bool:
 def grown(folder: Path, base: Path) -> Iterator[Path]:
     """A copy of a graft of its base's size, for a while, in which it grew.
 
-    ModelError or TokenizerError where it is not what `shrink` makes.
+    Files of weights that are the same in both are links, where the file system has them. ModelError
+    or TokenizerError where it is not what `shrink` makes.
     """
     manifest = read_manifest(folder) or {}
     places = manifest["places"]["ids"]
@@ -104,8 +106,11 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / folder.name
-        shutil.copytree(folder, whole)
-        _rewrite_tables(whole, layout, grow)
+        changed = {table.file for table in layout.tables}
+        shutil.copytree(
+            folder, whole, ignore=lambda _, names: changed & {*names}, copy_function=_share
+        )
+        _rewrite_tables(folder, whole, layout, grow)
         _write_tokenizer(whole, tokenizer)
         write_json(whole / TOKENIZER_CONFIG, settings)
         write_json(whole / CONFIG, side_files.grown(config, layout.rows, after))
@@ -117,19 +122,30 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
         yield whole
 
 
-def _rewrite_tables(folder: Path, layout: Layout, change: Callable[[str, Table], Table]) -> None:
+def _share(source: str, copy: str) -> None:
+    """Link weights, which nobody writes to again; copy the rest."""
+    with contextlib.suppress(OSError):  # other file systems
+        if source.endswith(".safetensors"):
+            return os.link(os.path.realpath(source), copy)
+    shutil.copy2(source, copy)
+    return None
+
+
+def _rewrite_tables(
+    source: Path, folder: Path, layout: Layout, change: Callable[[str, Table], Table]
+) -> None:
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
     for file in sorted({table.file for table in layout.tables}):
         path = folder / file
-        tensors = load_file(path)
-        with safe_open(path, "pt") as held:
+        tensors = load_file(source / file)
+        with safe_open(source / file, "pt") as held:
             metadata = held.metadata()
         for table in layout.tables:
             if table.name in tensors:
                 tensors[table.name] = change(table.name, tensors[table.name]).contiguous()
-        mode = path.stat().st_mode
+        mode = (source / file).stat().st_mode
         save_file(tensors, path, metadata)
         path.chmod(mode)  # it is written for its owner alone
 

@@ -22,6 +22,7 @@ from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.grafting.verify.loading import same_size
+from tokengraft.grafting.verify.protected import Moved
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import (
     Layout,
@@ -70,14 +71,20 @@ class Report:
         return [f"{'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
 
 
-def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Report:
+def verify(
+    folder: Path,
+    base: Path,
+    texts: Iterable[str] | None = None,
+    moved: Mapping[str, Moved] | None = None,
+) -> Report:
     """Check `folder` against the `base` model it was grafted from.
 
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
     output policy, `tokenizer.model` and the manifest where they are there. `texts` are lines to
     check on (the planning text is best); without them the bundled UDHR is used in the planned
     languages and a few others. A graft of its base's size is checked as it was when it had grown
-    (`grafting.shrink`), and then as it is: which ids changed their meaning is said.
+    (`grafting.shrink`), and then as it is: which ids changed their meaning is said. `moved` is
+    what `protected.measure` says of the folder, where that was asked already.
     Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
     there is no such folder or the base cannot be read.
     """
@@ -88,7 +95,7 @@ def verify(folder: Path, base: Path, texts: Iterable[str] | None = None) -> Repo
     with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
         places = (read_manifest(folder) or {}).get("places")
     if places is None:
-        return _Verification(folder, base, texts).report()
+        return _Verification(folder, base, texts, moved).report()
     try:
         with grown(folder, base) as whole:
             seen = _Verification(whole, base, texts)
@@ -114,8 +121,14 @@ def check_lines(languages: Iterable[str]) -> list[str]:
 class _Verification:
     """The parts of the folder are read when a check first needs them, so each fails alone."""
 
-    def __init__(self, folder: Path, base: Path, texts: Iterable[str] | None) -> None:
-        self.folder, self.base = folder, base
+    def __init__(
+        self,
+        folder: Path,
+        base: Path,
+        texts: Iterable[str] | None,
+        moved: Mapping[str, Moved] | None = None,
+    ) -> None:
+        self.folder, self.base, self.moved = folder, base, moved
         self.texts = None if texts is None else list(texts)
         self.old_config = read_json(base / CONFIG)
         self.old: Checkpoint = read_checkpoint(base)
@@ -396,10 +409,12 @@ class _Verification:
 
     def _protected(self) -> tuple[bool, str]:
         """How far text moved that was to be kept: said, and refused where it is far too much."""
-        promised = (read_manifest(self.folder) or {})["trained"]["promised"]
+        manifest = read_manifest(self.folder) or {}
+        promised = manifest["trained"]["promised"]
         if not 0 < promised["kl"] < _PROMISED:
             return False, f"what was trained may move text by KL {promised['kl']}: no promise"
-        moved = verify_protected.measure(self.folder, self.base)
+        untaught = () if POLICIES[manifest["output"]["policy"]].trains else self.new
+        moved = self.moved or verify_protected.measure(self.folder, self.base, untaught)
         if not moved:
             return True, "not measured: no text at hand, or no memory for both models"
         moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items())

@@ -3,13 +3,16 @@
 Loaded and read by plain transformers, in float32, apart from what the training measures by:
 
     KL(p ‖ q) = Σ p log p / q,   top-1 = share of positions with one likeliest token,
-    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over what each may write
+    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over what neither bars
 
-Lines in which the graft's tokenizer emits a new token are left out.
+New tokens count only where they were trained to be written (policy `write`): what untrained ones
+take of the probability under `shared` is the policy's doing, with or without training. Lines with
+new or barred tokens are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,22 +37,27 @@ class Moved:
         return f"KL {self.kl:.4f}, top-1 {self.top1:.3f}, bits {self.bits:+.2%}"
 
 
-def measure(folder: Path, base: Path) -> dict[str, Moved]:
-    """`Moved` by kind of text; empty where there is no text or no memory for both models."""
+def measure(folder: Path, base: Path, untaught: Collection[int] = ()) -> dict[str, Moved]:
+    """`Moved` by kind of text; empty where there is no text or no memory for both models.
+
+    `untaught` are ids that no training was to keep silent: they are left out.
+    """
     import torch
 
     if not fits_memory(4 * read_checkpoint(folder).size):  # both, in float32
         return {}
     tokenizers = [load_tokenizer(one) for one in (base, folder)]
     models = [load_model(one, dtype="float32")[0] for one in (base, folder)]
+    out = set(untaught).union(*(one.generation_config.suppress_tokens or () for one in models))
     moved = {}
     for kind, texts in untrained().items():
         ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
-        same = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new and len(old) > 2]
+        kept = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new]
+        same = [line for line in kept if len(line) > 2 and out.isdisjoint(line)]
         sums = torch.zeros(5, dtype=torch.float64)
         for line in same[:: -(-len(same) // _LINES) or 1]:
             with torch.no_grad():
-                p, q = (_logs(one, torch.tensor([line])) for one in models)
+                p, q = (_logs(one, torch.tensor([line]), out) for one in models)
             known = min(p.shape[1], q.shape[1])
             after = torch.tensor(line[1:])[:, None]
             sums[0] += torch.where(p > -torch.inf, p.exp() * (p - q[:, :known]), 0.0).sum()
@@ -63,8 +71,8 @@ def measure(folder: Path, base: Path) -> dict[str, Moved]:
     return moved
 
 
-def _logs(model: Any, ids: Any) -> Any:
-    """Log-probabilities at every position, of ids that `generate` would not refuse to write."""
+def _logs(model: Any, ids: Any, out: Collection[int]) -> Any:
+    """Log-probabilities at every position, of ids that are not left `out`."""
     logits = model(ids).logits[0].clone()
-    logits[:, list(model.generation_config.suppress_tokens or ())] = -float("inf")
+    logits[:, [number for number in out if number < logits.shape[1]]] = -float("inf")
     return logits.log_softmax(-1)
