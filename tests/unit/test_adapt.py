@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -439,19 +438,16 @@ def test_protected_text_is_measured_before_and_after(base, verified):
     assert found["code_kl"].value > 0 and found["code_kl"].n == sums[2]
 
 
-def test_new_tokens_that_nobody_taught_silence_are_not_what_moved(
-    base, verified, tmp_path, monkeypatch
-):
+def test_new_tokens_that_nobody_taught_silence_are_not_what_moved(llama, tmp_path, monkeypatch):
     """Under `shared` they take some probability, with or without training: it is left out."""
     monkeypatch.setattr("tokengraft.grafting.verify.protected._LINES", 5)
-    shared = shutil.copytree(verified.folder, tmp_path / "shared")
-    (shared / "generation_config.json").unlink()
-    new = verified.written.new
-    barred, left_out, counted = (
-        measure(verified.folder, base), measure(shared, base, new), measure(shared, base)
-    )  # fmt: skip
-    assert barred and left_out == barred
-    assert all(counted[kind].kl > barred[kind].kl + 0.01 for kind in barred)
+    made = grafted(llama, tmp_path / "shared", policy="shared")
+    assert made.report.passed
+    left_out, counted = measure(made.folder, llama, made.written.new), measure(made.folder, llama)
+    config = {"suppress_tokens": list(made.written.new)}
+    (made.folder / "generation_config.json").write_text(json.dumps(config))
+    assert left_out and left_out == measure(made.folder, llama)
+    assert all(counted[kind].kl > left_out[kind].kl + 0.01 for kind in left_out)
 
 
 def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):

@@ -317,7 +317,7 @@ def verify(
 ) -> Verified:
     """Prove a grafted folder sound against its base by loading it afresh.
 
-    Each program in `served_by` (`serving.servers`) is then really run on it: ids and, where it
+    Each program in `served_by` (`serving.SERVERS`) is then really run on it: ids and, where it
     writes, greedy English beside the base and barred ids. The outcome goes into the model's card.
 
     `text` is what to check on: files or lines (`lines_of`); by default the bundled UDHR in the

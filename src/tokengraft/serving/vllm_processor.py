@@ -42,7 +42,7 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         self._barred = torch.tensor(barred, dtype=torch.long, device=device)
         folder = Path(model.model)
         graft = _graft(folder)
-        _refuse_other_ids(folder, graft.get("examples", ()))
+        _refuse_other_ids(folder, model.tokenizer or model.model, graft.get("examples", ()))
         self._pooling = _pooling(graft.get("output", {}))
         self._active = bool(barred) or self._pooling is not None
 
@@ -75,10 +75,11 @@ def _graft(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _refuse_other_ids(folder: Path, words: Sequence[str]) -> None:
+def _refuse_other_ids(folder: Path, served: str, words: Sequence[str]) -> None:
     """Raise where transformers reads words with new tokens otherwise than the folder's own file.
 
-    Versions 5.17 to 5.19 have a split pattern of their own for Qwen 2, whatever the files say.
+    `served` is the tokenizer's place for vLLM (`--tokenizer`). Versions 5.17 to 5.19 have a split
+    pattern of their own for Qwen 2 beside its config.json, whatever the files say.
     """
     if not words:
         return
@@ -86,7 +87,7 @@ def _refuse_other_ids(folder: Path, words: Sequence[str]) -> None:
     from tokenizers import Tokenizer
 
     own = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    theirs = transformers.AutoTokenizer.from_pretrained(served, local_files_only=True)
     for word in words:
         ids = theirs(word, add_special_tokens=False)["input_ids"]
         if ids != own.encode(word, add_special_tokens=False).ids:
