@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -233,46 +234,23 @@ def coverage(
 
 def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
     """What content that costs a million tokens in the pivot language costs in the others."""
-    schema = {
-        "model": pl.String,
-        "tokenizer": pl.String,
-        "language": pl.String,
-        "name": pl.String,
-        "relative_cost": pl.Float64,
-        "input_usd": pl.Float64,
-        "output_usd": pl.Float64,
+    schema: dict[str, Any] = {
+        **dict.fromkeys(("model", "tokenizer"), pl.String),
         "context": pl.Int64,
-        "effective_context": pl.Int64,
-        "meaningless": pl.Boolean,
-        "as_of": pl.String,
         "source": pl.String,
+        **dict.fromkeys(("input", "output"), pl.Float64),
     }
-    rows = []
-    for price in prices.models:
-        for cell in premium_table.filter(pl.col("tokenizer") == price.tokenizer).to_dicts():
-            # Money and context add up over text, so the ratio of sums is the one to use here.
-            ratio: float | None = cell["ratio_of_sums"]
-            rows.append(
-                {
-                    "model": price.model,
-                    "tokenizer": price.tokenizer,
-                    "language": cell["language"],
-                    "name": cell["name"],
-                    "relative_cost": ratio,
-                    "input_usd": _scaled(price.input, ratio),
-                    "output_usd": _scaled(price.output, ratio),
-                    "context": price.context,
-                    "effective_context": int(price.context / ratio) if ratio else None,
-                    "meaningless": cell["meaningless"],
-                    "as_of": prices.as_of,
-                    "source": price.source,
-                }
-            )
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _scaled(price: float | None, ratio: float | None) -> float | None:
-    return None if price is None or ratio is None else price * ratio
+    listed = pl.DataFrame([asdict(price) for price in prices.models], schema)
+    # Money and context add up over text, so the ratio of sums is the one to use here.
+    ratio = pl.col("ratio_of_sums")
+    room = pl.when(ratio > 0).then(pl.col("context") / ratio).cast(pl.Int64)
+    return listed.join(premium_table, on="tokenizer", maintain_order="left_right").select(
+        "model", "tokenizer", "language", "name", ratio.alias("relative_cost"),
+        (pl.col("input") * ratio).alias("input_usd"),
+        (pl.col("output") * ratio).alias("output_usd"),
+        "context", room.alias("effective_context"), "meaningless",
+        pl.lit(prices.as_of).alias("as_of"), "source",
+    )  # fmt: skip
 
 
 def without_nan(frame: pl.DataFrame) -> pl.DataFrame:
