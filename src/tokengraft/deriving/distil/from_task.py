@@ -154,8 +154,8 @@ def _quiet(task: Task, given: Sequence[str], most: int = 1200) -> list[Ints]:
     def walks(lines: Sequence[str]) -> list[str]:
         """How the base goes on from some of these lines: where it stands when it writes."""
         count = _WALKS.get(task.model.device.type, _WALKS["cpu"])
-        tokens, told = min(_WALKED, task.model.window), task.tell("protected text")
-        return go_on(task.model, lines, count, tokens, task.options.recipe.seed, told, least=1.0)
+        tokens, report = min(_WALKED, task.model.window), task.tell("protected text")
+        return go_on(task.model, lines, count, tokens, task.options.recipe.seed, report, least=1.0)
 
     passages = silent_passages(
         given, Aligner(task.old, task.new), len(task.model.weight), task.options.characters,
