@@ -35,6 +35,7 @@ from tokengraft.tokenizer.sources import bundled
 ASSETS = files("tokengraft") / "assets"
 MODERN = Path(__file__).parents[3] / "shared" / "tokenizers" / "modern.tar.xz"
 LANGUAGES = ("hin_Deva", "shn_Mymr", "amh_Ethi", "tam_Taml")
+PIVOT = "eng_Latn"
 PLANNED = "कखगािीं्ॐ।अआ௧தமிழ்ைအၵၼႆႈသႃးሀለሐመ፡"
 HARD = " \n\r\t'sS.,-\u200c\u200d\u0301\u0951\u0964123٣é中ա֊שًا\u00a0\u2028<>|"
 
@@ -79,15 +80,22 @@ BPE = ["gpt2", "llama-3", "claude-2.1", "mistral-v0.3"]
 EXTRA = ["cl100k_base", "olmo-2", "modern/qwen3", "modern/llama2", "modern/gemma3"]
 
 
-@functools.cache
 def planned(name: str, boundaries: str, mode: str = "merges") -> tuple[Plan, Tokenizer, Tokenizer]:
+    """A plan and both tokenizers, made once however it is asked for."""
+    return _planned(name, boundaries, mode)
+
+
+@functools.cache
+def _planned(name: str, boundaries: str, mode: str) -> tuple[Plan, Tokenizer, Tokenizer]:
     texts = {code: udhr()[code] for code in LANGUAGES}
+    tested = {code: udhr()[code][:20] for code in (*LANGUAGES, PIVOT)}
     check = [line for code, lines in udhr().items() if "_Deva" in code for line in lines]
     plan = plan_tokens(
         base(name),
         texts,
         Planning(budget=400, boundaries=boundaries, mode=mode),
         check=check if boundaries != "keep" else (),
+        test=tested if boundaries == "relax" else None,
     )
     return plan, original(name), load(insert(base(name), plan))
 
@@ -373,9 +381,6 @@ def test_equal_gives_each_language_as_many() -> None:
     assert max(total) - min(total) > max(counts) - min(counts)
 
 
-PIVOT = "eng_Latn"
-
-
 def premium(tokenizer: Tokenizer, lines: list[str], pivot: list[str]) -> float:
     both = zip(batch(tokenizer, lines), batch(tokenizer, pivot), strict=True)
     ratios = [len(own) / len(other) for own, other in both]
@@ -427,14 +432,9 @@ def test_curve_is_exact(objective: str) -> None:
 
 def test_the_curve_begins_with_the_old_tokenizer() -> None:
     """Relaxed boundaries alone, before any new merge, give Hindi other lengths on Llama 3."""
-    size = min(len(udhr()[code]) for code in ("hin_Deva", PIVOT))
-    test = {code: udhr()[code][:size] for code in ("hin_Deva", PIVOT)}
     lines = udhr()["hin_Deva"]
-    plan = plan_tokens(
-        base("llama-3"), {"hin_Deva": lines}, Planning(budget=100, boundaries="relax"), test=test
-    )
+    plan, old, _ = planned("llama-3", "relax")
     outcome = plan.languages["hin_Deva"]
-    old = original("llama-3")
     assert outcome.curve[0].tokens == 0
     assert outcome.curve[0].premium == outcome.premium_before
     real = sum(map(len, old.encode_batch(lines, add_special_tokens=False)))
