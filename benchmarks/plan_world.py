@@ -93,10 +93,11 @@ class Run:
         wanted = options.languages or len(every)
         self.codes = every[:: max(1, len(every) // wanted)][:wanted]
         text = "dev" if options.seed is None else "more"
+        text += "-names" if options.keep_names else ""
         text += "-protected" if options.protect else ""
         objective = self.objective.replace(":", "-")
         self.path = options.out / f"{self.name}-{objective}-{text}-{len(self.codes)}.json"
-        kept = protected_text(options.protect, bundled=True)
+        kept = protected_text(options.protect, bundled=True, names=options.keep_names)
         assert kept is not None
         self.protected = kept
         self.row: dict[str, Any] = {
@@ -269,6 +270,7 @@ def main() -> None:
     parser.add_argument("--objective", action="append", default=[])
     parser.add_argument("--size", type=int, action="append", help="Measure at these sizes only.")
     parser.add_argument("--protect", action="append", default=[], help="Text besides the bundled.")
+    parser.add_argument("--keep-names", action="store_true", help="Words with a capital too.")
     parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()

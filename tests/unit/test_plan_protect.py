@@ -1,6 +1,7 @@
 """Protected text: what it forbids, where it comes from, and that plans leave it alone."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,9 +15,12 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import borrowed_letters, shares_letters, territory
 from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import (
     BUNDLED,
+    DICTIONARY,
     Protected,
+    dictionary,
     forbidden,
     insert_proved,
     protected_text,
@@ -127,6 +131,31 @@ def test_what_can_be_named(tmp_path) -> None:
     for wrong, said in ((["nothing", "fra"], "no other"), (["nosuch"], "no such file")):
         with pytest.raises(UsageError, match=said):
             protected_text(wrong, bundled=True)
+
+
+def test_plans_that_keep_names_and_a_dictionary(gpt2: dict) -> None:
+    """Every word with a capital that any language of the UDHR in Latin letters has, as a name."""
+    udhr = load("udhr")
+    latin = [line for code in udhr.languages if "Latn" in code for line in udhr.lines(code)]
+    names = [f"in {name}" for name in {*re.findall(r"\b[A-Z][A-Za-z]+", "\n".join(latin))}]
+    assert len(names) > 9_000
+    made = plan("gpt2", ["swh", "zul"], options=Planning(budget=200, keep_names=True)).plan
+    assert made.protected.sources == (BUNDLED, DICTIONARY)
+    outcome = made.languages["zul_Latn"]
+    assert outcome.planning_after < 0.95 * outcome.planning_before
+    old, new = opened(gpt2), opened(insert(gpt2, made))
+    for lines in (names, list(dictionary()[::20])):
+        pairs = zip(old.encode_batch(lines), new.encode_batch(lines), strict=True)
+        assert all(before.ids == after.ids for before, after in pairs)
+    (left, right), number = ids(old, "Mpumalanga")[1:3], made.tokens[-1].id + 1
+    parts = [old.id_to_token(part) for part in (left, right)]
+    text = "".join(parts)
+    forged = NewToken(number, text, text.encode().hex(), text, (left, right), 1)
+    edited = replace(made, tokens=(*made.tokens, forged), merges=(*made.merges, tuple(parts)))
+    with pytest.raises(TokenizerError, match="would change words with a capital"):
+        insert_proved(gpt2, edited)
+    with pytest.raises(UsageError, match="--keep-names"):
+        plan("t5", "swh", options=Planning(keep_names=True))
 
 
 def test_relaxed_scripts_of_protected_text_stay(gpt2: dict) -> None:

@@ -155,6 +155,7 @@ def plan(
     boundaries: Boundaries = "auto",
     objective: Objective = "total",
     protect: Place | Iterable[Place] = (),
+    keep_names: bool = False,
     same_size: bool = False,
     test: Corpus = "udhr",
     split: str | None = None,
@@ -167,14 +168,17 @@ def plan(
 
     `text` is what to choose on, by language where there are several (`chosen_on` names it);
     premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
-    The ids of `protect` stay as they are; with `same_size` new tokens take the ids of old ones that
-    no text at hand uses, and the vocabulary does not grow. See `planning.plan_files.plan` and
+    The ids of `protect` stay as they are, with `keep_names` those of words with a capital too; with
+    `same_size` new tokens take the ids of old ones that no text at hand uses, and the vocabulary
+    does not grow. See `planning.plan_files.plan` and
     `Planning` for more.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:
         progress(Progress(f"Choosing tokens for {', '.join(codes)} ({objective})", 0))
-    options = Planning(budget, mode, boundaries, objective, pivot, same_size=same_size)
+    options = Planning(
+        budget, mode, boundaries, objective, pivot, same_size=same_size, keep_names=keep_names
+    )
     made = plan_tokens(
         _name(tokenizer), codes, text, options, chosen_on=chosen_on, test=corpus, search=search,
         protect=protect,

@@ -89,6 +89,15 @@ def plan(
             "source code is protected anyway, unless this is 'nothing'.",
         ),
     ] = None,
+    keep_names: Annotated[
+        bool,
+        typer.Option(
+            "--keep-names",
+            help="Keep the ids of every word with a capital too, and of an English dictionary: new "
+            "tokens of ASCII letters only begin words in lower case. Far less English changes, and "
+            "languages in Latin script gain a little less. BPE only.",
+        ),
+    ] = False,
     same_size: Annotated[
         bool,
         typer.Option(
@@ -181,8 +190,8 @@ def plan(
             plans[goal] = run_plan(
                 tokenizer, codes, texts, chosen_on=_names(sources) if sources else None,
                 budget=budget, mode=mode, boundaries=boundaries, objective=goal,
-                protect=protect or (), same_size=same_size, test=corpus, pivot=pivot,
-                search=tokenizers or (), progress=progress,
+                protect=protect or (), keep_names=keep_names, same_size=same_size, test=corpus,
+                pivot=pivot, search=tokenizers or (), progress=progress,
             )  # fmt: skip
     chosen = plans[objective]
     for note in chosen.plan.notes:

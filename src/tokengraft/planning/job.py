@@ -18,7 +18,7 @@ from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
-from tokengraft.planning.permitted import accents_alone, borrowed_letters, territory
+from tokengraft.planning.permitted import accents_alone, borrowed_letters, keeps_names, territory
 from tokengraft.planning.plan import Cut, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
@@ -195,6 +195,8 @@ def _restrict(
         if string not in symbols.ids and piece.decode("utf-8", "ignore") in protected.words:
             return True
         if belongs is not None and not belongs(piece) and (right or not alone(left)):
+            return True
+        if protected.names and not keeps_names(piece, whole=not right):
             return True
         return mode == "characters" and not within_character(piece)
 

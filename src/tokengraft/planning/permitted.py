@@ -144,6 +144,24 @@ def accents_alone(codes: Iterable[str]) -> Callable[[str], bool]:
     return lambda string: latin and _ACCENTED.fullmatch(string) is not None
 
 
+def keeps_names(piece: bytes, whole: bool) -> bool:
+    """Whether a token leaves every word with a capital alone, and the inside of all words.
+
+    Tokens with a character outside ASCII do not count. Others have to be in lower case and to begin
+    a word, by the space or the hyphen before it; a `whole` word is looked up, never met inside one.
+    """
+    return not piece.isascii() or (piece.islower() and (whole or not piece[:1].isalpha()))
+
+
+def names_spoiled(plan: Plan) -> str | None:
+    """A string that the plan makes and that does not keep names, None where there is none."""
+    read = piece_reader(plan.family)
+    joined = {left + right for left, right in plan.merges}
+    whole = {token.token for token in plan.tokens} - joined
+    spoiling = (one for one in (*joined, *whole) if not keeps_names(read(one), one in whole))
+    return min(spoiling, default=None)
+
+
 def foreign_piece(plan: Plan) -> str | None:
     """A string that the plan makes, as token or by a merge, outside its languages' territory.
 

@@ -42,7 +42,9 @@ class Planning:
     corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
     pair loses whose result begins or ends inside a character. With `same_size` new tokens take the
     places of old ones (`planning.places`), first those after the vocabulary in a model's table
-    of so many `rows`.
+    of so many `rows`. With `keep_names` new tokens of ASCII letters begin words in lower case, so
+    that those with a capital keep their ids, and an English dictionary is protected besides the
+    bundled sample (`permitted.keeps_names`).
     """
 
     budget: int | None = None
@@ -55,6 +57,7 @@ class Planning:
     border_penalty: float = 0.05
     same_size: bool = False
     rows: int | None = None
+    keep_names: bool = False
 
 
 @dataclass(frozen=True)

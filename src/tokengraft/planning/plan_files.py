@@ -34,7 +34,7 @@ from tokengraft.planning.protect import insert_proved, protected_text, unprotect
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
-from tokengraft.tokenizer.insert import replaced, without_entries
+from tokengraft.tokenizer.insert import family, replaced, without_entries
 from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece import checked_file
 from tokengraft.tokenizer.shape import settings
@@ -76,7 +76,8 @@ def plan(
 
     `protect` names files, or languages of the bundled UDHR, whose ids may not change in any line.
     A bundled sample of English and source code is protected besides where a planned language is in
-    Latin script; "nothing" leaves it out. How much of other English changes is measured on the
+    Latin script; "nothing" leaves it out. With `options.keep_names` a dictionary is too, and every
+    word with a capital. How much of other English changes is measured on the
     pivot's side of `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
@@ -110,6 +111,8 @@ def plan(
         tested_on = corpus.name
     kept = [protect] if isinstance(protect, str | Path) else list(protect)
     options = replace(options, pivot=pivot, rows=options.rows or _rows(base))
+    if options.keep_names and family(parsed) in ("unigram", "wordpiece"):
+        raise UsageError("names are kept by a rule for BPE: leave keep_names (--keep-names) out")
     notes: list[str] = []
     if options.objective == "speakers":
         speakers, notes = _speakers(codes)
@@ -120,7 +123,9 @@ def plan(
         options,
         test=tested or None,
         check=list(_same_script(codes, corpus)),
-        protect=protected_text(kept, shares_letters(codes) and options.mode != "paper"),
+        protect=protected_text(
+            kept, shares_letters(codes) and options.mode != "paper", options.keep_names
+        ),
         elsewhere={
             f"{pivot} of {one_line(corpus.name)}": corpus.lines(pivot),
             "source code": unprotected_code(),

@@ -10,6 +10,11 @@ merge (`ignore_merges`).
 The bundled sample is English and source code: the commonest word forms (with and without a space
 before them, capitalised too) and identifiers and keywords of many programming languages. It is
 protected whenever a plan may use letters that English has too (`permitted`).
+
+No list holds every English word, and names least of all: with 300,000 forms protected, plans for
+many languages still change names (results/world). Who asks for it (`keep_names`) has words with a
+capital kept by a rule (`permitted.keeps_names`), and what is left to a list is English in lower
+case: the bundled dictionary.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import functools
 import lzma
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -35,13 +40,14 @@ from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
 from tokengraft.planning.learn import key_of
-from tokengraft.planning.permitted import foreign_piece
+from tokengraft.planning.permitted import foreign_piece, names_spoiled
 from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, folded, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 
 NOTHING = "nothing"  # asks that the bundled sample be not protected
 BUNDLED = "English words and source code (bundled)"
+DICTIONARY = "an English dictionary, and words with a capital by rule (bundled)"
 _UDHR = " (UDHR)"
 _WORDS_A_LINE = 64
 _WORD = re.compile(r" ?[^\W\d_]+")
@@ -53,6 +59,7 @@ class Protected:
 
     sources: tuple[str, ...]
     lines: Sequence[str]
+    names: bool = False  # words with a capital keep their ids too, by rule
 
     @functools.cached_property
     def hash(self) -> str:
@@ -68,12 +75,16 @@ class Forbidden:
     words: frozenset[str] = frozenset()  # texts of words, where those are looked up first
     characters: frozenset[str] = frozenset()
     old: Sequence[Encoded] = ()
+    names: bool = False  # words with a capital besides (`permitted.keeps_names`)
 
 
-def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | None:
+def protected_text(
+    asked: Iterable[str | Path], bundled: bool, names: bool = False
+) -> Protected | None:
     """The text that `asked` names (files, or languages of the bundled UDHR), None for none.
 
-    The bundled sample comes first where `bundled` says so, unless "nothing" is asked for.
+    The bundled sample comes first where `bundled` says so, unless "nothing" is asked for, and with
+    `names` the bundled dictionary and the rule that keeps words with a capital.
     """
     wanted = [str(one) for one in asked]
     if NOTHING in wanted and len(wanted) > 1:
@@ -83,6 +94,9 @@ def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | No
     if bundled and NOTHING not in wanted:
         sources.append(BUNDLED)
         lines += sample()
+        if names:
+            sources.append(DICTIONARY)
+            lines += dictionary()
     for one in wanted:
         if one == NOTHING:
             continue
@@ -97,7 +111,7 @@ def protected_text(asked: Iterable[str | Path], bundled: bool) -> Protected | No
             raise UsageError(f"protect {one}: there is no such file, and: {error}") from None
         sources.append(f"{code}{_UDHR}")
         lines += corpus.lines(code)
-    return Protected(tuple(sources), lines) if lines else None
+    return Protected(tuple(sources), lines, DICTIONARY in sources) if lines else None
 
 
 @functools.cache
@@ -105,12 +119,25 @@ def sample() -> tuple[str, ...]:
     """The bundled sample, as lines that hold every form of its words."""
     words, names = _asset("english").split("\n"), _asset("code").split("\n")
     capitals = [word[0].upper() + word[1:] for word in words]
-    lines: list[str] = []
-    for forms in (words, capitals, names):
-        for start in range(0, len(forms), _WORDS_A_LINE):
-            group = forms[start : start + _WORDS_A_LINE]
-            lines += [" ".join(group), "\n".join(group)]
-    return tuple(lines)
+    return tuple(line for forms in (words, capitals, names) for line in _joined(forms, " \n"))
+
+
+@functools.cache
+def dictionary() -> tuple[str, ...]:
+    """The bundled dictionary, its words and those of the sample after a space and after a hyphen.
+
+    Not capitalised: where it is protected, the rule keeps every word with a capital.
+    """
+    more = _asset("dictionary").split("\n")
+    accented = [word[0].upper() + word[1:] for word in more if not word.isascii()]
+    common = _asset("english").split("\n")
+    return (*_joined([*more, *accented], " -"), *_joined(common, "-"))
+
+
+def _joined(words: Sequence[str], signs: str) -> Iterator[str]:
+    for start in range(0, len(words), _WORDS_A_LINE):
+        for sign in signs:
+            yield sign.join(words[start : start + _WORDS_A_LINE])
 
 
 def _asset(name: str) -> str:
@@ -136,7 +163,7 @@ def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | 
         words = frozenset(word for line in text.lines for word in _WORD.findall(line))
     normal = pipeline.normalizer
     seen = {c for line in text.lines for c in set(normal.normalize_str(line) if normal else line)}
-    return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old)
+    return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old, text.names)
 
 
 def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) -> set[int]:
@@ -168,6 +195,11 @@ def insert_proved(
     extended = insert(tokenizer, plan, label)
     final = folded(extended, plan)
     if plan.protected is not None:
+        if DICTIONARY in plan.protected.sources and (spoiler := names_spoiled(plan)) is not None:
+            raise TokenizerError(
+                f"this plan was edited: its piece {spoiler!r} would change words with a capital, "
+                "whose ids it says stay as they are. Plan again."
+            )
         reprove(tokenizer, final, plan.protected)
     return extended
 
@@ -180,7 +212,7 @@ def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protectio
     """
     codes = [one.removesuffix(_UDHR) for one in said.sources if one.endswith(_UDHR)]
     known = [code for code in codes if well_formed(code)]
-    text = protected_text(known, BUNDLED in said.sources)
+    text = protected_text(known, BUNDLED in said.sources, DICTIONARY in said.sources)
     if text is None:
         return
     if text.sources == said.sources and (text.hash, len(text.lines)) != (said.sha256, said.lines):
