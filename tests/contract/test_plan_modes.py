@@ -117,12 +117,17 @@ def test_a_baseline_goes_by_all_text_and_is_for_bpe(mode: PlanMode) -> None:
         plan_tokens(base("t5"), texts, Planning(mode=mode.name))
 
 
-def grown_slowly(chunks: dict[str, int], size: int) -> list[str]:
-    """The obvious twin of `grow`: every substring counted, the commonest replaced."""
+def substrings(chunks: dict[str, int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for chunk, times in chunks.items():
         for start, end in combinations(range(len(chunk) + 1), 2):
             counts[chunk[start:end]] += times
+    return counts
+
+
+def grown_slowly(chunks: dict[str, int], size: int) -> list[str]:
+    """The obvious twin of `grow`: every substring counted, the commonest replaced."""
+    counts = substrings(chunks)
     order, leaves = [], {""}
     while leaves and len(order) < size:
         string = min(leaves, key=lambda s: (-counts.get(s, 10**9), s))
@@ -139,6 +144,10 @@ def test_prefix_free_sets() -> None:
     assert strings_in("ababx", {"a", "b", "ab"}) == 3
     words = {word: n + 1 for n, word in enumerate(["ၵူၼ်း", "ၵူႈ", "ၵေႃႉ", "aaaa", "aab"])}
     assert list(islice(grow(words), 40)) == grown_slowly(words, 40)
+    for least in (2, 4, 9):  # a threshold on −log p: what is as common as that is replaced
+        replaced = {s for s, n in substrings(words).items() if n >= least} | {""}
+        kept = {s for s in substrings(words) if s[:-1] in replaced}
+        assert set(islice(grow(words), len(kept))) == kept
     chosen_on, line = ["ab ab ab", "cd"], "ab cd zz"
     assert list(islice(grow(count_chunks(chosen_on)), 5)) == [" ", "a", "b", "c", "d"]
     assert read_by_own(chosen_on, [line, None], 5)[0] == 8

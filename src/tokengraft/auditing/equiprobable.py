@@ -1,9 +1,10 @@
 """What a language would pay with a vocabulary of its own: N roughly equiprobable strings.
 
 The paper dreams of complete prefix-free vocabularies of equiprobable strings. Grown as Tunstall
-(1967) grows them: the commonest string is replaced by its continuations until there are N. Counts
-are over every place of a chunk of text, as a suffix automaton has them; here a sorted list of
-suffixes, in which the places of a string lie together. A text is read from the left by the longest
+(1967) grows them: the commonest string is replaced by its continuations until there are N, that is,
+every string that says fewer bits (−log2 p) than a threshold; N stands for the threshold. Counts are
+over every place of a chunk of text, as a suffix automaton has them; here a sorted list of suffixes,
+in which the places of a string lie together. A text is read from the left by the longest
 string each time, so what was replaced is still used at the end of a chunk and before what was never
 seen; it counts among the N. What no string begins with is read by character.
 
