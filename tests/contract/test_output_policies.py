@@ -13,8 +13,7 @@ from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.derive import Derived
-from tokengraft.grafting.choose_bias import BIASES, _prefixes, _right, _texts_after
-from tokengraft.grafting.decoding import WinnerTakesAll
+from tokengraft.grafting.decoding import BIASES, WinnerTakesAll, _prefixes, _right, _texts_after
 from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named

@@ -18,8 +18,7 @@ from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.evaluating.both_spellings import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
 from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
-from tokengraft.evaluating.lines import prepare  # noqa: E402
-from tokengraft.evaluating.segmenter import Segmenter  # noqa: E402
+from tokengraft.evaluating.lines import Segmenter, prepare  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.reading import LineStates, read  # noqa: E402

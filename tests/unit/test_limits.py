@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from typer.testing import CliRunner
 
 from tokengraft.cli.app import app
-from tokengraft.core import files, limits
+from tokengraft.core import files
 from tokengraft.core.errors import CorpusError, ModelError, TokengraftError, TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.model.checkpoint import read_checkpoint
@@ -216,9 +216,9 @@ def test_an_unknown_token_that_is_no_token(tmp_path: Path) -> None:
 
 
 def test_the_bound_follows_from_the_size() -> None:
-    assert limits.most_unpacked(1000) == 64 << 20
-    assert limits.most_unpacked(5_000_000) == 500_000_000
-    assert limits.most_unpacked(10**10) == 1 << 30
+    assert files.most_unpacked(1000) == 64 << 20
+    assert files.most_unpacked(5_000_000) == 500_000_000
+    assert files.most_unpacked(10**10) == 1 << 30
 
 
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from tokengraft.core.errors import CorpusError, MissingExtra
-from tokengraft.core.limits import check_unpacked
+from tokengraft.core.files import check_unpacked
 from tokengraft.corpus.shards import COMPRESSIONS
 
 TEXT = (".dev", ".devtest", ".txt")

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tokengraft.evaluating.fidelity import derangement, mean_rows
-from tokengraft.evaluating.lines import Case
+from tokengraft.evaluating.lines import Case, Segmenter
 from tokengraft.evaluating.score import Metric, Score, Sums, score
-from tokengraft.evaluating.segmenter import Segmenter
 from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.reading import BATCH_TOKENS, Progress, read

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengraft.evaluating.lines import Case
+from tokengraft.evaluating.lines import Case, Segmenter
 from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
-from tokengraft.evaluating.segmenter import Segmenter
 from tokengraft.model.divergence import Distributions, Head, compare
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch

@@ -253,7 +253,7 @@ def _choose_bias(
 ) -> tuple[float, str]:
     """The best bias on held-out lines of the text (all of it where none is), and a note on it."""
     from tokengraft.deriving.distil.passages import is_held_out
-    from tokengraft.grafting.choose_bias import best_bias, bias_curve
+    from tokengraft.grafting.decoding import best_bias, bias_curve
     from tokengraft.model.frozen import FrozenModel
 
     held_out = [line for line in lines if is_held_out(line, 0.05)] or lines

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core import files
 from tokengraft.core.errors import ModelError
-from tokengraft.core.limits import parse_json
+from tokengraft.core.files import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -12,8 +12,7 @@ from pathlib import Path
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import download, sha256_file
-from tokengraft.core.limits import refuse_links_out
+from tokengraft.core.files import download, refuse_links_out, sha256_file
 from tokengraft.model.checkpoint import read_json
 
 CONFIG = "config.json"

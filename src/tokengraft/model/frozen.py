@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError
-from tokengraft.core.limits import parse_json
+from tokengraft.core.files import parse_json
 from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.libraries import body, load_frozen, pick_devices, require_torch

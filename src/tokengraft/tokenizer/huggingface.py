@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
-from tokengraft.core.files import sha256
-from tokengraft.core.limits import check_highest_id
+from tokengraft.core.files import check_highest_id, sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of

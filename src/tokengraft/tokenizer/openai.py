@@ -15,7 +15,7 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.limits import check_highest_id, parse_json
+from tokengraft.core.files import check_highest_id, parse_json
 from tokengraft.tokenizer.adapters import (
     Tokenizer,
     count_batch,

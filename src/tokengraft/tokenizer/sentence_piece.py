@@ -25,7 +25,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.limits import check_highest_id
+from tokengraft.core.files import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import AWKWARD, Tokenizer, difference
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary

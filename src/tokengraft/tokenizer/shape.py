@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.limits import check_highest_id, parse_json
+from tokengraft.core.files import check_highest_id, parse_json
 
 
 def json_object(data: bytes, where: str, what: str = "a JSON object") -> dict[str, Any]:

@@ -13,8 +13,7 @@ from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
-from tokengraft.core.files import download, sha256, sha256_file
-from tokengraft.core.limits import check_unpacked, refuse_links_out
+from tokengraft.core.files import check_unpacked, download, refuse_links_out, sha256, sha256_file
 
 
 @dataclass(frozen=True)
