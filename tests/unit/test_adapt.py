@@ -24,11 +24,10 @@ from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: 
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
-from tokengraft.deriving.distil.own_text import _lines, go_on  # noqa: E402
+from tokengraft.deriving.distil.own_text import go_on  # noqa: E402
 from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.replay import Replay  # noqa: E402
-from tokengraft.deriving.distil.silent_text import silent_passages  # noqa: E402
 from tokengraft.deriving.distil.student import (  # noqa: E402
     changes,
     directions,
@@ -228,28 +227,6 @@ def test_the_base_goes_on_from_lines_and_what_it_wrote_is_trained_on_only(llama)
     )  # fmt: skip
     assert more.params["training_passages"] > plain.params["training_passages"]
     assert more.start == plain.start  # judged by the same text
-
-
-def test_text_without_new_tokens_is_protected_where_the_base_itself_goes_on_from_it(llama):
-    """Greedily (`least` 1) by go_on, beside the lines that are given and those that are there."""
-    model, line = FrozenModel.load(llama), "Hello there, this is how a line begins"
-    ids = model.tokenizer.encode([line])[0]
-    ids = ids[: len(ids) // 2]
-    while len(ids) < 24:
-        read = torch.tensor([[*model.prefix, *ids]])
-        ids.append(int(model.model(input_ids=read).logits[0, -1].argmax()))
-    walk = go_on(model, [line], 2, 24, least=1.0)
-    assert walk == 2 * _lines(model, np.array(ids))
-    aligner, asked = Aligner(model.tokenizer, HuggingFace.from_parsed("new", extended(llama))), []
-
-    def going_on(lines):
-        asked.extend(lines)
-        return ["Hello again"]
-
-    kept = silent_passages([line], aligner, len(model.weight), 400, 0, 40, going_on)
-    assert asked[0] == line and len(asked) > 40
-    found = model.tokenizer.decode([one.tolist() for one in kept])
-    assert line in found and "Hello again" in found
 
 
 def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):

@@ -18,6 +18,8 @@ NEW = range(OLD, OLD + len(PIECES))
 
 def slow(q):
     """The token to take, from probabilities over old and new tokens."""
+    if sum(q[OLD:]) <= 0.5:
+        return int(np.argmax(q))
     pools = [sum(q[OLD + n] for n, f in enumerate(FIRST) if f == old) for old in range(OLD)]
     part = int(np.argmax(pools))
     if pools[part] <= max(q[:OLD]):
@@ -68,9 +70,11 @@ def test_a_barred_token_is_not_taken():
     assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() != OLD + 4
 
 
-def test_an_old_token_is_not_outvoted_by_new_ones_with_their_first_part():
+def test_new_tokens_that_are_not_likely_together_do_not_outvote_an_old_one():
     scores = torch.full((1, OLD + len(PIECES)), -9.0)
-    scores[0, 5], scores[0, 1], scores[0, OLD] = 0.0, -0.2, -2.0  # 1 and its new tokens: above 5
+    scores[0, 5], scores[0, OLD : OLD + 4] = 0.0, -1.5  # .53, and four of .12
     assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() == 5
-    scores[0, OLD : OLD + 4] = -1.0  # now these alone are
+    scores[0, OLD : OLD + 4] = -1.0  # four of .15: likelier than not
     assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() >= OLD
+    scores[0, OLD : OLD + 6] = torch.tensor([-1.4, -1.4, -9, -9, -1.4, -1.4])  # two pools of two
+    assert GreedyText(NEW, FIRST, PIECES)(None, scores).argmax() == 5

@@ -4,16 +4,18 @@ Greedy text: of what may come next the likeliest text, not the likeliest single 
 
 New tokens that begin alike share what their beginning is worth, and each alone may be less likely
 than the old part with which they all begin. Taking the likeliest token then spells the old way a
-text for which the model prefers the new one. Here new tokens stand together, and the choice goes
-down the tree of their texts (q the model's probabilities):
+text for which the model prefers the new one. Where the next token is likelier new than old, new
+tokens therefore stand together, and the choice goes down the tree of their texts (q the model's
+probabilities):
 
     first       the likeliest old token, unless the new tokens t of one first part f are
                 likelier together:  Σ q(t) > q(any old token)
     then        the token ends here, if it is likelier than all that go on;
                 else go on with the byte beyond which the tokens are likeliest together
 
-f itself is not counted with them: in English, where new tokens are unlikely but many, they would
-win wherever the model hesitates between f (a space) and something else.
+Elsewhere the likeliest token is taken. In English, where each new token is unlikely but there are
+many, they would else win where the model hesitates between a space and something else: on
+rootstock in 2 of 100 continuations of 24 tokens, now in 2 of 1,000 (Shan).
 Tamil on rootstock: 4.1 characters a step, where the likeliest token gives .65 and the base .36; and
 the base finds that text likelier than its own greedy text (.5 bits per byte against .7).
 For greedy decoding only: sampling draws from q itself and needs none of this.
@@ -88,7 +90,9 @@ class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         news = q[:, new]
         together, part = torch.zeros_like(q).index_add_(1, first, news).max(-1)
         alone, chosen = q.index_fill(1, new, 0).max(-1)
-        for row in (together > alone).nonzero()[:, 0].tolist():
+        likely = news.sum(-1) > 0.5
+        chosen = torch.where(likely, chosen, q.argmax(-1))
+        for row in (likely & (together > alone)).nonzero()[:, 0].tolist():
             masses = news[row].double().cpu().numpy()
             chosen[row] = self._new[_descend(self._pools[int(part[row])], masses)]
         best = scores.max(-1, keepdim=True).values

@@ -21,8 +21,6 @@ from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
 
 _OWN = 320  # tokens of a passage that the base writes
-_WALKS = {"cpu": 128, "cuda": 1024}  # lines of protected text that it goes on from greedily,
-_WALKED = 56  # and how far, their beginnings included
 FRONT_RATE = 1e-3  # of Adam, for an adapter in front
 # Where rows alone learn, and only to be read (rootstock, FLORES dev of amh, tam and hin, 600 steps:
 _KL = 4.0  # KL .204 and continuation excess 2.15 % instead of .207 and 2.33 %; with twice as many
@@ -150,15 +148,8 @@ def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
 def _quiet(task: Task, given: Sequence[str], most: int = 1200) -> list[Ints]:
     assert task.new is not None
     room = task.model.window - len(task.model.prefix)
-
-    def walks(lines: Sequence[str]) -> list[str]:
-        """How the base goes on from some of these lines: where it stands when it writes."""
-        count = _WALKS.get(task.model.device.type, _WALKS["cpu"])
-        tokens, report = min(_WALKED, task.model.window), task.tell("protected text")
-        return go_on(task.model, lines, count, tokens, task.options.recipe.seed, report, least=1.0)
-
     passages = silent_passages(
         given, Aligner(task.old, task.new), len(task.model.weight), task.options.characters,
-        task.options.recipe.seed, most, None if task.options.writing is None else walks,
+        task.options.recipe.seed, most,
     )  # fmt: skip
     return [ids[:room] for ids in passages]

@@ -1,10 +1,9 @@
 """Text that the base writes itself: to teach by, where what is given is little or of one kind.
 
 A line begins as one that is given and goes on as the base would, drawn from its own distribution p
-at every step, p below `least` times the likeliest left out (min-p; 1: greedily). Where the base
-ends a text, another is begun in its place. Whether it is true or well said does not matter: the
-base is the teacher, and reads what it might have read in training, of all the kinds that it was
-trained on.
+at every step, p below 1/50 of the likeliest left out (min-p). Where the base ends a text, another
+is begun in its place. Whether it is true or well said does not matter: the base is the teacher, and
+reads what it might have read in training, of all the kinds that it was trained on.
 
 Reference: data written by the teacher itself, Liu et al. 2023, LLM-QAT
 (https://arxiv.org/abs/2305.17888); min-p, Nguyen et al. 2024 (https://arxiv.org/abs/2407.01082).
@@ -26,6 +25,7 @@ from tokengraft.tokenizer.align import Ints
 _BEGUN = 48  # tokens of a line to go on from at most, and half of it
 _TOGETHER = {"cpu": 32, "cuda": 2048}  # passages written at a time,
 _HELD = 8 << 30  # as long as the keys and values of them take no more bytes than that
+_LEAST = math.log(1 / 50)
 
 
 def go_on(
@@ -35,7 +35,6 @@ def go_on(
     tokens: int,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-    least: float = 1 / 50,
 ) -> list[str]:
     """Lines of `count` passages of `tokens` tokens that the model writes, each begun as one given.
 
@@ -56,7 +55,7 @@ def go_on(
     written: list[str] = []
     for start in range(0, count, together):
         size = min(together, count - start)
-        ids = _write(author, model, begun, size, tokens, dice, math.log(least))
+        ids = _write(author, model, begun, size, tokens, dice)
         written += [line for one in ids for line in _lines(model, one)]
         if progress is not None:
             progress(start + size, count)
@@ -90,9 +89,8 @@ def _author(model: FrozenModel) -> Any:
 
 @torch.no_grad()
 def _write(
-    author: Any, model: FrozenModel, begun: _Begun, size: int, tokens: int, dice: torch.Generator,
-    least: float,
-) -> Ints:  # fmt: skip
+    author: Any, model: FrozenModel, begun: _Begun, size: int, tokens: int, dice: torch.Generator
+) -> Ints:
     """Passages (size, tokens): beginnings of lines, and what the author draws after them."""
     line, place = begun.draw(size, dice), torch.zeros(size, dtype=torch.int64, device=model.device)
     drawn, past, every = begun.ids[line, 0], None, []
@@ -109,7 +107,7 @@ def _write(
         read = author(input_ids=after, past_key_values=past, use_cache=True, logits_to_keep=1)
         past, front = read.past_key_values, front[:, :0]
         scores = read.logits[:, -1, : begun.known].float()
-        unlikely = scores < scores.amax(-1, keepdim=True) + least
+        unlikely = scores < scores.amax(-1, keepdim=True) + _LEAST
         likely = scores.masked_fill_(unlikely, -math.inf).softmax(-1)
         drawn = torch.multinomial(likely, 1, generator=dice)[:, 0]
     whole: Ints = torch.stack(every, 1).cpu().numpy()

@@ -57,7 +57,7 @@ class Recipe:
     split: float = 2.5
     by_base: float = 0.7
     head_rate: float = 0.7
-    stray: float = 50.0
+    stray: float = 100.0
     strays: int = 2048
     check_every: int = 100
     patience: int = 5

@@ -1,10 +1,8 @@
 """Text in which new tokens have no business: English, code, and what the user gives.
 
 At hand on every machine: the Universal Declaration in English and a few languages of other scripts
-(bundled), the help pages that come with Python (English about code), the source of this package;
-and what the model itself goes on with after such lines, greedily: that is where it stands when it
-writes, and no given text is like it. Passages in which the new tokenizer emits a new token are left
-out: there it belongs.
+(bundled), the help pages that come with Python (English about code), and the source of this
+package. Passages in which the new tokenizer emits a new token are left out: there it belongs.
 
 What was protected is judged by other text, which nothing is trained on: the docstrings and the
 code of Python's own library.
@@ -15,7 +13,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
@@ -79,18 +77,18 @@ def untrained() -> dict[str, list[str]]:
 
 def silent_passages(
     given: Iterable[str], aligner: Aligner, rows: int, characters: int, seed: int,
-    most: int = _MOST, going_on: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    most: int = _MOST,
 ) -> list[Ints]:  # fmt: skip
-    """Old ids of passages without a new token: given lines', bundled ones', `going_on` from both.
+    """Old ids of passages without a new token, the given lines' and the bundled ones' in turn.
 
     They are `most` at most.
     """
     generator = np.random.default_rng([seed, 3])
     lots = [_passages(lines, characters) for lines in (given, bundled(most))]
     lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:most]]
-    if going_on is not None:
-        lots.append(_passages(going_on([*lots[0], *lots[1]]), characters))
-    passages = [one for group in zip_longest(*lots) for one in group if one]
+    passages = []
+    for pair in zip_longest(*lots):
+        passages += [one for one in pair if one]
     kept = []
     for one in aligner(passages[: 2 * most]):
         if len(one.old) > 2 and np.array_equal(one.old, one.new) and (one.old < rows).all():
