@@ -24,7 +24,7 @@ from tokengraft.tokenizer.align import Ints
 
 _BEGUN = 48  # tokens of a line to go on from at most, and half of it
 _TOGETHER = {"cpu": 32, "cuda": 2048}  # passages written at a time,
-_HELD = 8 << 30  # as long as the keys and values of them take no more bytes than that
+_HELD = 4 << 30  # as long as the keys and values of them take no more bytes than that
 _LEAST = math.log(1 / 50)
 
 
@@ -59,6 +59,8 @@ def go_on(
         written += [line for one in ids for line in _lines(model, one)]
         if progress is not None:
             progress(start + size, count)
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # what comes next needs no keys and values
     return written
 
 
