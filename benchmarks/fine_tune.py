@@ -1,11 +1,11 @@
-"""A graft fine-tuned with Trainer and with PEFT, saved and loaded again: does it keep its ids?
+"""A graft fine-tuned with Trainer, TRL and PEFT, saved and loaded again: does it keep its ids?
 
     python benchmarks/fine_tune.py GRAFT LINES.txt [--steps 3]
 
-Runs in any environment with torch, transformers, accelerate and peft; tokengraft need not be there,
-so that one graft can be tried in many versions. Each way trains a few steps on the lines, saves
-model and tokenizer as its library does, loads them again, and compares the ids of every line with
-those that `tokenizers` reads from the graft's own tokenizer.json. Exits 1 where one differs.
+Runs in any environment with torch, transformers, accelerate, peft and trl; tokengraft need not be
+there, so that one graft can be tried in many versions. Each way trains a few steps on the lines,
+saves model and tokenizer as its library does, loads them again, and compares the ids of every line
+with those that `tokenizers` reads from the graft's own tokenizer.json. Exits 1 where one differs.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ def fine_tuned(graft: Path, lines: Sequence[str], scratch: Path, steps: int = 3)
     """What a graft's ids and barred ids have become after each way of training and saving it."""
     import peft
     import transformers
+    import trl
 
     saved = {"Trainer": _trainer(graft, lines, scratch, steps)}
+    saved["TRL"] = _trl(graft, lines, scratch / "trl", steps)
     adapter, merged = _peft(graft, lines, scratch, steps)
     saved |= {"PEFT adapter": adapter, "PEFT merged": merged}
     return {
         "transformers": transformers.__version__,
         "peft": peft.__version__,
+        "trl": trl.__version__,
         "lines": len(lines),
         "saved": {way: _kept(graft, folder, lines) for way, folder in saved.items()},
     }
@@ -58,6 +61,24 @@ def _trainer(graft: Path, lines: Sequence[str], scratch: Path, steps: int) -> Pa
 
     model = AutoModelForCausalLM.from_pretrained(graft, local_files_only=True)
     return _train(model, graft, lines, scratch / "trainer", steps)
+
+
+def _trl(graft: Path, lines: Sequence[str], out: Path, steps: int) -> Path:
+    """Lines of text as they are, for TRL to encode and train on."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import SFTConfig, SFTTrainer
+
+    model = AutoModelForCausalLM.from_pretrained(graft, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(graft, local_files_only=True)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    arguments = SFTConfig(**_arguments(out, steps), max_length=_LENGTH)
+    trainer = SFTTrainer(
+        model, args=arguments, train_dataset=Dataset.from_dict({"text": list(lines)}),
+        processing_class=tokenizer,
+    )  # fmt: skip
+    return _trained(trainer, out)
 
 
 def _peft(graft: Path, lines: Sequence[str], scratch: Path, steps: int) -> tuple[Path, Path]:
@@ -77,21 +98,31 @@ def _peft(graft: Path, lines: Sequence[str], scratch: Path, steps: int) -> tuple
 
 
 def _train(model: Any, graft: Path, lines: Sequence[str], out: Path, steps: int) -> Path:
-    """A few steps of `Trainer`, and what it saves; the weights must have moved."""
+    """A few steps of `Trainer` on lines of one length, and what it saves."""
     from transformers import AutoTokenizer, Trainer, TrainingArguments, default_data_collator
 
     tokenizer = AutoTokenizer.from_pretrained(graft, local_files_only=True)
     ids = [tokenizer(line)["input_ids"][:_LENGTH] for line in lines]
     rows = [{"input_ids": one, "labels": one} for one in ids if len(one) == _LENGTH]
-    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
-    arguments = TrainingArguments(
-        output_dir=str(out), max_steps=steps, per_device_train_batch_size=2, learning_rate=1e-2,
-        report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
     trainer = Trainer(
-        model=model, args=arguments, train_dataset=rows, data_collator=default_data_collator,
-        processing_class=tokenizer,
+        model=model, args=TrainingArguments(**_arguments(out, steps)), train_dataset=rows,
+        data_collator=default_data_collator, processing_class=tokenizer,
     )  # fmt: skip
+    return _trained(trainer, out)
+
+
+def _arguments(out: Path, steps: int) -> dict[str, Any]:
+    return {
+        "output_dir": str(out), "max_steps": steps, "per_device_train_batch_size": 2,
+        "learning_rate": 1e-2, "report_to": [], "use_cpu": True, "bf16": False,
+        "save_strategy": "no", "disable_tqdm": True,
+    }  # fmt: skip
+
+
+def _trained(trainer: Any, out: Path) -> Path:
+    """What a trainer saves; the weights must have moved."""
+    model = trainer.model
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     trainer.train()
     moved = [
         name for name, p in model.named_parameters() if name in before and p.ne(before[name]).any()

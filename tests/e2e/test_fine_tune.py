@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 pytest.importorskip("peft")
+pytest.importorskip("trl")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import test_graft_tiny as tiny
@@ -31,7 +32,7 @@ def test_a_fine_tuned_graft_keeps_its_ids(case, boundaries, tmp_path, one_thread
     lines = [line for group in tiny.texts().values() for line in group]
     graft(base, plan, tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines))
     kept = fine_tune.fine_tuned(tmp_path / "graft", lines, tmp_path, steps=2)
-    assert set(kept["saved"]) == {"Trainer", "PEFT adapter", "PEFT merged"}
+    assert set(kept["saved"]) == {"Trainer", "TRL", "PEFT adapter", "PEFT merged"}
     for way, outcome in kept["saved"].items():
         assert (outcome["other_ids"], outcome["bars"]) == (0, True), way
 
