@@ -229,9 +229,8 @@ def test_the_base_goes_on_from_lines_and_what_it_wrote_is_trained_on_only(llama)
     assert more.start == plain.start  # judged by the same text
 
 
-def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):
+def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path, monkeypatch):
     import transformers
-    from peft import PeftModel
 
     made = grafted(base, tmp_path / "adapter", adapter_only=True, verified=False)
     names = {path.name for path in (tmp_path / "adapter").iterdir()}
@@ -240,15 +239,25 @@ def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path):
     assert made.report.checks[-1].name == "adapter"
     with pytest.raises(ModelError, match="its README says how peft loads it"):
         tokengraft.verify(tmp_path / "adapter", base)
-    whole = transformers.AutoModelForCausalLM.from_pretrained(verified.folder).eval()
-    model = transformers.AutoModelForCausalLM.from_pretrained(base)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "adapter")
-    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    model = PeftModel.from_pretrained(model, tmp_path / "adapter").eval()
+    # The card's own code, run where it lies: loaded by peft, then made whole for other programs.
+    (tmp_path / base.name).symlink_to(base)
+    card = (tmp_path / "adapter" / "README.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    known: dict = {}
+    for part in card.split("```python\n")[1:]:
+        exec(part.partition("```")[0], known)
+    merged, loaded = (
+        transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        for folder in (tmp_path / "whole", verified.folder)
+    )
+    barred = [json.loads((d / "generation_config.json").read_text())["suppress_tokens"]
+              for d in (tmp_path / "whole", verified.folder)]  # fmt: skip
+    assert barred[0] == barred[1]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "whole")
     ids = tokenizer(text()[0] + texts()["eng_Latn"][0], return_tensors="pt").input_ids[:, :200]
     assert (ids >= 320).any()
     with torch.no_grad():
-        assert torch.allclose(whole(ids).logits, model(ids).logits, atol=1e-4)
+        assert torch.allclose(merged(ids).logits, loaded(ids).logits, atol=1e-4)
 
 
 def test_an_interrupted_training_goes_on_to_the_same_model(llama, tmp_path):

@@ -205,6 +205,15 @@ barred = GenerationConfig.from_pretrained({name})
 inputs = tokenizer("The history of", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, generation_config=barred, max_new_tokens=40)[0]))
 ```
+
+Other programs, and `tokengraft export`, need the whole model:
+
+```python
+whole = model.merge_and_unload()
+whole.generation_config = barred
+whole.save_pretrained("whole")
+tokenizer.save_pretrained("whole")
+```
 """
 
 

@@ -65,8 +65,8 @@ def refuse_adapter(folder: Path) -> None:
     """ModelError where the folder holds an adapter without its base."""
     if (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
         raise ModelError(
-            f"{folder} is an adapter without its base: its README says how peft loads it; graft "
-            "without --adapter-only for a whole model"
+            f"{folder} is an adapter without its base: its README says how peft loads it and "
+            "makes it whole; or graft without --adapter-only"
         )
 
 
