@@ -94,7 +94,8 @@ def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> s
         return (
             "Served by transformers 4.57 and 5.22 as it lies; not by 5.17 to 5.19, by vLLM with "
             "those, nor after save_pretrained, where Qwen 2's own split pattern is taken, nor by "
-            f"{', '.join(rest)}: for those plan with --boundaries portable.{more}"
+            f"{', '.join(rest)}: for those plan with --boundaries portable, or let transformers "
+            f"and vLLM read a folder that tokengraft insert writes.{more}"
         )
     not_by = f"; not by {', '.join(rest)}, {why}" if rest else ""
     return f"Served by {', '.join(fit)}{not_by}.{more}"
