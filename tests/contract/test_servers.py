@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def test_a_line_read_otherwise_is_counted_and_shown(grafted, monkeypatch):
     first = json.dumps(lines[2][:60], ensure_ascii=False)
     said = f"1 of {len(lines)} lines get other ids, first {first}; openvino-genai 1.0"
     assert check.detail == said
+
+
+def test_the_package_of_vllms_processor_brings_nothing_along():
+    """vLLM's environment has tokengraft without its other packages."""
+    heavy = "{'numpy', 'polars', 'torch', 'tokenizers', 'transformers'}"
+    code = (
+        f"import sys, tokengraft.serving as s; assert s.SERVERS; print({heavy} & {{*sys.modules}})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
 
 
 def test_an_unknown_program_is_named_with_the_known():

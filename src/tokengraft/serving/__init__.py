@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tokengraft.core.errors import look_up
 from tokengraft.core.options import Later
-from tokengraft.grafting.verify.invariants import Check
+
+if TYPE_CHECKING:  # vLLM imports this package for its processor: nothing heavy may come along
+    from tokengraft.grafting.verify.invariants import Check
 
 #: Runs the program on a graft, its base and lines to read, and says what was seen.
-Run: TypeAlias = Callable[[Path, Path, Sequence[str]], list[Check]]
+Run: TypeAlias = "Callable[[Path, Path, Sequence[str]], list[Check]]"
 
 
 @dataclass(frozen=True)
