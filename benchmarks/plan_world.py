@@ -3,6 +3,8 @@
     python benchmarks/plan_world.py --flores flores200_dataset --out world \
         -t llama-3 --objective minimax:2.0 --objective parity --budget 64000 --processes 16
     python benchmarks/plan_world.py --out world   # tables and figures of what is there
+    RAYON_NUM_THREADS=1 python benchmarks/plan_world.py --flores flores200_dataset --out world \
+        --timed world/llama-3-parity-dev-203.plan.json.gz   # loading and encoding with the plan
 
 Tokens are chosen on FLORES dev (the premiums that parity and minimax go by are those of dev too)
 and, with `--seed`, on the bundled UDHR and NLLB-Seed besides: 997 lines a language run out. Tested
@@ -239,6 +241,39 @@ def cost_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def timed(path: Path, flores: Path, name: str, runs: int = 11) -> dict[str, Any]:
+    """Loading and encoding with a plan, as a share of the base's time: medians of `runs` in turns.
+
+    Processor time; the base as its own file has it, the plan as `insert` writes it.
+    """
+    base = as_json(find(name))
+    plan = Plan.from_json(json.loads(gzip.decompress(path.read_bytes())))
+    files = {"base": base, "plan": insert(base, plan)}
+    written = {key: json.dumps(value, ensure_ascii=False) for key, value in files.items()}
+    devtest = read(flores, "devtest")
+    texts = {
+        "English": devtest[PIVOT] * 4,
+        "code": list(unprotected_code()),
+        "twelve languages": [line for c in list(devtest)[::18] for line in devtest[c][:200]],
+    }
+    taken: dict[tuple[str, str], list[float]] = {}
+    for turn in range(runs + 1):
+        for key in sorted(written, reverse=bool(turn % 2)):
+            clock = time.process_time()
+            tokenizer = Tokenizer.from_str(written[key])
+            times = {"loading": time.process_time() - clock}
+            for text, lines in texts.items():
+                clock = time.process_time()
+                tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+                times[text] = time.process_time() - clock
+            if turn:  # the first is for warming up
+                for what, seconds in times.items():
+                    taken.setdefault((what, key), []).append(seconds)
+    medians = {what: float(np.median(seconds)) for what, seconds in taken.items()}
+    ratios = {what: medians[what, "plan"] / medians[what, "base"] for what, _ in medians}
+    return {"tokens": len(plan.tokens), "runs": runs, "seconds": medians, "ratios": ratios}
+
+
 def who_gains(row: dict[str, Any]) -> str:
     """A line a language: premium before and after, and the first token that helps it."""
     last = max(row["premiums"], key=int)
@@ -272,10 +307,13 @@ def main() -> None:
     parser.add_argument("--protect", action="append", default=[], help="Text besides the bundled.")
     parser.add_argument("--keep-names", action="store_true", help="Words with a capital too.")
     parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
+    parser.add_argument("--timed", type=Path, help="Time the tokenizer with this plan instead.")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.flores is not None:
+    if options.timed is not None:
+        print(timed(options.timed, options.flores, (options.tokenizer or ["llama-3"])[0]))
+    elif options.flores is not None:
         jobs = list(product(options.tokenizer or ["llama-3"], options.objective or ["total"]))
         with get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
             for done in pool.imap_unordered(partial(run, options=options), jobs):
