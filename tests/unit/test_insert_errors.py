@@ -68,6 +68,40 @@ def test_wrong_additions_are_refused(additions: Additions) -> None:
         put(tiny([["a", "b"]]), additions)
 
 
+def test_literal_tokens_follow_the_added_ones() -> None:
+    grown = put(tiny([["a", "b"]]), Additions(tokens=((401, "क"),), literal=True))
+    assert [(t["id"], t["content"]) for t in grown["added_tokens"]] == [(400, "<s>"), (401, "क")]
+
+
+PIECES = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
+WORDS = {"type": "WordPiece", "unk_token": "a", "vocab": {"a": 0}, "max_input_chars_per_word": 9}
+
+
+@pytest.mark.parametrize(
+    ("model", "added", "additions", "message"),
+    [
+        (PIECES, [], Additions(tokens=((2, "b"),)), "each new Unigram piece needs a score"),
+        (
+            PIECES,
+            [{"id": 3, "content": "<s>"}],
+            Additions(tokens=((4, "b"),), scores=(-2.0,)),
+            "id 2 is free between old tokens",
+        ),
+        (
+            {**WORDS, "continuing_subword_prefix": "##"},
+            [],
+            Additions(tokens=((1, "b"),), merges=(("a", "b"),)),
+            "WordPiece has no merges",
+        ),
+    ],
+)
+def test_what_other_families_cannot_hold_is_refused(
+    model: dict, added: list, additions: Additions, message: str
+) -> None:
+    with pytest.raises(TokenizerError, match=message):
+        put({"model": model, "added_tokens": added}, additions)
+
+
 @pytest.mark.parametrize(
     "model",
     [
