@@ -2,8 +2,8 @@
 
     python benchmarks/fine_tune.py GRAFT LINES.txt [--steps 3]
 
-Runs in any environment with torch, transformers, accelerate, peft and trl; tokengraft need not be
-there, so that one graft can be tried in many versions. Each way trains a few steps on the lines,
+Runs in any environment with torch, transformers, accelerate, peft and, for its own way, trl;
+tokengraft need not be there, so that one graft can be tried in many versions. Each way trains a few steps on the lines,
 saves model and tokenizer as its library does, loads them again, and compares the ids of every line
 with those that `tokenizers` reads from the graft's own tokenizer.json. Exits 1 where one differs.
 """
@@ -11,10 +11,12 @@ with those that `tokenizers` reads from the graft's own tokenizer.json. Exits 1 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +42,16 @@ def fine_tuned(graft: Path, lines: Sequence[str], scratch: Path, steps: int = 3)
     """What a graft's ids and barred ids have become after each way of training and saving it."""
     import peft
     import transformers
-    import trl
 
     saved = {"Trainer": _trainer(graft, lines, scratch, steps)}
-    saved["TRL"] = _trl(graft, lines, scratch / "trl", steps)
+    if there := importlib.util.find_spec("trl") is not None:
+        saved["TRL"] = _trl(graft, lines, scratch / "trl", steps)
     adapter, merged = _peft(graft, lines, scratch, steps)
     saved |= {"PEFT adapter": adapter, "PEFT merged": merged}
     return {
         "transformers": transformers.__version__,
         "peft": peft.__version__,
-        "trl": trl.__version__,
+        "trl": metadata.version("trl") if there else None,
         "lines": len(lines),
         "saved": {way: _kept(graft, folder, lines) for way, folder in saved.items()},
     }
