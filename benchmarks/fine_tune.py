@@ -3,9 +3,10 @@
     python benchmarks/fine_tune.py GRAFT LINES.txt [--steps 3]
 
 Runs in any environment with torch, transformers, accelerate, peft and, for its own way, trl;
-tokengraft need not be there, so that one graft can be tried in many versions. Each way trains a few steps on the lines,
-saves model and tokenizer as its library does, loads them again, and compares the ids of every line
-with those that `tokenizers` reads from the graft's own tokenizer.json. Exits 1 where one differs.
+tokengraft need not be there, so that one graft can be tried in many versions. Each way trains a few
+steps on the lines, saves model and tokenizer as its library does, loads them again, and compares
+the ids of every line with those that `tokenizers` reads from the graft's own tokenizer.json. Exits
+1 where one differs.
 """
 
 from __future__ import annotations
