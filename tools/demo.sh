@@ -28,7 +28,7 @@ tokengraft graft rootstock demo/plan "${texts[@]}" --minutes 1 --policy "${POLIC
   --out demo/grafted
 
 say "Evaluate: how much of the model survived, on the half of the text that nothing was fitted to"
-tokengraft evaluate rootstock demo/grafted --corpus demo/held-out.tsv "${texts[@]}" --prompts 2 \
+tokengraft evaluate rootstock demo/grafted --corpus demo/held-out.tsv "${texts[@]}" --prompts 1 \
   --out demo/evaluation
 
 say "Page"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -76,8 +77,10 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Read
     place = tmp_path_factory.mktemp("adapters")
     bases = {name: make(place / name, name) for name, _ in CASES}
     made = {case: adapted(bases[case[0]], place / "-".join(case), case[1]) for case in CASES}
-    made["llama-tied", "nothing"] = adapted(bases["llama-tied"], place / "nothing")
-    file = place / "nothing" / FILE
+    tagged = made["llama-tied", "tag"]
+    folder = Path(shutil.copytree(tagged.folder, place / "nothing"))
+    made["llama-tied", "nothing"] = replace(tagged, folder=folder)
+    file = folder / FILE
     with safe_open(file, "pt") as opened:
         about = opened.metadata()
     tensors = load_file(file)

@@ -19,7 +19,7 @@ from tokengraft.engine.protocol import Engine, Report
 from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
-_TOGETHER = 4096  # lines that are counted at once
+_TOGETHER = 1024  # lines that are counted at once
 _VERSION = "6"  # part of every key: raise it when the meaning of a count changes
 
 
@@ -82,7 +82,7 @@ def count_corpus(
 
     A tokenizer is opened only when it has something to encode, and closed before the next;
     `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
-    same counts. Text is cut into words once, for all tokenizers, languages of a few thousand lines
+    same counts. Text is cut into words once, for all tokenizers, small languages
     together; `cuts` are those that are there already, and it is filled with the others.
     """
     cuts = {} if cuts is None else cuts
