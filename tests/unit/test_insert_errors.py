@@ -182,6 +182,9 @@ CONTRADICTIONS = {
         lambda d: d["added_tokens"][0].update(id=999), "says that '<s>' has id 999"),
     "one id twice": (lambda d: d["model"]["vocab"].update(a=5), "the id 5 to more than one"),
     "no version": (lambda d: d.update(version=None), "cannot be used"),
+    "no type and no merges": (
+        lambda d: d["model"].update(merges=None, unk_token=d["model"].pop("type") and "a"),
+        "looks like BPE, and the library `tokenizers` reads it as WordLevel"),
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
-from tokengraft.tokenizer.insert import added_ids, family, vocabulary
+from tokengraft.tokenizer.insert import added_ids, family, model_type, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
 _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")
@@ -224,10 +224,16 @@ def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
 
     Read only: who asks for an equal one soon again gets the same. TokenizerError also where two
-    tokens share an id, or an added one has another in the file than the library gives it: what is
-    planned goes by the file, and what is encoded by the library.
+    tokens share an id, or an added one has another in the file than the library gives it, or the
+    model is of another type: what is planned goes by the file, what is encoded by the library.
     """
     pipeline = _loaded(json.dumps(tokenizer, ensure_ascii=False))
+    looks, kind = model_type(tokenizer["model"]), type(pipeline.model).__name__
+    if looks != kind:
+        raise TokenizerError(
+            f"the model of this tokenizer.json names no type and looks like {looks}, and the "
+            f"library `tokenizers` reads it as {kind}: fetch the tokenizer again"
+        )
     said = added_ids(tokenizer)
     for content, number in said.items():
         if (given := pipeline.token_to_id(content)) != number:

@@ -81,7 +81,7 @@ def family(tokenizer: dict[str, Any]) -> Family:
     model = tokenizer.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
         raise TokenizerError("this is not a tokenizer.json: it has no model with a vocabulary")
-    kind = model.get("type") or _guessed_type(model)
+    kind = model_type(model)
     if kind == "Unigram":
         return "unigram"
     if kind == "WordPiece":
@@ -105,8 +105,10 @@ def family(tokenizer: dict[str, Any]) -> Family:
     )
 
 
-def _guessed_type(model: dict[str, Any]) -> str | None:
-    """Files older than tokenizers 0.8 leave the type out."""
+def model_type(model: dict[str, Any]) -> str | None:
+    """What a model says that it is; files older than tokenizers 0.8 leave it out."""
+    if said := model.get("type"):
+        return str(said)
     if "merges" in model:
         return "BPE"
     if "unk_id" in model:
