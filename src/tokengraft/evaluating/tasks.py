@@ -144,6 +144,7 @@ CARRIED_PROBE = Metric(
     f"share of {_HOW}: the probe is trained on the base's states and judged on the graft's",
 )
 _FOLDS = 5
+_C = 0.01  # finds most in the base's own reading: rootstock, twelve languages; Qwen, three
 _LEAST = 2 * _FOLDS  # lines of a label
 
 
@@ -234,7 +235,7 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     for train, test in folds.split(states["base"], labels):
         for name, own in states.items():
-            probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
+            probe = make_pipeline(StandardScaler(), LogisticRegression(C=_C, max_iter=2000))
             probe.fit(own[train], labels[train])
             hits[name][test] = probe.predict(own[test]) == labels[test]
             if name == "base":
