@@ -13,15 +13,15 @@ from tokengraft.model import divergence  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.pooling import (  # noqa: E402
     Added,
+    LossWeights,
     Twigs,
-    Weights,
     stray,
     terms,
     writing_slopes,
 )
 
 OLD, NEW, WIDE, COUNT = 23, 6, 5, 9
-WEIGHTS = Weights(2.0, 0.7, 1.3)
+WEIGHTS = LossWeights(2.0, 0.7, 1.3)
 
 
 def case(kind: str):

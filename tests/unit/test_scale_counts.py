@@ -15,7 +15,7 @@ import pytest
 import tokengraft as tg
 from tokengraft.api.results import Audit
 from tokengraft.api.verbs import count_words, survey
-from tokengraft.auditing.count_corpus import Cell, CellTask
+from tokengraft.auditing.count_corpus import CountItem, CountTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text
@@ -162,7 +162,7 @@ class Dies:
 
 def test_an_item_that_always_kills_its_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "TRIES", 2)
-    cells = [Cell("gpt2", code, ("x",)) for code in ("eng_Latn", "deu_Latn")]
+    cells = [CountItem("gpt2", code, ("x",)) for code in ("eng_Latn", "deu_Latn")]
     with pytest.raises(TokengraftError, match=r"died 2 times while \w+ with gpt2"):
         list(Local(2).map(Dies(), cells, lambda *_: None))  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_errors_of_workers_arrive_as_they_were(tmp_path: Path) -> None:
             [tmp_path], ["gpt2"], layout=Layout(detector="json:loads"), workers=2, state=tmp_path
         )
     with pytest.raises(MissingExtra, match="this needs more"):
-        unseal(Sealed(_Fails(), 1)(Cell("", "", ()), lambda *_: None))  # type: ignore[arg-type]
+        unseal(Sealed(_Fails(), 1)(CountItem("", "", ()), lambda *_: None))  # type: ignore[arg-type]
 
 
 class _Fails:
@@ -350,8 +350,8 @@ def test_what_tiktoken_provides_travels_whole() -> None:
 
 def test_one_cell_reports_what_it_counted() -> None:
     told: list[tuple[int, int, int, float]] = []
-    count = CellTask((Packed.of(find("gpt2")),)).open(1)
-    count(Cell("gpt2", "eng_Latn", ("Hello", "there")), lambda *figures: told.append(figures))
+    count = CountTask((Packed.of(find("gpt2")),)).open(1)
+    count(CountItem("gpt2", "eng_Latn", ("Hello", "there")), lambda *figures: told.append(figures))
     assert told == [(2, 10, 2, 1.0)]
 
 
@@ -396,9 +396,9 @@ def test_aligned_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:
 def test_engines_close_their_workers_when_nobody_reads_on() -> None:
     import multiprocessing
 
-    cells = [Cell("gpt2", str(n), ("x",)) for n in range(5)]
+    cells = [CountItem("gpt2", str(n), ("x",)) for n in range(5)]
     results: Iterator[tuple[int, bytes]] = Local(2).map(
-        CellTask((Packed.of(find("gpt2")),)), cells, _silent
+        CountTask((Packed.of(find("gpt2")),)), cells, _silent
     )
     next(results)
     results.close()  # type: ignore[attr-defined]

@@ -125,6 +125,22 @@ def test_a_shapeless_module_is_seen():
     assert shapeless(planted) == {"a.long", "a.text_utils", "helpers.b"}
 
 
+def recycled(sources: dict[str, str]) -> set[str]:
+    """Names that more than one public class has."""
+    names = [
+        node.name
+        for text in sources.values()
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    return {name for name in names if names.count(name) > 1}
+
+
+def test_one_name_is_one_class():
+    assert recycled(SOURCES) == set()
+    assert recycled({"a.b": "class Cell: ...\n", "c.d": "class Cell: ...\n"}) == {"Cell"}
+
+
 def crowded(sources: dict[str, str]) -> set[tuple[str, str, int]]:
     """Functions that take more than eight parameters, `self` and `cls` not counted."""
     many = set()

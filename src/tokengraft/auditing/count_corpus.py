@@ -24,7 +24,7 @@ _VERSION = "6"  # part of every key: raise it when the meaning of a count change
 
 
 @dataclass(frozen=True)
-class Cell:
+class CountItem:
     """A language's lines, to be counted with one tokenizer; see `engine.Item`."""
 
     tokenizer: str
@@ -43,18 +43,18 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class CellTask:
-    """Count cells exactly as an audit does; see `engine.Task`. A result is packed `Counts`."""
+class CountTask:
+    """Count cells exactly as an audit does; see `EngineTask`. A result is packed `Counts`."""
 
     tokenizers: tuple[Packed, ...]
 
-    def open(self, threads: int) -> Callable[[Cell, Report], bytes]:
+    def open(self, threads: int) -> Callable[[CountItem, Report], bytes]:
         """A counter that opens each tokenizer when it is first needed."""
         del threads
         packed = {one.name: one for one in self.tokenizers}
         opened: dict[str, Tokenizer] = {}
 
-        def count_cell(cell: Cell, report: Report) -> bytes:
+        def count_cell(cell: CountItem, report: Report) -> bytes:
             if cell.tokenizer not in opened:
                 opened[cell.tokenizer] = packed[cell.tokenizer].open()
             counts = count(opened[cell.tokenizer], cell.lines)
@@ -171,9 +171,9 @@ def _on_engine(
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
     names = {name for name, _ in wanted}
     packed = tuple(Packed.of(located) for located in tokenizers if located.name in names)
-    cells = [Cell(name, code, tuple(corpus.lines(code))) for name, code in wanted]
+    cells = [CountItem(name, code, tuple(corpus.lines(code))) for name, code in wanted]
     total, done = sum(len(cell.lines) for cell in cells), 0
-    task = CellTask(packed)
+    task = CountTask(packed)
     for number, data in engine.map(task, cells, lambda *_: None):
         done += len(cells[number].lines)
         if on_count:

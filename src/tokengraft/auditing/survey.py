@@ -287,46 +287,25 @@ def _require(codes: Sequence[str], pivot: str) -> None:
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SCHEMA: dict[str, Any] = {
-    "tokenizer": pl.String,
-    "label": pl.String,
-    "language": pl.String,
-    "name": pl.String,
-    "rows": pl.Int64,
-    "bytes": pl.Int64,
-    "characters": pl.Int64,
-    "tokens": pl.Int64,
-    "bytes_per_token": pl.Float64,
-    "characters_per_token": pl.Float64,
-    "tokens_per_byte": pl.Float64,
-    "tokens_per_character": pl.Float64,
-    "unk_share": pl.Float64,
-    "inside_share": pl.Float64,
+    **dict.fromkeys(("tokenizer", "label", "language", "name"), pl.String),
+    **dict.fromkeys(("rows", "bytes", "characters", "tokens"), pl.Int64),
+    **dict.fromkeys(("bytes_per_token", "characters_per_token"), pl.Float64),
+    **dict.fromkeys(("tokens_per_byte", "tokens_per_character"), pl.Float64),
+    **dict.fromkeys(("unk_share", "inside_share"), pl.Float64),
     "meaningless": pl.Boolean,
 }
-_RELATIVE: dict[str, Any] = {
-    "relative_tokens_per_byte": pl.Float64,
-    "relative_tokens_per_character": pl.Float64,
-}
+_RELATIVE = dict.fromkeys(("relative_tokens_per_byte", "relative_tokens_per_character"), pl.Float64)
 _PREMIUM: dict[str, Any] = {
     "n": pl.Int64,
-    "premium": pl.Float64,
-    "premium_low": pl.Float64,
-    "premium_high": pl.Float64,
-    "ratio_of_sums": pl.Float64,
-    "ratio_of_sums_low": pl.Float64,
-    "ratio_of_sums_high": pl.Float64,
-    "missing_characters": pl.Float64,
-    "tokens_per_unit": pl.Float64,
+    **dict.fromkeys(("premium", "premium_low", "premium_high"), pl.Float64),
+    **dict.fromkeys(("ratio_of_sums", "ratio_of_sums_low", "ratio_of_sums_high"), pl.Float64),
+    **dict.fromkeys(("missing_characters", "tokens_per_unit"), pl.Float64),
 }
 # What an audit in memory says besides: about the language, and what sums do not hold (null).
 _BESIDES: dict[str, Any] = {
-    "script": pl.String,
-    "family": pl.String,
+    **dict.fromkeys(("script", "family"), pl.String),
     "speakers_total": pl.Int64,
-    "lossless_share": pl.Float64,
-    "utf8": pl.Float64,
-    "floor": pl.Float64,
-    "missing_tokens": pl.Float64,
+    **dict.fromkeys(("lossless_share", "utf8", "floor", "missing_tokens"), pl.Float64),
     "floor_lines": pl.Int64,
 }
 

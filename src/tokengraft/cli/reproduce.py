@@ -16,7 +16,7 @@ from tokengraft.corpus.lines_of import lines_of
 from tokengraft.render.terminal import show_fidelity, show_verdict
 
 if TYPE_CHECKING:
-    from tokengraft.reproduce.claim import Verdict
+    from tokengraft.reproduce.claim import ClaimVerdict
 
 app = typer.Typer(
     help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
@@ -191,7 +191,7 @@ def _texts(folder: Path) -> dict[str, list[str]]:
     return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
 
 
-def _finish(verdict: Verdict, remarks: list[str], json: bool, out: Path | None) -> None:
+def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | None) -> None:
     for remark in remarks:
         warn(remark)
     if out is not None:

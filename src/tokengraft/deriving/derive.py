@@ -33,7 +33,7 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
 
 if TYPE_CHECKING:
-    from tokengraft.deriving.distil.recipe import Check, HeldOut
+    from tokengraft.deriving.distil.recipe import CurvePoint, HeldOut
 
 
 AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
@@ -57,7 +57,7 @@ class Derived:
     held_out: HeldOut | None = None
     start: HeldOut | None = None
     floor: HeldOut | None = None
-    curve: tuple[Check, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
     head: Rows | None = None
     student: FrozenModel | None = None
 

@@ -151,7 +151,7 @@ def count_shard(
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What engines map over shards; see `engine.Task`. A result is a packed `ShardResult`."""
+    """What engines map over shards; see `EngineTask`. A result is a packed `ShardResult`."""
 
     work: Work
     skip_bad: bool

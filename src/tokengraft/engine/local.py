@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.engine.protocol import ItemT, OnProgress, Sealed, Task, cores, unseal
+from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, cores, unseal
 from tokengraft.tokenizer.packed import THREAD_SETTINGS, limit_threads
 
 TRIES = 3  # how often an item may take its worker down
@@ -33,7 +33,7 @@ class Local:
         self.workers = workers
 
     def map(
-        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         """See `engine.Engine.map`."""
         workers = min(self.workers, len(items))
@@ -43,7 +43,7 @@ class Local:
             yield from self._pool(task, items, on_progress, workers)
 
     def _here(
-        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         """In this process; a single item still uses all cores, through the Rust tokenizers."""
         if not items:
@@ -61,7 +61,7 @@ class Local:
                 os.environ.update({name: before[name]} if name in before else {})
 
     def _pool(
-        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress, workers: int
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress, workers: int
     ) -> Iterator[tuple[int, bytes]]:
         context = multiprocessing.get_context("spawn")  # forking with Rust threads can deadlock
         # A row of figures an item, each written by the one worker that counts it: no lock that a
@@ -123,7 +123,7 @@ def _pass_on(board: Any, numbers: Any, on_progress: OnProgress) -> None:
 _worker: tuple[Sealed[Any], Any] | None = None
 
 
-def _start(task: Task[Any], board: Any, threads: int) -> None:
+def _start(task: EngineTask[Any], board: Any, threads: int) -> None:
     import signal
 
     global _worker  # noqa: PLW0603 - the only place a pool's worker can keep what it opened

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, TokengraftError
-from tokengraft.engine.protocol import ItemT, OnProgress, Sealed, Task, unseal
+from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
 _DEATHS = 3  # workers in a row that may die before they have counted, or over one item
@@ -32,7 +32,7 @@ class Cluster:
         self.address = address
 
     def map(
-        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         """See `engine.Engine.map`."""
         if not items:

@@ -33,7 +33,7 @@ ItemT = TypeVar("ItemT", bound=Item)
 ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
 
 
-class Task(Protocol[ItemT_contra]):
+class EngineTask(Protocol[ItemT_contra]):
     """What is mapped; plain data that travels to workers."""
 
     def open(self, threads: int) -> Callable[[ItemT_contra, Report], bytes]:
@@ -44,7 +44,7 @@ class Engine(Protocol):
     """Maps a task over items."""
 
     def map(
-        self, task: Task[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
     ) -> Iterator[tuple[int, bytes]]:
         """(number, result) of every item exactly once, in the order in which they finish.
 
@@ -59,7 +59,7 @@ class Sealed(Generic[ItemT]):
     Exceptions do not travel well: some cannot be pickled, and Ray wraps them several times over.
     """
 
-    def __init__(self, task: Task[ItemT], threads: int) -> None:
+    def __init__(self, task: EngineTask[ItemT], threads: int) -> None:
         self._task = task
         self._threads = threads
         self._count: Callable[[ItemT, Report], bytes] | None = None

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import look_up
 from tokengraft.model.checkpoint import Checkpoint, Tensor
-from tokengraft.model.embedding_tables import Layout, text_config
+from tokengraft.model.embedding_tables import Tables, text_config
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _whole(piece: bytes) -> bool:
 
 
 def barred(
-    policy: OutputPolicy, new: range, layout: Layout, removed: Sequence[int] = ()
+    policy: OutputPolicy, new: range, layout: Tables, removed: Sequence[int] = ()
 ) -> tuple[int, ...]:
     """Ids that plain `generate` must never emit, sorted.
 

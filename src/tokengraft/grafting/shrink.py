@@ -22,7 +22,7 @@ from tokengraft.core.files import write_json
 from tokengraft.grafting import side_files
 from tokengraft.grafting.manifest import file_hashes, read_manifest
 from tokengraft.model.checkpoint import INDEX, read_checkpoint, read_if_there, read_json
-from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.embedding_tables import Tables, find_layout
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
@@ -132,7 +132,7 @@ def _share(source: str, copy: str) -> None:
 
 
 def _rewrite_tables(
-    source: Path, folder: Path, layout: Layout, change: Callable[[str, Table], Table]
+    source: Path, folder: Path, layout: Tables, change: Callable[[str, Table], Table]
 ) -> None:
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file

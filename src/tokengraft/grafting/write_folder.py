@@ -27,8 +27,8 @@ from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import (
     INDEX,
     Checkpoint,
-    Shard,
     Tensor,
+    WeightFile,
     copy_file,
     copy_range,
     encode,
@@ -37,7 +37,7 @@ from tokengraft.model.checkpoint import (
     read_json,
     write_all,
 )
-from tokengraft.model.embedding_tables import Layout, find_layout, is_encoder
+from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.tokenizer.insert import first_free_id
 
@@ -159,7 +159,7 @@ def write_model(
     )  # fmt: skip
 
 
-def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Layout) -> range:
+def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Tables) -> range:
     """Ids that `tokenizer` has after the base's; ModelError where it is not this model's."""
     first, last = first_free_id(base), first_free_id(tokenizer)
     if last <= first:
@@ -181,7 +181,7 @@ def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Layout) -> 
 
 
 def _check_rows(
-    rows: NDArray[np.float32], parts: Sequence[Sequence[int]], new: range, layout: Layout
+    rows: NDArray[np.float32], parts: Sequence[Sequence[int]], new: range, layout: Tables
 ) -> None:
     if rows.shape != (len(new), layout.width):
         raise ModelError(
@@ -197,7 +197,7 @@ def _check_rows(
 
 def _patches(
     checkpoint: Checkpoint,
-    layout: Layout,
+    layout: Tables,
     rows: NDArray[np.float32],
     parts: Sequence[Sequence[int]],
     new: range,
@@ -238,7 +238,7 @@ def _patches(
     return patches
 
 
-def _trained(checkpoint: Checkpoint, layout: Layout, changes: Changes) -> dict[str, _Patch]:
+def _trained(checkpoint: Checkpoint, layout: Tables, changes: Changes) -> dict[str, _Patch]:
     """Weights that were trained, by the names that the checkpoint has for them."""
     tables = {table.name for table in layout.tables}
     known = {name: held for name, held in checkpoint.tensors.items() if name not in tables}
@@ -295,7 +295,7 @@ def second_table(model_dir: Path, tokens: int) -> int:
 
 
 def _write_index(
-    checkpoint: Checkpoint, layout: Layout, after: int, folder: Path, untied: bool
+    checkpoint: Checkpoint, layout: Tables, after: int, folder: Path, untied: bool
 ) -> None:
     if checkpoint.index is None:
         return
@@ -317,7 +317,7 @@ def _write_index(
     write_json(folder / INDEX, {**index, "metadata": metadata})
 
 
-def _write_shard(shard: Shard, patches: Mapping[str, _Patch], target: Path) -> None:
+def _write_shard(shard: WeightFile, patches: Mapping[str, _Patch], target: Path) -> None:
     """Write a shard with its tables patched."""
     moved: list[Tensor] = []
     shift = 0

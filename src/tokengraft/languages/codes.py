@@ -17,9 +17,10 @@ import functools
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from tokengraft.core.errors import CorpusError
 
@@ -264,24 +265,12 @@ def _not_a_code(code: str, choices: Collection[str]) -> str:
 
 
 def _from_row(row: Mapping[str, str]) -> Language:
-    def text(column: str) -> str | None:
-        return row[column] or None
-
-    def count(column: str) -> int | None:
-        return int(row[column]) if row[column] else None
-
-    return Language(
-        code=row["code"],
-        name=row["name"],
-        autonym=text("autonym"),
-        short=text("iso639_1"),
-        script=row["script"],
-        script_name=text("script_name"),
-        direction=text("direction"),
-        family=text("family"),
-        speakers_total=count("speakers_total"),
-        speakers_total_source=text("speakers_total_source"),
-    )
+    cells: dict[str, Any] = {
+        one.name: row["iso639_1" if one.name == "short" else one.name] or None
+        for one in fields(Language)
+    }
+    speakers = cells["speakers_total"]
+    return Language(**cells | {"speakers_total": None if speakers is None else int(speakers)})
 
 
 _SCRIPTS = {

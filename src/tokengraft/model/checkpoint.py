@@ -59,7 +59,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Shard:
+class WeightFile:
     """One file: its tensors in the order of their bytes, and the header's free metadata."""
 
     path: Path
@@ -85,7 +85,7 @@ class Checkpoint:
     """Every weight file of a model folder, and the tensors by name."""
 
     folder: Path
-    shards: tuple[Shard, ...]
+    shards: tuple[WeightFile, ...]
     index: Mapping[str, Any] | None  # the parsed index file, None for a single file
 
     @property
@@ -98,7 +98,7 @@ class Checkpoint:
         """Bytes of all tensors together."""
         return sum(shard.tensors[-1].end for shard in self.shards if shard.tensors)
 
-    def shard_of(self, tensor: Tensor) -> Shard:
+    def shard_of(self, tensor: Tensor) -> WeightFile:
         """The file that holds `tensor`."""
         return next(shard for shard in self.shards if shard.path.name == tensor.file)
 
@@ -155,7 +155,7 @@ def _no_weights(folder: Path) -> str:
     return f"{folder.name} holds no {SINGLE} and no {INDEX}"
 
 
-def read_shard(path: Path) -> Shard:
+def read_shard(path: Path) -> WeightFile:
     """Parse and check one file's header."""
     length = path.stat().st_size
     with path.open("rb") as file:
@@ -195,7 +195,7 @@ def read_shard(path: Path) -> Shard:
         raise ModelError(
             f"{path.name} is {state}: {length:,} bytes for {8 + size + at:,}; fetch it again"
         )
-    return Shard(path, 8 + size, tuple(tensors), metadata)
+    return WeightFile(path, 8 + size, tuple(tensors), metadata)
 
 
 def _is_sound(tensor: Tensor) -> bool:

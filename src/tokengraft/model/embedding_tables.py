@@ -49,7 +49,7 @@ _TIES = dict.fromkeys(("gpt2", "gemma3", "gemma3_text", "bert", "roberta", "xlm-
 
 
 @dataclass(frozen=True)
-class Layout:
+class Tables:
     """The embedding tables of a checkpoint; `head` is None where it is the input table itself.
 
     A tied checkpoint may still hold a copy of its table as `head`: then `tied` is true as well.
@@ -80,7 +80,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else config
 
 
-def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
+def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Tables:
     """The embedding tables of a checkpoint, each checked against the config's sizes.
 
     Raises ModelError for a model that needs code of its own, an architecture that is not served,
@@ -123,7 +123,7 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Layout:
     called = [names[1].removesuffix(end) + "bias" for end in ("decoder.weight", "weight")]
     biases = tuple(tensors[name] for name in called if names[1] and name in tensors)
     _refuse_others(checkpoint, {t.name for t in (input_table, head, *biases) if t}, rows, width)
-    return Layout(input_table, head, biases, tied, rows, width, names[1])
+    return Tables(input_table, head, biases, tied, rows, width, names[1])
 
 
 def is_encoder(config: Mapping[str, Any]) -> bool:

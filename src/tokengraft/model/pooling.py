@@ -48,7 +48,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Weights:
+class LossWeights:
     """What each term counts; a term of weight 0 is still reported."""
 
     reading: float = 1.0
@@ -142,7 +142,7 @@ def terms(
 @torch.no_grad()
 def writing_slopes(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor,
-    weights: Weights, twigs: Twigs | None = None,
+    weights: LossWeights, twigs: Twigs | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Gradients of the weighted terms' sum over positions, at `new` and at `added.rows`.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.core.errors import TokenizerError, UsageError
-from tokengraft.planning.plan import Boundaries, Cut
+from tokengraft.planning.plan import Boundaries, PlanCut
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     floor,
@@ -89,7 +89,7 @@ def floors_of(
 
 def decide(
     tokenizer: dict[str, Any], boundaries: Boundaries, floors: Mapping[str, Floors]
-) -> tuple[Cut, list[str]]:
+) -> tuple[PlanCut, list[str]]:
     """The scripts to relax for the planned languages, with notes on what could not be.
 
     `auto` relaxes a script where a language's floor is above `HIGH_FLOOR` and relaxing lowers it.
@@ -99,7 +99,7 @@ def decide(
     """
     pattern = split_pattern(tokenizer)
     if boundaries in ("keep", "portable") or (boundaries == "auto" and pattern is None):
-        return Cut(old_pattern=pattern), []
+        return PlanCut(old_pattern=pattern), []
     if pattern is None:
         raise TokenizerError(
             "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
@@ -121,11 +121,11 @@ def decide(
     if not codes:
         if boundaries == "relax":
             raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")
-        return Cut(old_pattern=pattern), notes
+        return PlanCut(old_pattern=pattern), notes
     names = script_names(codes)
-    return Cut(names, pattern, relaxed_pattern(tokenizer, names)), notes
+    return PlanCut(names, pattern, relaxed_pattern(tokenizer, names)), notes
 
 
-def relaxes(cut: Cut, code: str) -> bool:
+def relaxes(cut: PlanCut, code: str) -> bool:
     """Whether the language's script is among those relaxed."""
     return bool(cut.scripts) and set(SCRIPTS.get(script_of(code), ("",))) <= set(cut.scripts)

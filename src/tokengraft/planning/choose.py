@@ -24,7 +24,7 @@ from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.places import give_places
-from tokengraft.planning.plan import BUDGET, Check, Cut, Effect, Plan, Planning, Protection
+from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Protection, Proven
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
@@ -245,7 +245,7 @@ def _plan_merges(request: Request) -> Plan:
         objective=options.objective, budget=request.budget, cut=cut,
         tokens=_tokens_of(learner, proof), merges=additions.merges, languages=effects,
         pivot=options.pivot if request.test else None,
-        check=Check(proof.pieces), notes=tuple(notes),
+        check=Proven(proof.pieces), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -288,7 +288,7 @@ def _cost(kept: Mapping[str, Effect], relaxed: Plan) -> list[str]:
     return notes
 
 
-def _additions_of(learner: Learner, cut: Cut) -> Additions:
+def _additions_of(learner: Learner, cut: PlanCut) -> Additions:
     """What goes into the tokenizer, in the order it was learned."""
     names = learner.symbols.names
     tokens = tuple((s.result, names[s.result]) for s in learner.steps if s.spends)

@@ -19,7 +19,7 @@ from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import accents_alone, borrowed_letters, keeps_names, territory
-from tokengraft.planning.plan import Cut, Planning
+from tokengraft.planning.plan import PlanCut, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
@@ -65,7 +65,7 @@ class Request:
 class Job:
     """Words counted once, and new learners made from them."""
 
-    def __init__(self, request: Request, cut: Cut, pipeline: Tokenizer) -> None:
+    def __init__(self, request: Request, cut: PlanCut, pipeline: Tokenizer) -> None:
         self.request, self.cut = request, cut
         options = request.options
         base = request.tokenizer

@@ -16,9 +16,9 @@ from typing import Any
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import (
-    Cut,
     Effect,
     Plan,
+    PlanCut,
     lost_characters,
     unknown_of,
     unknown_share,
@@ -96,7 +96,7 @@ def plan_literals(
             )
     return Plan(
         tokenizer=fingerprint(tokenizer), family=family(tokenizer), mode="paper",
-        objective="total", budget=len(tokens), cut=Cut(old_pattern=split_pattern(tokenizer)),
+        objective="total", budget=len(tokens), cut=PlanCut(old_pattern=split_pattern(tokenizer)),
         tokens=tuple(tokens), merges=(), languages=effects, pivot=pivot if test else None,
         notes=tuple(notes),
     )  # fmt: skip

@@ -29,7 +29,15 @@ from tokengraft.planning.job import Request
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.plan import Cut, Effect, Plan, Point, unknown_of, unknown_share, warnings
+from tokengraft.planning.plan import (
+    Effect,
+    Plan,
+    PlanCut,
+    Point,
+    unknown_of,
+    unknown_share,
+    warnings,
+)
 from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
@@ -116,7 +124,7 @@ def plan_pieces(request: Request) -> Plan:
     notes += [note for code, effect in effects.items() for note in warnings(code, effect)]
     return Plan(
         tokenizer=fingerprint(tokenizer), family=kind, mode=mode, objective="total",
-        budget=budget, cut=Cut(), tokens=_tokens(tokenizer, old, chosen, emitted), merges=(),
+        budget=budget, cut=PlanCut(), tokens=_tokens(tokenizer, old, chosen, emitted), merges=(),
         languages=effects, pivot=request.options.pivot if request.test else None,
         notes=tuple(notes),
     )  # fmt: skip

@@ -97,7 +97,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Cut:
+class PlanCut:
     """How words are cut: `scripts` is empty where the old pattern is kept."""
 
     scripts: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Check:
+class Proven:
     """The proof over given text: how many distinct pieces of text were encoded both ways."""
 
     pieces: int = 0
@@ -158,12 +158,12 @@ class Plan:
     mode: Mode
     objective: Objective
     budget: int
-    cut: Cut
+    cut: PlanCut
     tokens: tuple[NewToken, ...]
     merges: tuple[tuple[str, str], ...]
     languages: Mapping[str, Effect] = field(default_factory=dict)
     pivot: str | None = None
-    check: Check = Check()
+    check: Proven = Proven()
     notes: tuple[str, ...] = ()
     label: str | None = None  # the name of the tokenizer it is for
     protected: Protection | None = None

@@ -41,7 +41,7 @@ from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
 from tokengraft.planning.learn import key_of
 from tokengraft.planning.permitted import foreign_piece, names_spoiled
-from tokengraft.planning.plan import Cut, Elsewhere, Plan, Protection, folded, insert
+from tokengraft.planning.plan import Elsewhere, Plan, PlanCut, Protection, folded, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
 from tokengraft.tokenizer.boundaries import relaxed_pattern
 
@@ -228,7 +228,9 @@ def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protectio
         )
 
 
-def unrelaxed(tokenizer: dict[str, Any], cut: Cut, text: Protected | None) -> tuple[Cut, list[str]]:
+def unrelaxed(
+    tokenizer: dict[str, Any], cut: PlanCut, text: Protected | None
+) -> tuple[PlanCut, list[str]]:
     """The cut without the scripts that protected text is written in, and a note on each."""
     if text is None or not cut.scripts:
         return cut, []
@@ -241,8 +243,8 @@ def unrelaxed(tokenizer: dict[str, Any], cut: Cut, text: Protected | None) -> tu
         else:
             notes.append(f"boundaries stay as they are for {name}: protected text is written in it")
     if not kept:
-        return Cut(old_pattern=cut.old_pattern), notes
-    return Cut(tuple(kept), cut.old_pattern, relaxed_pattern(tokenizer, kept)), notes
+        return PlanCut(old_pattern=cut.old_pattern), notes
+    return PlanCut(tuple(kept), cut.old_pattern, relaxed_pattern(tokenizer, kept)), notes
 
 
 def measure_elsewhere(

@@ -15,8 +15,7 @@ import polars as pl
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
 from tokengraft.render.tables import SHRUNK, Cell, Printed, colours, latex, markdown, write_data
-from tokengraft.reproduce.claim import Cell as ClaimCell
-from tokengraft.reproduce.claim import Verdict
+from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
 from tokengraft.reproduce.grid import PAPER
 from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row
 
@@ -26,7 +25,7 @@ _THEIRS = r" {\tiny %s}"
 _MARKS = {"reproduced": "", "known difference": "*", "differs": "!", "missing": "?"}
 
 
-def write_verdict(verdict: Verdict, out: Path) -> list[Path]:
+def write_verdict(verdict: ClaimVerdict, out: Path) -> list[Path]:
     """Write `NAME` as csv, parquet, json, md and tex into `out`, all or none; returns the paths."""
     name = verdict.claim.name
     table = printed(verdict)
@@ -41,7 +40,7 @@ def write_verdict(verdict: Verdict, out: Path) -> list[Path]:
     return [out / path.name for path in paths]
 
 
-def printed(verdict: Verdict) -> Printed:
+def printed(verdict: ClaimVerdict) -> Printed:
     """The table as the paper prints it, with our values, their intervals, and marks."""
     claim = verdict.claim
     rows = list(dict.fromkeys(cell.row for cell in verdict.cells))

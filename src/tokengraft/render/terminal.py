@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
     from tokengraft.evaluating.score import Measurements
     from tokengraft.planning.plan_files import TestedPlan
-    from tokengraft.reproduce.claim import Cell, Verdict
+    from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
     from tokengraft.reproduce.paper_fidelity import Fidelity
 
 SHOWN = 24  # languages of an audit
@@ -362,7 +362,7 @@ def plain(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def show_verdict(console: Console, verdict: Verdict) -> None:
+def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
     """Print a claim cell by cell, what differs, and whether it holds."""
     claim = verdict.claim
     rows = list(dict.fromkeys(cell.row for cell in verdict.cells))
@@ -393,7 +393,7 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
     console.print(verdict.line, markup=False)
 
 
-def _mark(cell: Cell, decimals: int) -> str:
+def _mark(cell: ClaimCell, decimals: int) -> str:
     paper = f"{cell.paper:.{decimals}f}"
     if cell.verdict == "reproduced":
         return f"[green]{paper}[/green]"

@@ -51,7 +51,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ClaimCell:
     """One value of a claim against the run's."""
 
     row: str
@@ -64,11 +64,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """Every cell of a claim."""
 
     claim: Claim
-    cells: tuple[Cell, ...]
+    cells: tuple[ClaimCell, ...]
 
     @property
     def reproduced(self) -> int:
@@ -134,7 +134,7 @@ def judge(
     claim: Claim,
     values: Mapping[Key, float],
     intervals: Mapping[Key, tuple[float | None, float | None]] | None = None,
-) -> Verdict:
+) -> ClaimVerdict:
     """Compare a run's values with the claim's, cell by cell."""
     cells = []
     for (row, column), paper in claim.expected.items():
@@ -148,8 +148,8 @@ def judge(
         else:
             verdict = "reproduced" if _same(ours, paper, claim.decimals) else "differs"
         low, high = (intervals or {}).get((row, column), (None, None))
-        cells.append(Cell(row, column, paper, ours, verdict, low, high))
-    return Verdict(claim, tuple(cells))
+        cells.append(ClaimCell(row, column, paper, ours, verdict, low, high))
+    return ClaimVerdict(claim, tuple(cells))
 
 
 def changed_inputs(claim: Claim, hashes: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -174,7 +174,7 @@ def premiums(
     search: Sequence[Path],
     on_count: OnCount | None = None,
     resamples: int = 0,
-) -> tuple[Verdict, list[str]]:
+) -> tuple[ClaimVerdict, list[str]]:
     """The premium table, and remarks on inputs that are missing or not the recorded ones.
 
     With `resamples` each value has its bootstrap interval.
@@ -197,7 +197,7 @@ def premiums(
     return judge(claim, values, intervals), remarks
 
 
-def vocabularies(search: Sequence[Path]) -> tuple[Verdict, list[str]]:
+def vocabularies(search: Sequence[Path]) -> tuple[ClaimVerdict, list[str]]:
     """The vocabulary breakdown, and remarks on inputs that are missing or not the recorded ones."""
     claim = read_claim("vocabulary")
     located, skipped = find_all(PAPER, search, skip_missing=True)
@@ -222,7 +222,7 @@ def _remarks(changed: list[str]) -> list[str]:
     ]
 
 
-def new_token_share(corpus: Path) -> Verdict:
+def new_token_share(corpus: Path) -> ClaimVerdict:
     """The shares of new tokens in the paper's fidelity table, and the lengths before and after.
 
     The paper adds every character whose literal string is no key of Llama 3's vocabulary. Its

@@ -28,7 +28,7 @@ from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
-from tokengraft.reproduce.claim import Claim, Verdict, folder, judge, read_claim
+from tokengraft.reproduce.claim import Claim, ClaimVerdict, folder, judge, read_claim
 from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
 
 CLAIM = "fidelity"
@@ -69,7 +69,7 @@ class Fidelity:
     grid: pl.DataFrame
     sizes: pl.DataFrame
     missing: int
-    verdict: Verdict | None  # None for any model but the paper's own
+    verdict: ClaimVerdict | None  # None for any model but the paper's own
 
     def table(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
         """One row per method, one column per language, and their mean where all are there."""

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import ModelError, UsageError, did_you_mean
 from tokengraft.model.checkpoint import Checkpoint, Tensor
-from tokengraft.model.embedding_tables import Layout, text_config
+from tokengraft.model.embedding_tables import Tables, text_config
 from tokengraft.serving.gguf_tokenizer import Fields
 
 _WAY_OUT = "convert the base with llama.cpp's convert_hf_to_gguf.py and give it with --base"
@@ -74,7 +74,7 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def size_fields(config: Mapping[str, Any], layout: Layout) -> Fields:
+def size_fields(config: Mapping[str, Any], layout: Tables) -> Fields:
     """Every key of the architecture; ModelError for what cannot be said in a GGUF here."""
     kind = architecture_of(config)
     text = text_config(config)
@@ -124,7 +124,7 @@ class Weight:
     dtype: str  # as the folder stores it
 
 
-def weights(config: Mapping[str, Any], checkpoint: Checkpoint, layout: Layout) -> Iterator[Weight]:
+def weights(config: Mapping[str, Any], checkpoint: Checkpoint, layout: Tables) -> Iterator[Weight]:
     """Every tensor under GGUF's name, read when it is asked for."""
     import gguf
 

@@ -43,7 +43,7 @@ from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.matching import continued, gradient, judge
 from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose
-from tokengraft.deriving.distil.recipe import Check, Distillation, HeldOut, Progress, Recipe
+from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
     Weights,
@@ -242,7 +242,7 @@ class Distiller:
         score = self._within(ends)
         self._whole = False
         over = self._done(out.steps, out.seconds) >= 1
-        out.curve.append(Check(out.steps, out.seconds, score))
+        out.curve.append(CurvePoint(out.steps, out.seconds, score))
         if score.loss < out.score.loss:
             out.score, out.rows, out.head = score, _array(ends.rows()), _maybe(ends.head())
             out.weights = {} if self.weights is None else self.weights.values()
@@ -431,7 +431,7 @@ class Distiller:
         ends.restore({name: one.to(self.device) for name, one in tensors.items()})
         if self.replay is not None:
             self.replay.weight, self.replay.strain = facts["replay"]
-        curve = [Check(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
+        curve = [CurvePoint(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
         return Distillation(
             _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),
             head=_maybe(head), weights=weights, curve=curve,

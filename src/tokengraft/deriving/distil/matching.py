@@ -15,7 +15,7 @@ from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.divergence import TRAINING, Distributions, compare, likelihoods, slopes
 from tokengraft.model.libraries import spread
-from tokengraft.model.pooling import Weights, terms, writing_slopes
+from tokengraft.model.pooling import LossWeights, terms, writing_slopes
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -40,7 +40,7 @@ def gradient(
     # A share's loss is its part of the whole batch's means, so gradients of shares add up.
     positions, power = len(whole), float(whole.square().sum())
     times = 1.0 if writer is None else recipe.reading_weight
-    weights = Weights(times * recipe.kl, recipe.pooled, recipe.split)
+    weights = LossWeights(times * recipe.kl, recipe.pooled, recipe.split)
 
     def slope(member: Reader, share: Ints) -> tuple[torch.Tensor, ...]:
         device = member.model.device

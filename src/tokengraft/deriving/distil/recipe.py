@@ -150,7 +150,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Check:
+class CurvePoint:
     """A held-out score along the way."""
 
     step: int
@@ -169,7 +169,7 @@ class Distillation:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the body, where it learns
     steps: int = 0
     seconds: float = 0.0
-    curve: list[Check] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)
     stopped: str = "steps"
     reading: float = math.inf  # old tokens of training text that were used at most
     judged: int = 0  # held-out passages
@@ -177,4 +177,4 @@ class Distillation:
     unseen: int = 0  # new tokens in no passage that was trained on: only the bridge moved them
 
 
-Progress: TypeAlias = Callable[[Check], None]
+Progress: TypeAlias = Callable[[CurvePoint], None]

@@ -25,7 +25,7 @@ from tokengraft.grafting.verify.loading import same_size
 from tokengraft.grafting.verify.protected import Moved
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import (
-    Layout,
+    Tables,
     find_layout,
     is_encoder,
     is_tied,
@@ -132,7 +132,7 @@ class _Verification:
         self.texts = None if texts is None else list(texts)
         self.old_config = read_json(base / CONFIG)
         self.old: Checkpoint = read_checkpoint(base)
-        self.layout: Layout = find_layout(self.old_config, self.old)
+        self.layout: Tables = find_layout(self.old_config, self.old)
         self.old_tokenizer = base_tokenizer(base)
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class _Verification:
         return range(first_free_id(self.pair.base), first_free_id(self.pair.new))
 
     @functools.cached_property
-    def encoded(self) -> verify_tokens.Encoded:
+    def encoded(self) -> verify_tokens.EncodedBoth:
         said: Mapping[str, Any] = {}
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = read_manifest(self.folder) or {}

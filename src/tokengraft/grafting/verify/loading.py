@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.grafting.verify.tokens import Encoded, around
+from tokengraft.grafting.verify.tokens import EncodedBoth, around
 from tokengraft.model.checkpoint import read_checkpoint, read_json
-from tokengraft.model.embedding_tables import Layout, is_encoder
+from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.libraries import dtype_option, quiet
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.planning.words import encode, load
@@ -110,7 +110,7 @@ def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
     return model.eval(), info
 
 
-def examine(folder: Path, layout: Layout, rows: int, ids: Sequence[int], whole: bool) -> str | None:
+def examine(folder: Path, layout: Tables, rows: int, ids: Sequence[int], whole: bool) -> str | None:
     """Load the model (or, where `whole` is false, its empty frame) and say what is wrong, or None.
 
     `ids` is a text with new tokens: the model must give finite scores for it over `rows` tokens.
@@ -147,7 +147,7 @@ def same_states(base: Path, folder: Path, tokenizer: Any) -> bool:
     return torch.equal(read[0], read[1][..., : read[0].shape[-1]])
 
 
-def _examine_frame(folder: Path, layout: Layout, rows: int) -> str | None:
+def _examine_frame(folder: Path, layout: Tables, rows: int) -> str | None:
     import torch
 
     with quiet(warnings=False) as transformers:
@@ -185,9 +185,9 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
 def same_size(
     folder: Path,
     base: Path,
-    layout: Layout,
+    layout: Tables,
     places: Mapping[str, Any],
-    grown: Encoded,
+    grown: EncodedBoth,
     first: int,
 ) -> tuple[bool, str]:
     """Whether `folder` reads as it did when it had `grown`, and writes English as the base does.

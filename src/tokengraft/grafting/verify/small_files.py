@@ -14,7 +14,7 @@ from tokengraft.grafting import output_policies, side_files
 from tokengraft.grafting.verify.tokens import frames
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
-from tokengraft.model.embedding_tables import Layout, is_tied, text_config
+from tokengraft.model.embedding_tables import Tables, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.planning.permitted import shares_letters, territory
 from tokengraft.planning.symbols import piece_reader
@@ -49,7 +49,7 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
 
 
 def config_difference(
-    old: Mapping[str, Any], new: Mapping[str, Any], layout: Layout, rows: int, untied: bool = False
+    old: Mapping[str, Any], new: Mapping[str, Any], layout: Tables, rows: int, untied: bool = False
 ) -> str | None:
     """What config.json says otherwise than the base's besides the number of rows, or None.
 

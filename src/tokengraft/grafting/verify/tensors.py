@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.model.checkpoint import Checkpoint, Tensor
-from tokengraft.model.embedding_tables import Layout
+from tokengraft.model.embedding_tables import Tables
 
 #: How many times the longest old row a new one may be long.
 OUTSIZED = 10
@@ -18,7 +18,7 @@ _CHUNK = 1 << 22  # bytes of a table read at a time
 def other_weights(
     base: Checkpoint,
     new: Checkpoint,
-    layout: Layout,
+    layout: Tables,
     first: int,
     untied: bool = False,
     trained: Collection[str] = (),
@@ -54,7 +54,7 @@ def other_weights(
     return None
 
 
-def _other_head(base: Checkpoint, new: Checkpoint, layout: Layout, first: int) -> str | None:
+def _other_head(base: Checkpoint, new: Checkpoint, layout: Tables, first: int) -> str | None:
     """What a head that is a table of its own has otherwise than the table it was tied to."""
     head, table = new.tensors.get(layout.head_name), layout.input
     if head is None:
@@ -84,7 +84,7 @@ def different_row(
     return None
 
 
-def dead_rows(new: Checkpoint, layout: Layout, ids: range) -> list[int]:
+def dead_rows(new: Checkpoint, layout: Tables, ids: range) -> list[int]:
     """New ids whose input row is missing, not finite or all zero."""
     table = new.tensors.get(layout.input.name)
     rows = table.shape[0] if table and table.shape else 0
@@ -96,7 +96,7 @@ def dead_rows(new: Checkpoint, layout: Layout, ids: range) -> list[int]:
     return bad + list(range(there.stop, ids.stop))
 
 
-def outsized_row(base: Checkpoint, new: Checkpoint, layout: Layout, ids: range) -> str | None:
+def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) -> str | None:
     """A new row, of input or head, too long to have come from the old ones, or None.
 
     Every method of ours blends or predicts old rows: its rows are about as long as those.

@@ -24,7 +24,7 @@ _TRIES = 4096  # strings tried for one token before it counts as unproven
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedBoth:
     """Lines, and the ids that two tokenizers give them without special tokens."""
 
     lines: list[str]
@@ -40,12 +40,12 @@ class Pair:
         self._old_pipeline = load(base)
         self._new_pipeline = load(new)
 
-    def encode(self, lines: Sequence[str]) -> Encoded:
+    def encode(self, lines: Sequence[str]) -> EncodedBoth:
         """Both encodings of each line."""
         given = list(lines)
-        return Encoded(given, _ids(self._old_pipeline, given), _ids(self._new_pipeline, given))
+        return EncodedBoth(given, _ids(self._old_pipeline, given), _ids(self._new_pipeline, given))
 
-    def decode(self, encoded: Encoded) -> tuple[list[str], list[str]]:
+    def decode(self, encoded: EncodedBoth) -> tuple[list[str], list[str]]:
         """What each tokenizer gives back."""
         old = self._old_pipeline.decode_batch(encoded.old, skip_special_tokens=False)
         return old, self._new_pipeline.decode_batch(encoded.new, skip_special_tokens=False)
@@ -114,7 +114,7 @@ def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def round_trip(pair: Pair, encoded: Encoded) -> tuple[bool, str]:
+def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
     """Invariant 2: what the base gave back is given back, and no line is longer."""
     old, new = pair.decode(encoded)
     unknown = unknown_of(pair.base)
@@ -155,7 +155,7 @@ def _only_found(before: str, after: str, unknown: str) -> bool:
     return True
 
 
-def untouched(pair: Pair, encoded: Encoded, new: range) -> tuple[bool, str]:
+def untouched(pair: Pair, encoded: EncodedBoth, new: range) -> tuple[bool, str]:
     """Invariant 3, on whole lines and on their words: no new merge acts, so the ids stay.
 
     A merge may also complete an old token from new pairs; then the text is shorter than it was.
