@@ -27,9 +27,9 @@ from tokengraft.grafting.verify.small_files import (
     tokenizer_difference,
 )
 from tokengraft.grafting.verify.tensors import other_weights
-from tokengraft.grafting.verify.tokens import Encoded, Pair, _only_found, unproven, untouched
+from tokengraft.grafting.verify.tokens import EncodedBoth, Pair, _only_found, unproven, untouched
 from tokengraft.model.checkpoint import read_checkpoint
-from tokengraft.model.embedding_tables import Layout, find_layout
+from tokengraft.model.embedding_tables import Tables, find_layout
 from tokengraft.planning.plan import insert
 
 OLD = 320
@@ -150,7 +150,7 @@ def test_weights_are_held_against_the_bases(what: str, tmp_path: Path) -> None:
         kept = {key: value for key, value in tensors.items() if value is not None}
         save_file(kept, tmp_path / name / "model.safetensors")
     base, new = (read_checkpoint(tmp_path / name) for name in given)
-    layout = Layout(base.tensors["table"], None, (), True, 4, 2, "head")
+    layout = Tables(base.tensors["table"], None, (), True, 4, 2, "head")
     untied = not what.startswith("tied")
     assert other_weights(base, new, layout, 4, untied) == message
 
@@ -167,9 +167,9 @@ def test_tokens_that_are_cut_out_of_the_text_first() -> None:
 def test_text_that_no_new_token_touches_keeps_its_ids() -> None:
     pair = Pair(base_tokenizer(), base_tokenizer())
     before = [[1, 2]]
-    assert untouched(pair, Encoded(["ab"], before, [[1, OLD]]), NEW)[0]
-    assert untouched(pair, Encoded(["ab"], before, [[9]]), NEW)[0]  # shorter, of old tokens
-    kept, message = untouched(pair, Encoded(["ab"], before, [[2, 1]]), NEW)
+    assert untouched(pair, EncodedBoth(["ab"], before, [[1, OLD]]), NEW)[0]
+    assert untouched(pair, EncodedBoth(["ab"], before, [[9]]), NEW)[0]  # shorter, of old tokens
+    kept, message = untouched(pair, EncodedBoth(["ab"], before, [[2, 1]]), NEW)
     assert not kept and "had ids [1, 2], has [2, 1]" in message
 
 

@@ -65,6 +65,15 @@ PLAIN = {
         "The same share, with averages over places where both models have read the same text. 1 is "
         "best.",
     ),
+    "translation_retrieval": (
+        "Sentences that find their translation",
+        "How many sentences are nearest to their own English translation, of all English ones. "
+        "1 is best: all are.",
+    ),
+    "base_translation_retrieval": (
+        "Sentences that find their translation, before",
+        "The same share with the model as it was before the graft.",
+    ),
     "continuation_bpb": (
         "Surprise at the rest of a line",
         f"How many bits a byte of {_HALF} costs the graft once it has read the first half in new "
