@@ -7,8 +7,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokengraft.core.errors import CorpusError, UsageError
@@ -20,7 +22,8 @@ from tokengraft.tokenizer.sources import bundled
 LINES = ["ሰላም ለዓለም", "", "ሰላም  ሰላም ለሁሉም", " ዓለም", "ሰው ሁሉ"] * 40
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)))
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20)))
+@example(["0\r"])
 def test_chunks_spell_the_lines(lines: list[str]) -> None:
     letters = sum(len(chunk.removeprefix(" ")) * n for chunk, n in count_chunks(lines).items())
     assert letters == sum(len(line.replace(" ", "")) for line in lines)
@@ -64,6 +67,29 @@ def test_lines_of_files(tmp_path: Path, suffix: str, pack: object) -> None:
     assert list(lines_of([path, path])) == ["one", "two\u2028three", "four"]
 
 
+ODD = "\r\x0b\x0c\x1c\x1e\x85\u2028\u2029\u00a0\ufeff\u200b"  # no end of a line, any of them
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".parquet", "given"])
+def test_lines_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> None:
+    texts = [text for odd in ODD for text in (f"a{odd}b", f"b{odd}", f"{odd}c", f"d{odd}{odd}")]
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".txt":  # CR LF, so that a CR in front of it is text
+        path.write_bytes("".join(f"{text}\r\n" for text in texts).encode())
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    elif suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
+    assert list(lines_of(texts if suffix == "given" else path)) == texts
+
+
+def test_a_row_of_several_lines_ends_them_as_a_file_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "one\r\ntwo\n\r\n three \r\r\nfour\r"}), "utf-8")
+    assert list(lines_of(path)) == ["one", "two", " three \r", "four\r"]
+    assert list(count_chunks(["a\r\n", "b\r", "c\n"])) == ["a", "b\r", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -74,6 +100,8 @@ def test_lines_of_files(tmp_path: Path, suffix: str, pack: object) -> None:
         ),
         ("a.txt", b"fine\nnul \x00\n", "line 2: holds a NUL"),
         ("a.txt", b" \n\n", "no line of text"),
+        ("a.jsonl", b'{"text": "a"}\x0b\n', "line 1: not JSON .Extra data"),
+        ("a.jsonl", '{"text": "a"}\u2028\n'.encode(), "line 1: not JSON .Extra data"),
         ("a.txt.gz", gzip.compress(b"text\n" * 9999, mtime=0)[:-20], "cannot be read"),
         ("a.txt.gz", b"no gzip", "cannot be read"),
         ("a.txt.xz", lzma.compress(b"text\n" * 9999)[:-20], "cannot be read"),

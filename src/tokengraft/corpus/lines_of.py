@@ -56,11 +56,11 @@ def lines_of(
 ) -> Iterator[str]:
     r"""The lines of `source` that hold anything, one by one, without their ends.
 
-    A mapping gives the lines of all its languages, one after the other. Lines end at `\n` only, in
-    a text as in a row of JSONL (`text_column`) or Parquet. The format follows from the suffix
-    unless given; a file with any other suffix is plain text. What does not exist is an error at
-    once; broken UTF-8, a row without text, a damaged archive, and a source without any line are
-    CorpusErrors when they are met.
+    A mapping gives the lines of all its languages, one after the other. Lines end at `\n` or
+    `\r\n` only, in a text as in a row of JSONL (`text_column`) or Parquet, and are given as they
+    were written. The format follows from the suffix unless given; a file with any other suffix is
+    plain text. What does not exist is an error at once; broken UTF-8, a row without text, a damaged
+    archive, and a source without any line are CorpusErrors when they are met.
     """
     if isinstance(source, Mapping):
         every = [lines_of(one, text_column=text_column, format_=format_) for one in source.values()]
@@ -120,8 +120,12 @@ def files_named(source: Source) -> list[str | Path] | None:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a row or a given string, without their ends and the blank ones."""
-    return [line.removesuffix("\r") for line in text.split("\n") if line and not line.isspace()]
+    r"""The lines of a row or a given string, without the blank ones and without their ends.
+
+    An end is `\n` or `\r\n`; a `\r` that ends no line is text.
+    """
+    lines = text.replace("\r\n", "\n").split("\n") if "\n" in text else [text]
+    return [line for line in lines if line and not line.isspace()]
 
 
 def rows_of(shards: Iterable[Shard], layout: Layout, *, skip_bad: bool = False) -> Iterator[str]:
@@ -206,7 +210,8 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
     chunks: Counter[str] = Counter()
     later: Counter[str] = Counter()
     for line in lines:
-        parts = line.rstrip("\r\n").split(" ")
+        bare = line[:-1].removesuffix("\r") if line.endswith("\n") else line
+        parts = bare.split(" ")
         chunks[parts[0]] += 1
         del parts[0]
         later.update(parts)

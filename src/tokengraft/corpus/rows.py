@@ -173,7 +173,7 @@ def parse_json(line: bytes) -> Mapping[str, Any]:
             record, end = _scan(text, 0)
         except StopIteration:  # space in front, or no JSON at all, which is explained here
             record, end = json.loads(text, object_pairs_hook=_once), len(text)
-        if end != len(text) and not text[end:].isspace():
+        if end != len(text) and text[end:].strip(" \t\r\n"):  # all that JSON calls space
             json.loads(text)
     except UnicodeDecodeError as error:
         raise _not_utf8(line, error) from None
