@@ -17,7 +17,8 @@ from tokengraft.core.options import Later
 if TYPE_CHECKING:
     from tokengraft.api.checked import Checked
     from tokengraft.api.compare import compare
-    from tokengraft.api.report import Pushed, push, report
+    from tokengraft.api.push import Pushed, push
+    from tokengraft.api.report import report
     from tokengraft.api.results import (
         Audit,
         Comparison,
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 
 #: Where each name lives.
 _HOMES = {
-    "api.checked": "Checked", "api.compare": "compare", "api.report": "Pushed push report",
+    "api.checked": "Checked", "api.compare": "compare", "api.push": "Pushed push",
+    "api.report": "report",
     "api.results": "Audit Comparison Evaluation Grafted Planned Result Verified load",
     "api.verbs": "adapt_input audit count_words derive evaluate export graft plan survey verify",
     "core.errors": "TokengraftError", "core.progress": "Progress", "corpus.lines_of": "lines_of",

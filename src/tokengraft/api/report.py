@@ -1,16 +1,13 @@
-"""`report`: results, or the folders that hold them, as one self-contained page.
-
-`push` sends a page, a graft or any other result to a hub, with its card.
-"""
+"""`report`: results, or the folders that hold them, as one self-contained page."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokengraft.api.results import (
     KINDS,
@@ -23,9 +20,6 @@ from tokengraft.api.results import (
     Result,
 )
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.core.files import sha256_file
-from tokengraft.core.wording import counted
-from tokengraft.model.folder import MANIFEST
 from tokengraft.render.page.build import Page, Runs, make_page, save_page
 
 if TYPE_CHECKING:
@@ -154,93 +148,3 @@ def _folders(place: Path, depth: int) -> Iterator[Path]:
         for inner in sorted(place.iterdir()):
             if inner.is_dir() and not inner.name.startswith((".", "_")):
                 yield from _folders(inner, depth - 1)
-
-
-CARD = "README.md"
-
-
-@dataclass(frozen=True)
-class Pushed:
-    """What was sent, or would be: `url` is None after a dry run, and `why` says why it was one."""
-
-    repo: str
-    kind: str  # "model", "dataset" or "space"
-    files: tuple[tuple[str, int], ...]  # names and bytes
-    url: str | None = None
-    why: str = ""
-
-    def __str__(self) -> str:
-        size = sum(bytes_ for _, bytes_ in self.files)
-        what = f"{counted(len(self.files), 'file')}, {size / 1e6:,.1f} MB"
-        if self.url is not None:
-            return f"{what} sent: {self.url}"
-        return f"Dry run ({self.why}): {what} would go to the {self.kind} repository {self.repo}"
-
-
-def push(
-    folder: Place | Grafted,
-    repo: str,
-    *,
-    private: bool = False,
-    dry_run: bool = False,
-    message: str | None = None,
-    api: Any = None,
-) -> Pushed:
-    """Send a result's folder to `repo` (owner/name), or say what would be sent.
-
-    A graft goes to a model repository, a page or site to a static space, other results to a
-    dataset. Only files that the result consists of are sent; those of a graft must still have the
-    hashes of its `tokengraft.json`. Without a token on this machine (`hf auth login`, HF_TOKEN) it
-    is a dry run. `api` stands in for `huggingface_hub.HfApi()`.
-    """
-    place = folder.folder if isinstance(folder, Grafted) else Path(folder)
-    if repo.count("/") != 1 or not all(repo.split("/")):
-        raise UsageError(f"{repo!r} is no repository: write owner/name")
-    kind, names = _contents(place)
-    if CARD not in names:
-        raise TokengraftError(f"{place}: there is no {CARD}, and nothing is sent without its card")
-    files = tuple((name, (place / name).stat().st_size) for name in names)
-    from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import HfHubHTTPError
-
-    why = "as asked" if dry_run else ""
-    if not why and api is None and get_token() is None:
-        why = "no token on this machine: log in with `hf auth login`, or set HF_TOKEN"
-    if why:
-        return Pushed(repo, kind, files, why=why)
-    hub = HfApi() if api is None else api
-    options: dict[str, Any] = {"space_sdk": "static"} if kind == "space" else {}
-    try:
-        hub.create_repo(repo, repo_type=kind, private=private, exist_ok=True, **options)
-        commit = hub.upload_folder(
-            repo_id=repo, repo_type=kind, folder_path=str(place), allow_patterns=list(names),
-            commit_message=message or f"{place.resolve().name}, by tokengraft",
-        )  # fmt: skip
-    except (HfHubHTTPError, OSError) as error:
-        said = str(error).strip().splitlines()[-1]
-        raise TokengraftError(f"{repo}: the hub refused it ({said})") from error
-    return Pushed(repo, kind, files, url=str(getattr(commit, "commit_url", commit)))
-
-
-def _contents(place: Path) -> tuple[str, tuple[str, ...]]:
-    """Which kind of repository the folder goes to, and its files in order."""
-    if Grafted.is_in(place):
-        graft = Grafted.load(place)
-        for name, digest in graft.facts["files"].items():
-            if not (place / name).is_file() or sha256_file(place / name) != digest:
-                raise TokengraftError(
-                    f"{place}: {name} is not the file that {MANIFEST} lists; verify the graft, or "
-                    "make it anew"
-                )
-        return "model", tuple(sorted({*graft.facts["files"], MANIFEST}))
-    kinds: tuple[type[Result], ...] = KINDS
-    page = (place / "index.html").is_file()
-    if not page and not any(kind.is_in(place) for kind in kinds):
-        raise UsageError(
-            f"{place}: neither a result nor a page lies here; give a folder that a command wrote "
-            "with --out"
-        )
-    inner = sorted(path for path in place.rglob("*") if path.is_file() and not path.is_symlink())
-    names = (path.relative_to(place) for path in inner)
-    shown = (name.as_posix() for name in names if not any(p.startswith(".") for p in name.parts))
-    return "space" if page else "dataset", tuple(shown)

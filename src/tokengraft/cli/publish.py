@@ -129,7 +129,7 @@ def push(
 
       tokengraft push site/ me/how-much-my-language-pays --dry-run
     """
-    from tokengraft.api.report import push as send
+    from tokengraft.api.push import push as send
 
     sent = send(folder, repo, private=private, dry_run=dry_run, message=message)
     if json:

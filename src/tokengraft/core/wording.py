@@ -7,6 +7,7 @@ anyone may have written. None of them may become a heading, a link, an image or 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 def counted(count: int, what: str) -> str:
     """`1 language`, `1,204 languages`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def runs(points: Iterable[int]) -> list[tuple[int, int]]:
+    """Whole numbers as the first and last of each run of neighbours, in order."""
+    runs: list[tuple[int, int]] = []
+    for point in sorted(points):
+        first = runs.pop()[0] if runs and point == runs[-1][1] + 1 else point
+        runs.append((first, point))
+    return runs
 
 
 _MARKS = re.compile(r"([\\|*_`<\[\]~])")

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.core.wording import runs
 from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts
 
 # ISO 15924 codes, as in `hin_Deva`, to Unicode script names, as regular expressions know them.
@@ -133,14 +134,8 @@ def _runs(parted: Mapping[str, frozenset[str]]) -> Iterator[str]:
 
 def _class(characters: Iterable[str]) -> str:
     """A class of exactly these characters, runs of code points written as ranges."""
-    points = sorted(map(ord, characters))
-    runs: list[list[int]] = []
-    for point in points:
-        if runs and point == runs[-1][1] + 1:
-            runs[-1][1] = point
-        else:
-            runs.append([point, point])
-    return "[" + "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in runs) + "]"
+    ends = runs(map(ord, characters))
+    return "[" + "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in ends) + "]"
 
 
 def _point(point: int) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from tokengraft.core.wording import runs
 from tokengraft.languages.codes import SAME_LETTERS
 from tokengraft.render.colours import colour_css
 
@@ -135,15 +136,16 @@ def _face(script: str) -> str:
     logging.getLogger("fontTools").setLevel(logging.ERROR)
     asset = resources.files("tokengraft") / "assets" / "fonts" / _files()[script]
     font: Any = TTFont(io.BytesIO(asset.read_bytes()), recalcTimestamp=False)
-    covered = sorted(c for c in font.getBestCmap() if _own(c))
+    covered = runs(point for point in font.getBestCmap() if _own(point))
     font.flavor = "woff"
     packed = io.BytesIO()
     font.save(packed, reorderTables=None)
     data = base64.b64encode(packed.getvalue()).decode()
+    ranges = ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in covered)
     return (
         f'@font-face {{ font-family: "tg-{script}"; font-display: block; '
         f'src: url("data:font/woff;base64,{data}") format("woff"); '
-        f"unicode-range: {_ranges(covered)}; }}"
+        f"unicode-range: {ranges}; }}"
     )
 
 
@@ -154,16 +156,6 @@ def _own(code: int) -> bool:
     if code < 0x250 or 0x2000 <= code < 0x2C00:
         return False
     return unicodedata.category(chr(code))[0] in "LMN" or code >= 0x590
-
-
-def _ranges(codes: list[int]) -> str:
-    spans: list[list[int]] = []
-    for code in codes:
-        if spans and code == spans[-1][1] + 1:
-            spans[-1][1] = code
-        else:
-            spans.append([code, code])
-    return ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in spans)
 
 
 #: Where an absolute path begins: not inside a word (`tokens/byte`) nor an address (`https://`).
