@@ -39,7 +39,7 @@ _AIM = 0.6  # of the promise: English unlike what is replayed moves up to 1.65 t
 _RATE = 0.02
 _SLACK = 2.0
 _MEMORY = 0.9  # of the strain so far
-_BOUNDS = (10.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
+_BOUNDS = (1.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
 
 
 class Replay:
