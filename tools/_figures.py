@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from pathlib import Path
 
 CLDR = "CLDR 48.2.0 territoryInfo"
-OHCHR = "npm speakers 2.0.1, from OHCHR (rough or out of date; first or total not stated)"
 #: ISO 639-3 -> the CLDR key that counts (nearly) the same speakers under a wider code.
 CLDR_KEY = {
     "als": "sq",
@@ -37,8 +35,6 @@ CLDR_KEY = {
 NOT_SAME = {"az_Arab", "mn_Mong", "pa_Arab", "uz_Arab"}
 #: CLDR figures that are not of the language, or far from every other source.
 CLDR_WRONG = {"ars", "epo", "ido", "ina", "lat"}
-#: OHCHR figures that are not of the language: a whole group's, or off by orders of magnitude.
-OHCHR_WRONG = {"ajg", "bos", "fuc", "gug", "hms", "hnj", "koi", "mxi", "que", "quh", "zyb"}
 
 #: Groups of ISO 639-5 that are areas or kinds, not families; the group below one is taken.
 NOT_A_FAMILY = {"art", "cai", "cau", "cpe", "cpf", "cpp", "crp", "mul", "nai", "paa", "sai", "tut"}
@@ -165,10 +161,3 @@ class Cldr:
             path.append(node)
         families = [group for group in path if group not in NOT_A_FAMILY]
         return families[-1] if families else None
-
-
-def read_speakers(package: Path) -> dict[str, int]:
-    """Read the npm package ``speakers``: ISO 639-3 code to a count."""
-    source = (package / "index.js").read_text(encoding="utf-8")
-    counts = {code: int(n) for code, n in re.findall(r"^  (\w{3}): (\d+),?$", source, re.MULTILINE)}
-    return {code: n for code, n in counts.items() if code not in OHCHR_WRONG}

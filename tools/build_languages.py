@@ -20,7 +20,7 @@ import langcodes
 from fontTools.unicodedata import script_horizontal_direction, script_name
 from language_data.names import code_to_names
 
-from _figures import CLDR, FAMILY, GROUP_NAME, OHCHR, Cldr, read_speakers
+from _figures import CLDR, FAMILY, GROUP_NAME, Cldr
 from _registry import npm_package
 from _udhr_codes import text_script
 
@@ -30,11 +30,6 @@ CLDR_CORE = (
     "cldr-core@48.2.0",
     "sha512-zfmLothncSwfv2jlevoSrgI2VGgH8SDGHXst6jUEotHA"
     "8nq9Igeg9jzdJDFtBso9pgJuG89DK16TzrmZDdo2Bg==",
-)
-SPEAKERS = (
-    "speakers@2.0.1",
-    "sha512-fQwUdnW8KCICXOxoMA1jDOyoUgSPQuoe16xoHlBOzE3i"
-    "mEimIShMIb1enSvDZXPbLhTgBQRxAo7KJrrOno24TA==",
 )
 #: NTREX-128 languages that FLORES-200 does not have, with the script of the NTREX text.
 NTREX_ONLY = (
@@ -132,9 +127,7 @@ def autonym_of(language: str, script: str, cldr: Cldr) -> str:
     return ""
 
 
-def figures(
-    language: str, script: str, scripts: Sequence[str], cldr: Cldr, ohchr: dict[str, int]
-) -> tuple[str, str]:
+def figures(language: str, script: str, scripts: Sequence[str], cldr: Cldr) -> tuple[str, str]:
     """Return the number of speakers and its source.
 
     CLDR counts people who use a language, as a first one or a later; no source of first-language
@@ -149,11 +142,8 @@ def figures(
         if people is None:
             return "", ""
         return str(people), f"{CLDR} (key {key}_{script})"
-    if (people := cldr.total(language)) is not None:
-        return str(people), f"{CLDR} (key {key})"
-    if language in ohchr:
-        return str(ohchr[language]), OHCHR
-    return "", ""
+    people = cldr.total(language)
+    return ("", "") if people is None else (str(people), f"{CLDR} (key {key})")
 
 
 def family_of(language: str, cldr: Cldr) -> str:
@@ -167,7 +157,7 @@ def family_of(language: str, cldr: Cldr) -> str:
     return name.removesuffix(" languages").removesuffix(" (family)")
 
 
-def build(cldr: Cldr, ohchr: dict[str, int]) -> list[dict[str, str]]:
+def build(cldr: Cldr) -> list[dict[str, str]]:
     """Return the rows, sorted by code."""
     with (Path(__file__).parent / "flores200.tsv").open(encoding="utf-8", newline="") as lines:
         flores = {row["code"]: row["name"] for row in csv.DictReader(lines, delimiter="\t")}
@@ -190,7 +180,7 @@ def build(cldr: Cldr, ohchr: dict[str, int]) -> list[dict[str, str]]:
             display_script(script),
             direction_of(script),
             family_of(language, cldr),
-            *figures(language, script, scripts[language], cldr, ohchr),
+            *figures(language, script, scripts[language], cldr),
             str(int(code in flores)),
             str(int(code in udhr)),
         )
@@ -203,8 +193,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build languages.csv.")
     parser.add_argument("--output", type=Path, default=ASSETS / "languages.csv")
     arguments = parser.parse_args()
-    with npm_package(*CLDR_CORE) as core, npm_package(*SPEAKERS) as speakers:
-        rows = build(Cldr(core / "supplemental"), read_speakers(speakers))
+    with npm_package(*CLDR_CORE) as core:
+        rows = build(Cldr(core / "supplemental"))
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
