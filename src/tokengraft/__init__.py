@@ -74,9 +74,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from tokengraft.core import __version__
 
-        return version("tokengraft")
+        return __version__
     if name not in _EXPORTS:
         raise AttributeError(f"module 'tokengraft' has no attribute {name!r}")
     globals()[name] = value = Later(f"tokengraft.{_EXPORTS[name]}").load()

@@ -95,8 +95,8 @@ def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree
     small = f"{own['tokens_per_unit']:.0f} −{abs(change):.0f}%"
     expect(cell.locator("small")).to_have_text(small)
     beside = [
-        f"{own['tokens_per_unit']:.0f} tokens a sentence",
-        f"{own['bytes_per_token']:.1f} bytes a token",
+        f"{own['tokens_per_unit']:.0f} tokens per sentence",
+        f"{own['bytes_per_token']:.1f} bytes per token",
         f"{abs(change):.0f} % fewer tokens than",
     ]
     cell.hover()
@@ -108,7 +108,7 @@ def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree
     page.select_option("#reference", label="GPT-2/3")
     more = 100 * (cells[plain_name(cells), "fra_Latn"]["tokens"] / own["tokens"] - 1)
     expect(page.locator("#language .bar").first).to_contain_text(f"{more:.0f} % more tokens than")
-    for measure, text in (("perUnit", f"{own['tokens_per_unit']:.0f}"), ("change", "+0%")):
+    for measure, text in (("perUnit", f"{own['tokens_per_unit']:.0f}"), ("change", "±0%")):
         page.select_option("#measure", measure)
         expect(cell).to_have_text(text)
 
@@ -386,6 +386,19 @@ def test_an_evaluation_says_only_what_it_has(open_page: Open, tmp_path: Path) ->
     for folder, title in (("other", "my-graft and other-graft"), ("again", "ev and again")):
         page = open_page(build_page([made, tmp_path / folder], tmp_path / "both").as_uri())
         expect(page.locator("#graft h3")).to_have_text(f"How much was kept: {title}")
+
+
+def test_a_model_that_was_trained_is_not_called_frozen(open_page: Open, tmp_path: Path) -> None:
+    for added, said in (
+        ({}, ["every old weight stays, byte for byte"]),
+        ({"trained": {"tensors": ["a", "b"]}}, ["what else changed", "2 tensors of the body"]),
+        ({"places": {"replaced": {"7": "x"}}}, ["what else changed", "1 old token"]),
+    ):
+        (made := tmp_path / "grafted").mkdir(exist_ok=True)
+        (made / "tokengraft.json").write_text(json.dumps({"base": "rootstock", **added}))
+        page = open_page(build_page([made], tmp_path / "site").as_uri())
+        for words in said:
+            expect(page.locator("#graft")).to_contain_text(words)
 
 
 def test_a_plan_says_what_its_premiums_are_over(

@@ -80,6 +80,14 @@ def test_everything_is_written(folder: Path) -> None:
     assert json.loads((folder / "manifest.json").read_text("utf-8"))["pivot"] == "eng_Latn"
 
 
+def test_the_matrix_gives_no_number_for_lost_text(small: Audit) -> None:
+    long = small.premiums.filter(pl.col("meaningless"))
+    wide = {row["language"]: row for row in matrix(small).iter_rows(named=True)}
+    assert long.height and all(wide[r["language"]][r["label"]] is None for r in long.to_dicts())
+    kept = small.premiums.filter(~pl.col("meaningless")).to_dicts()
+    assert all(wide[row["language"]][row["label"]] == row["premium"] for row in kept)
+
+
 def test_data_files_hold_the_frames_exactly(small: Audit, folder: Path) -> None:
     for name, frame in small.tables().items():
         stem = folder / "tables" / name

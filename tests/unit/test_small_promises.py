@@ -35,6 +35,14 @@ def test_audit_and_plan_take_a_split() -> None:
         assert "split" in inspect.signature(verb).parameters
 
 
+def test_the_version_is_the_sources_own() -> None:
+    """Not that of the day when a checkout was installed in place."""
+    root = Path(__file__).parents[2]
+    assert f"\nversion: {tg.__version__}\n" in (root / "CITATION.cff").read_text("utf-8")
+    assert f"\n## [{tg.__version__}]" in (root / "CHANGELOG.md").read_text("utf-8")
+    assert 'dynamic = ["version"]' in (root / "pyproject.toml").read_text("utf-8")
+
+
 def test_a_suffix_that_says_nothing_is_text(tmp_path: Path) -> None:
     (tmp_path / "shn_Mymr.dev").write_text("ၵူၼ်း\nမီး\n", encoding="utf-8")
     assert list(tg.lines_of(tmp_path / "shn_Mymr.dev")) == ["ၵူၼ်း", "မီး"]

@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
 from tokengraft.api.verbs import Corpus, audit
 from tokengraft.auditing.audit_tables import Frames
 from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
+from tokengraft.core import __version__
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress
@@ -99,7 +99,7 @@ def _compared(
     cells = side_by_side(a, b, both)
     codes = set(same_text(a, b))
     facts = {
-        "tokengraft": version("tokengraft"),
+        "tokengraft": __version__,
         "a": {"what": sides[0].what, "label": sides[0].label},
         "b": {"what": sides[1].what, "label": sides[1].label},
         "corpus": {"name": b.corpus.name, "source": credit(b)},

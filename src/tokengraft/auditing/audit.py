@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from tokengraft.auditing.vocabularies import (
     jaccard,
     note,
 )
+from tokengraft.core import __version__
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable, UsageError
 from tokengraft.core.options import PIVOT, RESAMPLES
@@ -122,7 +122,7 @@ def _facts(
 ) -> dict[str, Any]:
     """What the run was made of: inputs with hashes, settings, versions."""
     return {
-        "tokengraft": version("tokengraft"),
+        "tokengraft": __version__,
         "corpus": {
             "name": corpus.name,
             "source": corpus.source,

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -21,6 +20,7 @@ from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.frames import UNK_LIMIT, about, against_first
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.token_counter import TokenWork
+from tokengraft.core import __version__
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT
 from tokengraft.corpus.parallel import choose
@@ -177,7 +177,7 @@ def _facts(
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     languages = sorted(total.payload.get("text", {}))
     return {
-        "tokengraft": version("tokengraft"),
+        "tokengraft": __version__,
         "corpus": {
             "name": shown,
             "source": f"own text files: {shown}",

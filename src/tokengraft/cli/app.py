@@ -38,9 +38,9 @@ app.add_typer(reproduce.app, name="reproduce")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from tokengraft.core import __version__
 
-        typer.echo(f"tokengraft {version('tokengraft')}")
+        typer.echo(f"tokengraft {__version__}")
         raise typer.Exit
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengraft.core import __version__
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
 from tokengraft.grafting.output_policies import POLICIES
@@ -26,7 +27,7 @@ from tokengraft.planning.plan import Plan
 
 SCHEMA = 1
 _SHORT = re.compile(r"(-[A-Za-z])([/~.].+)", re.DOTALL)  # an option with its value
-_PACKAGES = ("tokengraft", "numpy", "tokenizers", "safetensors", "torch", "transformers")
+_PACKAGES = ("numpy", "tokenizers", "safetensors", "torch", "transformers")
 
 
 def write_manifest(
@@ -145,7 +146,7 @@ def plan_hash(plan: Plan) -> str:
 
 def versions() -> dict[str, str]:
     """The versions that took part; a package that is not installed is left out."""
-    by_package = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version(), "tokengraft": __version__}
     for name in _PACKAGES:
         try:
             by_package[name] = metadata.version(name)

@@ -31,7 +31,7 @@ from tokengraft.render.tables import (
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
-    "premium_matrix": "the same premiums as languages × tokenizers, unrounded",
+    "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK spoils them",
     "premiums_all": "the same for every language, grouped by script",
     "summary": "one row per tokenizer: inequality, worst language, languages with much UNK",
     "vocabulary": "what the vocabularies consist of: characters and token lengths",
@@ -85,7 +85,8 @@ COLUMNS = {
     "languages": "languages audited",
     "compared": "languages that the figures are over: all but {pivot}, those marked meaningless "
     "and those without a unit in common",
-    "gini": "Gini coefficient of the compared languages’ costs (ratio of sums): 0 equal, 1 unequal",
+    "gini": "Gini coefficient of what the compared languages and {pivot} pay (ratio of sums): "
+    "0 equal, 1 unequal",
     "median_premium": "median premium over the compared languages",
     "worst_language": "the compared language with the highest premium",
     "worst_premium": "its premium",
@@ -94,8 +95,8 @@ COLUMNS = {
     "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
     "unicode_blocks": "Unicode blocks among its characters",
-    **{f"chars_{n}b": f"distinct characters of {n} UTF-8 bytes" for n in range(1, 5)},
-    **{f"toks_{n}b": f"tokens of {n} bytes" for n in range(1, 8)},
+    **{f"chars_{n}b": f"distinct characters of {counted(n, 'byte')} in UTF-8" for n in range(1, 5)},
+    **{f"toks_{n}b": f"tokens of {counted(n, 'byte')}" for n in range(1, 8)},
     "toks_gt7b": "tokens of more than 7 bytes",
     "characters": "distinct characters in the language’s text, spaces apart",
     "covered": "how many of them are one token",

@@ -116,10 +116,16 @@ def markdown(table: Printed) -> str:
 
 
 def matrix(audit: AuditTables) -> pl.DataFrame:
-    """Premiums as languages × tokenizers, unrounded, in the order of the printed table."""
+    """Premiums as languages × tokenizers, unrounded, in the order of the printed table.
+
+    A cell that UNK spoils is empty: here nothing could mark it.
+    """
     columns = column_order(audit)
     names = labels(audit)
-    wide = audit.premiums.pivot(on="tokenizer", index=["language", "name"], values="premium")
+    honest = pl.when(~pl.col("meaningless")).then("premium")
+    wide = audit.premiums.with_columns(honest.alias("premium")).pivot(
+        on="tokenizer", index=["language", "name"], values="premium"
+    )
     return (
         wide.join(_row_order(audit), on="language", how="left")
         .sort("position", maintain_order=True, nulls_last=True)

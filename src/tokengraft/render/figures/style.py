@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.text import Annotation
 
+from tokengraft.core import __version__
 from tokengraft.core.files import writing
 from tokengraft.languages.codes import language, language_name, well_formed
 from tokengraft.render import colours
@@ -150,9 +150,7 @@ def sheet(
     subtitles = _wrapped(subtitle, width, 9.5, 0.53)
     if note is None and audit is not None:
         note = f"Text: {credit(audit)}."
-    credits = _wrapped(
-        f"{note or ''} Made with tokengraft {version('tokengraft')}.", width, 7.5, 0.53
-    )
+    credits = _wrapped(f"{note or ''} Made with tokengraft {__version__}.", width, 7.5, 0.53)
     head = _MARGIN + 0.27 * len(titles) + 0.175 * len(subtitles) + 0.16
     below = _MARGIN + 0.135 * len(credits) + 0.12
     total, across = head + height + below, width + 2 * _MARGIN

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tokengraft.auditing.audit_tables import AuditTables
+from tokengraft.core import __version__
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -81,7 +81,7 @@ def make_page(
             counted.append(counted_data(tables) | files)
     comparisons = [comparison_data(folder) for folder in runs.comparisons]
     data: dict[str, Any] = {
-        "version": version("tokengraft"),
+        "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
         "counted": counted,

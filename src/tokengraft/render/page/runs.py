@@ -111,6 +111,8 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "params": rows.get("params") or {},
             "table": manifest.get("table") or {},
             "policy": (manifest.get("output") or {}).get("policy"),
+            "trained": len((manifest.get("trained") or {}).get("tensors") or ()),
+            "replaced": len((manifest.get("places") or {}).get("replaced") or ()),
             "versions": manifest.get("versions") or {},
             "plan": manifest.get("plan"),
             "files": manifest.get("files") or {},

@@ -4,7 +4,10 @@ const count = (n) => Math.round(n).toLocaleString("en-US");
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const times = (v) => `${plain(v)}×`;
 const few = (v) => (v < 9.95 ? v.toFixed(1) : count(v));
-const signedPercent = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(0)}%`;
+const signedPercent = (share) => {
+  const p = Math.round(Math.abs(100 * share));
+  return `${p === 0 ? "±" : share < 0 ? "−" : "+"}${p}%`;
+};
 const changed = (share, than) => {
   const p = Math.round(Math.abs(100 * share));
   return p ? `${p} % ${share < 0 ? "fewer" : "more"} tokens than ${than}` : `as many tokens as ${than}`;

@@ -1,5 +1,12 @@
 // Graft: premium before and after, and how much of the model's behaviour was kept.
 
+// A graft whose body was trained, or whose tokens took others' places, did not leave all as it was.
+function whatStays() {
+  return page.grafts.some((graft) => graft.trained || graft.replaced)
+    ? "New tokens get rows in a pretrained model; what else changed stands below."
+    : "New tokens get rows in a frozen model; every old weight stays, byte for byte.";
+}
+
 function graftCard(graft) {
   const table = graft.table;
   const facts = [
@@ -7,6 +14,8 @@ function graftCard(graft) {
     ["Languages", graft.languages.map((l) => l.name).join(", ")],
     ["Rows by", [graft.method, ...Object.entries(graft.params).map(([k, v]) => `${k} ${JSON.stringify(v)}`)].filter(Boolean).join(" · ")],
     ["Output", graft.policy],
+    ["Also trained", graft.trained ? `${counted(graft.trained, "tensor")} of the body` : null],
+    ["Replaced", graft.replaced ? counted(graft.replaced, "old token") : null],
     ["Table", table.before ? `${count(table.before)} → ${count(table.after)} rows of ${count(table.width ?? 0)}` : null],
   ];
   return el(
@@ -122,11 +131,11 @@ function drawEvaluation(evaluation) {
 
 // What reading and writing cost, before → after.
 const COSTS = [
-  ["tokens_per_prompt", "Tokens a prompt"],
-  ["prefill_ms_per_character", "Reading, ms a character"],
-  ["decode_ms_per_character", "Writing, ms a character"],
-  ["characters_per_token_out", "Characters a written token"],
-  ["cache_bytes_per_character", "Cache, bytes a character"],
+  ["tokens_per_prompt", "Tokens per prompt"],
+  ["prefill_ms_per_character", "Reading, ms per character"],
+  ["decode_ms_per_character", "Writing, ms per character"],
+  ["characters_per_token_out", "Characters per written token"],
+  ["cache_bytes_per_character", "Cache, bytes per character"],
 ];
 
 function costTable(costs) {
@@ -179,7 +188,7 @@ sections.push({
     if (planned.length) fitted(plot, (width) => draw(plot, dumbbells(planned, width)));
     draw(
       host,
-      heading("graft", "Grafted into a model", "New tokens get rows in a frozen model; everything it knew stays byte for byte." + (floors ? " A score is read against its floor, and its ceiling where there is one." : "")),
+      heading("graft", "Grafted into a model", whatStays() + (floors ? " A score is read against its floor, and its ceiling where there is one." : "")),
       planned.length ? [el("h3", {}, `Premium${over.length === 1 && over[0] ? ` over ${over[0]}` : ""} before and after`), plot] : null,
       shown.map(drawEvaluation),
       el("div", { class: "pair grafts" }, page.grafts.map(graftCard)),

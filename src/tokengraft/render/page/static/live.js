@@ -3,7 +3,7 @@
 function liveRow(row, base) {
   const about = { code: "", dir: "auto", script: "" };
   const node = tokenRow(row.label, row.tokens, about, base, row.own);
-  if (row.characters) node.querySelector(".token-head").append(el("span", { class: "quiet" }, `${(row.count / row.characters).toFixed(2)} a character`));
+  if (row.characters) node.querySelector(".token-head").append(el("span", { class: "quiet" }, `${(row.count / row.characters).toFixed(2)} per character`));
   if (row.count > row.tokens.length) {
     node.querySelector(".token-head span").textContent = `${count(row.count)} tokens`;
     node.append(el("p", { class: "status" }, `The first ${count(row.tokens.length)} are shown.`));

@@ -109,7 +109,7 @@ class PremiumTable {
     }
   }
 
-  // What the premium leaves out, in small: tokens a sentence, and more or fewer than the reference.
+  // What the premium leaves out, in small: tokens per sentence, and more or fewer than the reference.
   beside(t, n) {
     if (perUnit(t, n) === null) return null;
     const more = t === reference() ? null : change(t, n);
@@ -247,7 +247,7 @@ sections.push({
       heading(
         "premiums",
         "Who pays how much",
-        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. ${hasAbsolute() ? `In small: what the text takes in itself, tokens a sentence${a.tokenizers.length > 1 ? ", and the change against the tokenizer it is compared with" : ""}. ` : ""}Point at a cell for its interval and causes; choose a heading to sort.`,
+        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. ${hasAbsolute() ? `The small figures are tokens per sentence${a.tokenizers.length > 1 ? " and the change from the tokenizer chosen under “Compared with”" : ""}. ` : ""}Point at a cell for its interval and causes; click a heading to sort.`,
       ),
       a.disagreements.map((note) => el("p", { class: "notice" }, note)),
       premiumControls(view),

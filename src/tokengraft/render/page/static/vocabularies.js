@@ -5,7 +5,7 @@ function square(name, caption, matrix, words) {
   const top = Math.max(0.01, ...values.flatMap((row, i) => row.filter((_, j) => j !== i)));
   const table = el(
     "table",
-    { class: "square", "aria-label": `${name}: ${caption}` },
+    { class: "square", style: { "--columns": labels.length }, "aria-label": `${name}: ${caption}` },
     el("thead", {}, el("tr", {}, el("td"), labels.map((l) => el("th", { scope: "col" }, el("span", {}, l))))),
     el("tbody", {}, values.map((row, i) =>
       el("tr", {}, el("th", { scope: "row" }, labels[i]), row.map((v, j) =>
