@@ -420,6 +420,8 @@ def test_public_names_resolve():
     for name in tg.__all__:
         assert getattr(tg, name) is not None
     assert tg.__version__
+    offered = [name for name in dir(tg) if not name.startswith("_")]
+    assert offered == sorted(tg.__all__)  # nothing else for completion to offer, and nothing twice
     with pytest.raises(AttributeError):
         _ = tg.nothing
 

@@ -43,6 +43,7 @@ def test_a_limit_of_its_own_goes_before_the_one_for_all(audit: Audit) -> None:
     own = audit.premium("gpt2", "tam").value
     assert not failed(audit.check({"Tamil": own, "*": 30})) & {("gpt2", "tam_Taml")}
     assert ("gpt2", "tam_Taml") in failed(audit.check({"tam": own - 1e-9, "*": 30}))
+    assert "Tamil (tam_Taml): premium" in repr(audit.check({"tam": own - 1e-9}))
     assert all(finding.language != "eng_Latn" for finding in audit.check({"*": 0.5}).findings)
 
 

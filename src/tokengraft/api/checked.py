@@ -15,6 +15,7 @@ from tokengraft.core.wording import counted, in_markdown
 from tokengraft.render.tables import Cell, Printed, html, markdown
 
 _MOST = 50  # rows of a summary
+_SHOWN = 5  # failures in a repr: what a failed `assert audit.check(…)` prints
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -97,7 +98,13 @@ class Checked:
             raise CheckFailed(self.verdict)
 
     def __repr__(self) -> str:
-        return f"Checked({self.verdict})"
+        failed = [
+            f"{self.labels.get(one.tokenizer, one.tokenizer)}, {named(one)}: {one.detail} "
+            f"(wanted: {one.limit})"
+            for one in self.failures
+        ]
+        more = [f"and {len(failed) - _SHOWN:,} more"] if len(failed) > _SHOWN else []
+        return f"Checked({'; '.join([self.verdict, *failed[:_SHOWN], *more])})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), self.table().sort("passed", nulls_last=True, maintain_order=True))

@@ -20,6 +20,7 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.auditing.side_by_side import check, read_share
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import adding, read_json, write_json, write_text
+from tokengraft.core.wording import counted
 from tokengraft.evaluating.score import SCORES, Measurements
 from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report
@@ -191,7 +192,8 @@ class Planned(TestedPlan, Result):
         return f"{self.plan!r}, chosen on {self.chosen_on}, tested on {self.tested_on}"
 
     def _lead(self) -> pl.DataFrame:
-        return outcomes(self.plan)
+        table = outcomes(self.plan)
+        return table.select(one.name for one in table if one.null_count() < table.height)
 
 
 @dataclass(frozen=True, repr=False)
@@ -355,7 +357,9 @@ class Evaluation(Measurements, Result):
 
     def _in_short(self) -> str:
         codes = ", ".join(self.sizes["language"])
-        return f"{self.graft} against {self.base}, {self.corpus}: {codes}; see .summary"
+        return (
+            f"{self.graft} against {self.base}, {self.corpus}: {codes}; see .verdict and .summary"
+        )
 
     def _lead(self) -> pl.DataFrame:
         return self.summary
@@ -404,10 +408,11 @@ class Comparison(Result):
     def _in_short(self) -> str:
         a, b = (self.facts[side]["label"] for side in "ab")
         better, worse = (int(self.summary[name].sum()) for name in ("better", "worse"))
-        return f"{a[:60]} → {b[:60]}: better in {better}, worse in {worse} languages"
+        return f"{a[:60]} → {b[:60]}: {counted(better, 'language')} better, {worse:,} worse"
 
     def _lead(self) -> pl.DataFrame:
-        return self.languages
+        shown = ("language", "name", "tokens_a", "tokens_b", "change", "premium_a", "premium_b")
+        return self.languages.select(*shown, "outcome")
 
 
 KINDS: tuple[type[Result], ...] = (Audit, Planned, Grafted, Evaluation, Verified, Comparison)

@@ -31,7 +31,8 @@ from tokengraft.render.tables import (
 ENOUGH = 5  # languages for an inequality to say something
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
-    "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK spoils them",
+    "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK "
+    "spoils them",
     "premiums_all": "the same for every language, grouped by script",
     "summary": "one row per tokenizer: inequality, worst language, languages with much UNK",
     "vocabulary": "what the vocabularies consist of: characters and token lengths",
