@@ -37,8 +37,9 @@ from tokengraft.deriving.distil.student import (  # noqa: E402
     twin,
 )
 from tokengraft.deriving.task import Deriving  # noqa: E402
+from tokengraft.evaluating.evaluate import Measuring  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
-from tokengraft.evaluating.tasks import probe_scores, read_labels  # noqa: E402
+from tokengraft.evaluating.tasks import asked_scores, probe_scores, read_labels  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import measure  # noqa: E402
@@ -452,3 +453,39 @@ def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):
         read_labels(tmp_path / "wrong.csv")
     with pytest.raises(CorpusError, match="units are named"):
         probe_scores(model, model, corpus, "amh_Ethi", {"devtest.1": "x"})
+
+
+def test_a_question_is_answered_by_the_label_that_gains_most(llama):
+    """Against transformers alone, text by text, without batches."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    words = ("ሰላም", "ቤት", "house", "peace ")
+    lines = tuple(f"{words[n % 4]} {n} {words[n % 3]}" for n in range(24))
+    units = tuple(map(str, range(24)))
+    labels = {unit: ("one", "two things")[n % 2] for n, unit in enumerate(units)}
+    corpus = ParallelCorpus("made", "made", units, {"amh_Ethi": lines})
+    model, question = FrozenModel.load(llama), "Text: {} Topic:"
+    found = asked_scores(model, model, corpus, "amh_Ethi", labels, question, resamples=20)
+    plain = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+
+    def likely(text: str, label: str) -> float:
+        prompt = question.replace("{}", text)
+        front = tokenizer(prompt)["input_ids"]
+        ids = tokenizer(f"{prompt} {label}")["input_ids"]
+        assert ids[: len(front)] == front
+        with torch.no_grad():
+            logs = plain(torch.tensor([ids])).logits[0].log_softmax(-1)
+        return sum(float(logs[at - 1, ids[at]]) for at in range(len(front), len(ids)))
+
+    right = 0
+    for unit, line in zip(units, lines, strict=True):
+        gains = {one: likely(line, one) - likely("", one) for one in ("one", "two things")}
+        right += max(gains, key=gains.__getitem__) == labels[unit]
+    assert 0 < right < 24
+    for name in ("asked_accuracy", "base_asked_accuracy"):
+        assert found[name].value == right / 24 and found[name].floor == 0.5
+    with pytest.raises(UsageError, match=r"has no \{\}"):
+        asked_scores(model, model, corpus, "amh_Ethi", labels, "Topic:")
+    with pytest.raises(UsageError, match="--probe"):
+        Measuring(ask=question)

@@ -387,6 +387,7 @@ def evaluate(
     tasks_include: Place | None = None,
     tasks_limit: int | None = None,
     probe: Place | None = None,
+    ask: str | None = None,
     most_positions: int = MOST_POSITIONS,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -399,7 +400,8 @@ def evaluate(
 
     Languages default to those the graft was made for; `text` is what the rows were trained on,
     checked to hold no line of the corpus. `tasks` are names of lm-evaluation-harness tasks,
-    `probe` a file of labels that a linear probe is to find from both readings. What is
+    `probe` a file of labels that a linear probe is to find from both readings, `ask` a question
+    about a line ({} in it) that a model which follows prompts answers with a label. What is
     measured is explained by `Measuring`, how models are read (`device`, `dtype`, `window`) by
     `Reading`.
     """
@@ -416,7 +418,7 @@ def evaluate(
         reading=Reading(device, dtype, window),
         options=Measuring(
             split, lines, against, continuation, shared, prompts, most_positions, resamples, seed,
-            named, probe,
+            named, probe, ask,
         ),
         progress=by_lines(progress),
     )  # fmt: skip

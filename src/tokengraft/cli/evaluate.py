@@ -74,6 +74,14 @@ def evaluate(
             "probe in the new one.",
         ),
     ] = None,
+    ask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUESTION",
+            help="With --probe, for models that follow prompts: a question about a line, {} in it, "
+            "such as 'Text: {} Topic:'. Which label gains most in likelihood by the line?",
+        ),
+    ] = None,
     positions: Annotated[
         int,
         typer.Option(min=0, help="Positions at which distributions are compared; 0: all."),
@@ -118,7 +126,7 @@ def evaluate(
             split=split, text=read_text(text, text_column, format_), device=device,
             window=window, against=against,
             prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
-            probe=probe, most_positions=positions, resamples=resamples, seed=seed,
+            probe=probe, ask=ask, most_positions=positions, resamples=resamples, seed=seed,
             progress=progress,
         )  # fmt: skip
     for note in result.notes:

@@ -20,6 +20,7 @@ from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
 from tokengraft.evaluating.tasks import (
     Tasks,
+    asked_scores,
     probe_scores,
     read_labels,
     run_tasks,
@@ -44,7 +45,8 @@ class Measuring:
     graft's output policy lets it write them; then what it writes and what English keeps are
     measured as well; English and code also where its body was trained). `prompts` asks for costs
     and samples of generation on so many lines. `probe` is a file of labels (`tasks.read_labels`)
-    that a linear probe is to find.
+    that a linear probe is to find, and `ask` a question about a line, {} in it, that each label may
+    be the answer to.
     """
 
     split: str | None = None
@@ -58,6 +60,11 @@ class Measuring:
     seed: int = 0
     tasks: Tasks = field(default_factory=Tasks)
     probe: Path | str | None = None
+    ask: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ask is not None and self.probe is None:
+            raise UsageError("a question needs labels to choose its answer from (--probe)")
 
 
 def evaluate(
@@ -144,9 +151,10 @@ def _measure(
         scores |= kept
         if options.probe is not None:
             labels = read_labels(options.probe)
-            scores |= probe_scores(
-                old, new, corpus, code, labels, resamples=options.resamples, seed=options.seed
-            )
+            drawn = {"resamples": options.resamples, "seed": options.seed}
+            scores |= probe_scores(old, new, corpus, code, labels, **drawn)
+            if options.ask is not None and old.kind == "causal":
+                scores |= asked_scores(old, new, corpus, code, labels, options.ask, **drawn)
         measured |= {(code, name): value for name, value in scores.items()}
     if options.tasks.names:
         tables["tasks"] = run_tasks(

@@ -138,6 +138,15 @@ PLAIN = {
         "How often the classifier that was made for the base model finds the label from what the "
         "graft makes of the line.",
     ),
+    "asked_accuracy": (
+        "Labels answered when asked",
+        "How often the graft answers a question about a line with its label. The best to hope for "
+        "is the base model’s figure; the floor is always naming the commonest.",
+    ),
+    "base_asked_accuracy": (
+        "Labels answered when asked, base model",
+        "How often the base model answers the same question with the line’s label.",
+    ),
     "english_kl": (
         "English: divergence from the base model",
         "How far the graft’s predictions in English are from the base model’s. 0 is best: nothing "

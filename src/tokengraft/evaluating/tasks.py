@@ -1,4 +1,4 @@
-"""Downstream tasks, by the harness, a linear probe or translations, on base and graft alike.
+"""Downstream tasks, by the harness, a probe, a question or translations, on base and graft alike.
 
 Tasks by EleutherAI's lm-evaluation-harness: https://github.com/EleutherAI/lm-evaluation-harness,
 the extra `tasks`. A grafted folder is a plain Hugging Face model, so the harness's own `hf` model
@@ -17,6 +17,14 @@ read against the share of the commonest label.
 
 Reference: Alain & Bengio 2017 (https://arxiv.org/abs/1610.01644). SIB-200 (Adelani et al. 2024,
 https://arxiv.org/abs/2309.07445) labels FLORES lines with topics in all of its languages.
+
+A model that follows prompts can be asked instead, and needs no probe:
+
+    answer = the label for which log p(label | question about the line) − log p(label | the same
+             question about nothing) is largest
+
+Labels are in old tokens for both models, over the old vocabulary; the line is read as each reads
+it. Reference: Holtzman et al. 2021, domain-conditional PMI (https://arxiv.org/abs/2104.08315).
 
 Whether a sentence finds its translation: an encoder's use, before and after.
 
@@ -46,10 +54,11 @@ from tokengraft.deriving.distil.passages import shorten
 from tokengraft.evaluating.fidelity import ranks
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.model.divergence import likelihoods
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import Progress, read
-from tokengraft.tokenizer.align import Aligner, Floats
+from tokengraft.tokenizer.align import Aligner, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,26 @@ def probe_scores(
     seed: int = 0,
 ) -> dict[str, Score]:
     """The three accuracies over the corpus's labelled lines in one language."""
+    lines, every = _labelled(corpus, code, labels)
+    states, kept = pooled_states(base, graft, lines)
+    names = np.array(every)[kept]
+    hits = accuracies(states, names, seed)
+    one = np.ones(len(names))
+    options: dict[str, Any] = {"unrelated": _share(names), "resamples": resamples, "seed": seed}
+    ceiling = float(hits["base"].mean())
+    return {
+        BASE_PROBED.name: score(BASE_PROBED, Sums(hits["base"], one), **options),
+        PROBED.name: score(PROBED, Sums(hits["graft"], one), ceiling=ceiling, **options),
+        CARRIED_PROBE.name: score(
+            CARRIED_PROBE, Sums(hits["carried"], one), ceiling=ceiling, **options
+        ),
+    }
+
+
+def _labelled(
+    corpus: ParallelCorpus, code: str, labels: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """The corpus's lines whose label enough others share, and their labels."""
     texts = dict(zip(corpus.units, corpus.texts[code], strict=True))
     known = [(line, labels[unit]) for unit, line in texts.items() if line and unit in labels]
     common = Counter(label for _, label in known)
@@ -192,20 +221,12 @@ def probe_scores(
             f"{code}: {len(known)} lines have a label that {_LEAST} others share; units are named "
             f"{next(iter(texts), '')!r} here, the labels' {next(iter(labels), '')!r}"
         )
-    states, kept = pooled_states(base, graft, [line for line, _ in known])
-    names = np.array([label for _, label in known])[kept]
-    hits = accuracies(states, names, seed)
-    majority = Counter(names.tolist()).most_common(1)[0][1] / len(names)
-    one = np.ones(len(names))
-    options: dict[str, Any] = {"unrelated": majority, "resamples": resamples, "seed": seed}
-    ceiling = float(hits["base"].mean())
-    return {
-        BASE_PROBED.name: score(BASE_PROBED, Sums(hits["base"], one), **options),
-        PROBED.name: score(PROBED, Sums(hits["graft"], one), ceiling=ceiling, **options),
-        CARRIED_PROBE.name: score(
-            CARRIED_PROBE, Sums(hits["carried"], one), ceiling=ceiling, **options
-        ),
-    }
+    return [line for line, _ in known], [label for _, label in known]
+
+
+def _share(names: Sequence[str]) -> float:
+    """Of the commonest name."""
+    return max(Counter(names).values()) / len(names)
 
 
 def pooled_states(
@@ -241,6 +262,91 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
             if name == "base":
                 hits["carried"][test] = probe.predict(states["graft"][test]) == labels[test]
     return hits
+
+
+_ANSWERED = "lines whose label gains most, as the answer to a question, by the line in it"
+ASKED = Metric("asked_accuracy", f"share of {_ANSWERED}, graft; the ceiling is the base's own")
+BASE_ASKED = Metric("base_asked_accuracy", f"share of {_ANSWERED}, base model")
+HERE = "{}"  # where a question has the line
+
+
+def asked_scores(
+    base: FrozenModel,
+    graft: FrozenModel,
+    corpus: ParallelCorpus,
+    code: str,
+    labels: Mapping[str, str],
+    question: str,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """How often each model answers a question about a line with its label.
+
+    The `question` has the line at {} and ends where the label is to follow. A line that is too long
+    for either model is cut at its end.
+    """
+    if HERE not in question:
+        raise UsageError(f"the question {question!r} has no {HERE} where the line is to stand")
+    lines, names = _labelled(corpus, code, labels)
+    options: dict[str, Any] = {"unrelated": _share(names), "resamples": resamples, "seed": seed}
+    known = sorted(set(names))
+    answers = _tails(base, question, known)
+    rows = min(len(base.tokenizer.vocabulary), len(base.weight))
+    prompts = [_fitting(question, line, (base, graft), max(map(len, answers))) for line in lines]
+    prompts.append(question.replace(HERE, ""))
+    hits = {}
+    for side, model in (("base", base), ("graft", graft)):
+        likely = _likelihoods(model, prompts, answers, rows)
+        best = (likely[:-1] - likely[-1]).argmax(1)
+        hits[side] = Sums.of(
+            np.array([known[n] == name for n, name in zip(best, names, strict=True)], float)
+        )
+    ceiling = hits["base"].value
+    return {
+        BASE_ASKED.name: score(BASE_ASKED, hits["base"], **options),
+        ASKED.name: score(ASKED, hits["graft"], ceiling=ceiling, **options),
+    }
+
+
+def _tails(base: FrozenModel, question: str, names: Sequence[str]) -> list[Ints]:
+    """Old ids of every name as the question goes on with it."""
+    end = question.rpartition(HERE)[2]
+    begun, *whole = base.tokenizer.encode([end, *(f"{end} {name}" for name in names)])
+    tails = []
+    for ids in whole:
+        same = [a == b for a, b in zip(begun, ids, strict=False)]
+        tails.append(np.asarray(ids[(*same, False).index(False) :], np.int64))
+    return tails
+
+
+def _fitting(question: str, line: str, models: Sequence[FrozenModel], answer: int) -> str:
+    """The question about as much of a line as leaves room for the longest answer."""
+    while True:
+        prompt = question.replace(HERE, line)
+        left = [
+            one.window - len(one.prefix) - len(one.suffix) - answer - len(ids)
+            for one in models
+            for ids in one.tokenizer.encode([prompt])
+        ]
+        if min(left) >= 0 or not line:
+            return prompt
+        line = line[: len(line) * 9 // 10]
+
+
+def _likelihoods(
+    model: FrozenModel, prompts: Sequence[str], answers: Sequence[Ints], rows: int
+) -> Floats:
+    """Log p in nats of every answer after every prompt (prompts, answers)."""
+    begun = [np.asarray(ids, np.int64) for ids in model.tokenizer.encode(list(prompts))]
+    pairs = [(front, answer) for front in begun for answer in answers]
+    before = [len(front) - 1 + np.arange(len(answer)) for front, answer in pairs]
+    states = read(model, [np.concatenate(pair) for pair in pairs], before)
+    targets = np.concatenate([answer for _, answer in pairs])
+    logs = likelihoods(states.states, targets, model.head(rows).exact())
+    starts = np.cumsum(states.counts) - states.counts
+    sums: Floats = np.add.reduceat(logs, starts).reshape(len(prompts), len(answers))
+    return sums
 
 
 RETRIEVED = Metric(
