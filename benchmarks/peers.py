@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     lots = read_lots(
         lines_in(options.text / f"{code}.txt"), Aligner(base.tokenizer, new), first, characters, 500
     )
-    shares = begin(start, plan, lots.train, first)
+    shares = begin(start, plan, lots.train, first, spec["model"]["vocab"])
     old = base.weight[:first].float().cpu().numpy()
     rows = torch.from_numpy((shares @ old).astype(np.float32))
     model = _grown(base.model, {"rows": rows, "head": rows.clone()}, first).float()
@@ -139,19 +139,20 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     print(name, code, rate, round(seconds), json.dumps(shown), flush=True)
 
 
-def begin(start: str, plan: Any, passages: Any, first: int) -> Any:
+def begin(start: str, plan: Any, passages: Any, first: int, ids: dict[str, int]) -> Any:
     """Each new row as shares of old ones (new tokens, old tokens)."""
     mean = np.zeros((len(plan.tokens), first), np.float32)
     for row, token in zip(mean, plan.tokens, strict=True):
         np.add.at(row, list(token.parts), 1 / len(token.parts))
     if start == "merge":
-        place = {token.token: n for n, token in enumerate(plan.tokens)}
-        for left, right in plan.merges:
-            if (n := place.get(left + right)) is None:
-                continue
-            halves = [mean[place[one]] for one in (left, right) if one in place]
-            if len(halves) == 2:  # an old half and a new one: the parts' mean has both already
-                mean[n] = (halves[0] + halves[1]) / 2
+
+        def share(token: str) -> Any:
+            n = ids[token]
+            return mean[n - first] if n >= first else np.eye(1, first, n, dtype=np.float32)[0]
+
+        for left, right in plan.merges:  # halves come before what they make
+            if (n := ids.get(left + right, 0)) >= first:
+                mean[n - first] = (share(left) + share(right)) / 2
     if start == "align":
         counts = np.zeros_like(mean)
         for one in passages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,18 @@ def test_the_card_says_how_to_use_it(grafted: Path) -> None:
     assert len(code.strip().splitlines()) <= 7
     exec(compile(code, "card", "exec"), {})
     assert json.loads((grafted / "tokengraft.json").read_text())["base"] == "rootstock"
+
+
+def test_recipes_train_save_and_load_it(grafted: Path, tmp_path: Path) -> None:
+    """Trainer, TRL and PEFT, a few steps each: ids and what is barred are the graft's own."""
+    for library in ("accelerate", "peft", "trl"):
+        pytest.importorskip(library)
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+    import fine_tune
+
+    texts = udhr.load(["shn", "amh", "eng"]).texts.values()
+    lines = [line for group in texts for line in group[:20] if line]
+    kept = fine_tune.fine_tuned(grafted, lines, tmp_path, steps=3)
+    assert set(kept["saved"]) == {"Trainer", "TRL", "PEFT adapter", "PEFT merged"}
+    for way, outcome in kept["saved"].items():
+        assert (outcome["other_ids"], outcome["bars"]) == (0, True), way
