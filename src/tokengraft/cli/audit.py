@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,24 +142,27 @@ def audit(
       tokengraft audit -t ./my-model --fail-above 'tam=3' --fail-above '*=10' \
         --baseline audit/ --max-regression 2% --junit audit.xml
     """
-    asked = Checks.asked(fail_above, baseline, max_regression, junit, summary)
+    check = _asked(fail_above, baseline, max_regression, junit, summary)
     check_out(out, holds_audit, force)
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
     if monolingual and stream:
         raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
-    if asked is not None and monolingual:
+    if check is not None and monolingual:
         raise UsageError("Checks need premiums, which text that is not parallel does not have.")
     if equiprobable is not None and (monolingual or stream):
         raise UsageError("--equiprobable is for parallel text that is read whole.")
     if not (monolingual or stream):
-        _refuse_idle(
-            format_=format_, skip_bad=skip_bad, max_row_bytes=max_row_bytes,
-            shard_bytes=shard_bytes, state=state,
-        )  # fmt: skip
+        streamed = {
+            "format": format_, "skip-bad": skip_bad, "max-row-bytes": max_row_bytes,
+            "shard-bytes": shard_bytes, "state": state,
+        }  # fmt: skip
+        if idle := [name for name, value in streamed.items() if value]:
+            raise UsageError(f"--{idle[0]} goes with --monolingual or --stream.")
     elif not corpus:
         raise UsageError("Name the files to count: paths, folders, globs or URLs.")
     from tokengraft.api import verbs
+    from tokengraft.auditing.cost import age_note, read_prices
     from tokengraft.corpus.rows import MAX_ROW_BYTES, Layout
     from tokengraft.corpus.shards import SHARD_BYTES
     from tokengraft.engine import make_engine
@@ -192,9 +195,12 @@ def audit(
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
     if prices:
-        _tell_unused(prices, {known.name for known in result.tokenizers})
-    if out and "cost" in result.frames:
-        _tell_age(str(result.facts["prices_as_of"]))
+        audited = {known.name for known in result.tokenizers}
+        if idle := sorted({one.tokenizer for one in read_prices(prices).models} - audited):
+            warn(f"{prices}: no cost for {', '.join(idle)}, which the audit does not hold.")
+    as_of = str(result.facts.get("prices_as_of"))
+    if out and "cost" in result.frames and (note := age_note(as_of)):
+        warn(f"The price list of {as_of} is {note}.")
     if result.total is not None:
         tell_left_out(result.total)
     written = result.save(out, figures=figures) if out else []
@@ -204,31 +210,8 @@ def audit(
         show_audit(stdout, result)
         if out:
             stdout.print(f"{len(written)} files written to {out}")
-    if asked is not None:
-        asked.make(result)
-
-
-def _refuse_idle(**given: object) -> None:
-    """UsageError for an option that says how files are streamed where none are."""
-    for name, value in given.items():
-        if value:
-            option = name.strip("_").replace("_", "-")
-            raise UsageError(f"--{option} goes with --monolingual or --stream.")
-
-
-def _tell_age(as_of: str) -> None:
-    from tokengraft.auditing.cost import age_note
-
-    if note := age_note(as_of):
-        warn(f"The price list of {as_of} is {note}.")
-
-
-def _tell_unused(prices: Path, audited: set[str]) -> None:
-    """Warn about prices for tokenizers that were not audited."""
-    from tokengraft.auditing.cost import read_prices
-
-    if unused := {price.tokenizer for price in read_prices(prices).models} - audited:
-        warn(f"{prices}: no cost for {', '.join(sorted(unused))}, which the audit does not hold.")
+    if check is not None:
+        check(result)
 
 
 def tell_left_out(total: Total) -> None:
@@ -243,59 +226,38 @@ def tell_left_out(total: Total) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Checks:
-    """What was asked for; nothing where neither a limit nor a baseline was."""
+def _asked(
+    fail_above: list[str] | None,
+    baseline: Path | None,
+    max_regression: str | None,
+    junit: Path | None,
+    summary: Path | None,
+) -> Callable[[Audit], None] | None:
+    """What holds an audit against its limits, None where neither a limit nor a baseline was asked.
 
-    limits: dict[str, float]
-    baseline: Audit | None
-    max_regression: float
-    junit: Path | None
-    summary: Path | None
+    They are read before anything is counted; UsageError where they contradict each other.
+    """
+    from tokengraft.api.results import Audit
+    from tokengraft.auditing.side_by_side import named, read_limits, read_share
 
-    @classmethod
-    def asked(
-        cls,
-        fail_above: list[str] | None,
-        baseline: Path | None,
-        max_regression: str | None,
-        junit: Path | None,
-        summary: Path | None,
-    ) -> Checks | None:
-        """The checks, read before anything is counted; UsageError where they contradict."""
-        from tokengraft.api.results import Audit
-        from tokengraft.auditing.side_by_side import read_limits, read_share
+    if not fail_above and baseline is None:
+        files = {"max-regression": max_regression, "junit": junit, "summary": summary}
+        for name, given in files.items():
+            if given is not None:
+                raise UsageError(f"--{name} goes with --fail-above or --baseline.")
+        return None
+    if max_regression is not None and baseline is None:
+        raise UsageError("--max-regression goes with --baseline.")
+    limits, most = read_limits(fail_above or ()), read_share(max_regression or 0.0)
+    before = None if baseline is None else Audit.load(baseline)
 
-        if not fail_above and baseline is None:
-            for name, given in (
-                ("--max-regression", max_regression),
-                ("--junit", junit),
-                ("--summary", summary),
-            ):
-                if given is not None:
-                    raise UsageError(f"{name} goes with --fail-above or --baseline.")
-            return None
-        if max_regression is not None and baseline is None:
-            raise UsageError("--max-regression goes with --baseline.")
-        return cls(
-            read_limits(fail_above or ()),
-            None if baseline is None else Audit.load(baseline),
-            read_share(max_regression or 0.0),
-            junit,
-            summary,
-        )
-
-    def make(self, audit: Audit) -> None:
-        """Check, write what was asked for, say what failed; CheckFailed where something did."""
-        checked = audit.check(
-            self.limits, baseline=self.baseline, max_regression=self.max_regression
-        )
-        if self.junit is not None:
-            write_text(self.junit, checked.junit())
-        if self.summary is not None:
-            write_text(self.summary, checked.markdown())
-        from tokengraft.auditing.side_by_side import named
-
+    def check(audit: Audit) -> None:
+        """Write what was asked for, say what failed; CheckFailed where something did."""
+        checked = audit.check(limits, baseline=before, max_regression=most)
+        if junit is not None:
+            write_text(junit, checked.junit())
+        if summary is not None:
+            write_text(summary, checked.markdown())
         for finding in checked.failures:
             label = checked.labels.get(finding.tokenizer, finding.tokenizer)
             said = f"{label}, {named(finding)}: {finding.detail}, wanted {finding.limit}"
@@ -303,3 +265,5 @@ class Checks:
             stderr.print(said, markup=False)
         checked.require()
         stderr.print(repr(checked), markup=False)
+
+    return check

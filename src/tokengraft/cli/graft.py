@@ -52,18 +52,6 @@ def _layer(said: str | None) -> int | str | None:
     return int(said)
 
 
-def _tell_of_second_table(model: str) -> None:
-    """Say before the work what untying will cost."""
-    from tokengraft.grafting.write_folder import second_table
-    from tokengraft.model.folder import resolve
-
-    if size := second_table(resolve(model).path, 0):
-        warn(
-            f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
-            "and the new rows will be written (--tied keeps one)"
-        )
-
-
 def graft(
     model: ModelArgument,
     plan: PlanArgument,
@@ -199,8 +187,9 @@ def graft(
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json
+    from tokengraft.grafting.write_folder import second_table
     from tokengraft.model.embedding_tables import is_encoder
-    from tokengraft.model.folder import CONFIG, MANIFEST
+    from tokengraft.model.folder import CONFIG, MANIFEST, resolve
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
     from tokengraft.tokenizer.boundaries import is_relaxed, tells_case
@@ -211,8 +200,11 @@ def graft(
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
     tuned |= {"synthetic": synthetic, "own": own}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
-    if named(policy).trains and not tied:
-        _tell_of_second_table(model)
+    if named(policy).trains and not tied and (size := second_table(resolve(model).path, 0)):
+        warn(
+            f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
+            "and the new rows will be written (--tied keeps one)"
+        )
     with drawing() as progress:
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),

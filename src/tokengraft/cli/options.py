@@ -80,8 +80,14 @@ def check_out(
         file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
         if file is not None:
             raise UsageError(f"--out {out}: {file} is a file, a folder is needed; name another one")
-        if not force and out.exists() and any(out.iterdir()) and not holds(out):
-            raise UsageError(_in_the_way(out, whole))
+        names = sorted(one.name for one in out.iterdir()) if out.exists() else []
+        if names and not force and not holds(out):
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            what = "replace it with all that it holds" if whole else "write there anyway"
+            raise UsageError(
+                f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and no earlier "
+                f"result of this command: name another folder, or {what} with --force"
+            )
         _try(out, whole)
         _held.append(hold(out))
     except OSError as error:
@@ -89,16 +95,6 @@ def check_out(
         raise TokengraftError(
             f"--out {out} cannot be written to ({said}): name another folder"
         ) from error
-
-
-def _in_the_way(out: Path, whole: bool) -> str:
-    names = sorted(one.name for one in out.iterdir())
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    what = "replace it with all that it holds" if whole else "write there anyway"
-    return (
-        f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and no earlier result of "
-        f"this command: name another folder, or {what} with --force"
-    )
 
 
 def _try(out: Path, whole: bool) -> None:
@@ -240,10 +236,9 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
             if planned and code not in planned:
                 raise UsageError(f"--text {value}: {code} is not planned for; add -l {code}")
         else:
-            code, path = "", value
             if len(planned) > 1:
                 raise UsageError(f"--text {value}: with several languages write CODE={value}")
-            code = next(iter(planned), "")
+            code, path = next(iter(planned), ""), value
         sources.setdefault(code, []).append(path)
     return sources
 

@@ -217,22 +217,15 @@ def _asked(
     search: Sequence[Path],
 ) -> tuple[list[str], dict[str, list[str]] | None]:
     """The planned languages and their text, from what -l and --text say."""
-    from tokengraft.planning.plan_files import (
-        is_group,
-        languages_for,
-        premium_before,
-        texts_of_folder,
-    )
+    from tokengraft.planning import plan_files as plans
 
-    several = len(asked) > 1 or any(map(is_group, asked))
+    several = len(asked) > 1 or any(map(plans.is_group, asked))
     alone = len(given) == 1 and Path(given[0]).is_dir()
-    folder = texts_of_folder(Path(given[0])) if several and alone else {}
-    codes = languages_for(
-        asked,
-        list(folder) or corpus.languages,
-        corpus.require(pivot),
-        lambda code: premium_before(tokenizer, corpus, code, pivot, search),
-    )
+    folder = plans.texts_of_folder(Path(given[0])) if several and alone else {}
+    codes = plans.languages_for(
+        asked, list(folder) or corpus.languages, corpus.require(pivot),
+        lambda code: plans.premium_before(tokenizer, corpus, code, pivot, search),
+    )  # fmt: skip
     if not folder:
         return codes, by_language(given, codes) if given else None
     missing = [code for code in codes if code not in folder]

@@ -158,10 +158,12 @@ def fidelity(
     from tokengraft.reproduce.paper_fidelity import METHODS, DefaultMode
 
     check_out(out, lambda at: (at / ".work").is_dir() or (at / "fidelity.json").is_file(), force)
+    files = sorted(text.glob("*_*.txt")) if text is not None else ()
+    texts = {path.stem: list(lines_of(path)) for path in files}
     with drawing() as progress:
         measured = reproducing.run(
             model, load(corpus), languages or None, judged=load(corpus, split=split),
-            text=None if text is None else _texts(text),
+            text=texts if text is not None else None,
             mode=DefaultMode(method or METHODS, budget, steps),
             settings=Settings(lines, positions),
             running=reproducing.Running(
@@ -186,11 +188,6 @@ def fidelity(
         raise typer.Exit(1)
 
 
-def _texts(folder: Path) -> dict[str, list[str]]:
-    """Lines of every xxx_Ssss.txt in a folder."""
-    return {path.stem: list(lines_of(path)) for path in sorted(folder.glob("*_*.txt"))}
-
-
 def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | None) -> None:
     for remark in remarks:
         warn(remark)
@@ -200,15 +197,9 @@ def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | N
         written = write_verdict(verdict, out)
         stderr.print(f"{len(written)} files written to {out}", markup=False)
     if json:
-        print_json(
-            {
-                "claim": verdict.claim.title,
-                "reproduced": verdict.reproduced,
-                "of": len(verdict.cells),
-                "holds": verdict.holds,
-                "cells": [asdict(cell) for cell in verdict.cells],
-            }
-        )
+        counts = {"reproduced": verdict.reproduced, "of": len(verdict.cells)}
+        cells = [asdict(cell) for cell in verdict.cells]
+        print_json({"claim": verdict.claim.title, **counts, "holds": verdict.holds, "cells": cells})
     else:
         show_verdict(stdout, verdict)
     if not verdict.holds:

@@ -72,10 +72,7 @@ def gave_up(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def panics_as_errors(what: str) -> Iterator[None]:
-    """What Rust code inside refuses or panics at as a TokenizerError: `what` it was doing.
-
-    `tokenizers` raises bare Exceptions, which nothing else does.
-    """
+    """What `tokenizers` refuses or panics at inside as a TokenizerError: `what` it was doing."""
     try:
         yield
     except BaseException as error:

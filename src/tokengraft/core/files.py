@@ -30,10 +30,7 @@ from tokengraft.core.errors import TokengraftError
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that becomes `path` on success and is removed on failure.
-
-    Folders made for it are removed on failure too.
-    """
+    """A temporary path that becomes `path` on success; on failure all that was made is gone."""
     with _making(path.parent):
         temporary = _beside(path)
         temporary.touch(exist_ok=False)
@@ -122,13 +119,15 @@ def adding(folder: Path) -> Iterator[Path]:
         moved: list[tuple[Path, Path]] = []  # a file of `folder` and where its old self lies
         try:
             yield temporary
-            for new in sorted(filter(Path.is_file, temporary.rglob("*")), key=_deepest_first):
+            files = filter(Path.is_file, temporary.rglob("*"))
+            # The deepest first, so that a manifest, at the top, comes after what it describes.
+            for new in sorted(files, key=lambda path: (-len(path.parts), path)):
                 inside = new.relative_to(temporary)
                 target, kept = folder / inside, old / inside
-                _make(target.parent)
+                target.parent.mkdir(parents=True, exist_ok=True)
                 moved.append((target, kept))
                 if target.is_file():
-                    _make(kept.parent)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
                     target.replace(kept)
                 new.replace(target)
         except BaseException:
@@ -152,20 +151,11 @@ def _making(folder: Path) -> Iterator[None]:
     while not there.exists() and there != there.parent:
         there = there.parent
     try:
-        _make(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         _prune(folder, there)
         raise
-
-
-def _deepest_first(path: Path) -> tuple[int, Path]:
-    """So that a manifest, at the top, comes after what it describes."""
-    return -len(path.parts), path
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _prune(folder: Path, top: Path) -> None:
@@ -266,10 +256,7 @@ _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
 
 def hold(folder: Path) -> Lock:
-    """The lock of `folder`, there or not; keep it as long as the folder is worked in.
-
-    The same process may hold it twice. TokengraftError where another process has it.
-    """
+    """The lock of `folder`, there or not, while it is kept; TokengraftError if another has it."""
     path = os.path.realpath(folder)
     if (mine := _held.get(path)) is not None:
         return mine

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 #: What decides. Others can be worse than their floor in a sound graft: averages over a sentence
 #: move with the number of tokens, whatever they mean (docs/fidelity.md).
@@ -85,16 +86,12 @@ def _kept(held: Sequence[Judged]) -> str:
     same = [one for one in held if one.measure == "top1"]
     if not same:
         return f"all {len(held)} deciding figures are better than their floor"
-    value = _mean([one.value for one in same])
-    floor = _mean([one.floor or 0.0 for one in same])
+    value = fmean([one.value for one in same])
+    floor = fmean([one.floor or 0.0 for one in same])
     ceilings = [one.ceiling for one in same if one.ceiling is not None]
-    best = f", the base model on text cut otherwise {_mean(ceilings):.0%}" if ceilings else ""
+    best = f", the base model on text cut otherwise {fmean(ceilings):.0%}" if ceilings else ""
     return (
         f"its likeliest next token is the base model's in {value:.0%} of the places (a graft that "
         f"learned nothing: {floor:.0%}{best}), and all {len(held)} deciding figures are better "
         "than their floor"
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -109,10 +109,7 @@ def describe(numbers: Sequence[int], what: str = "line", limit: int = 5) -> str:
 
 
 def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
-    """Raise a CorpusError unless all languages have as many lines as most have.
-
-    `counts` gives by code the file and its number of lines.
-    """
+    """CorpusError unless all languages (by code: file, lines) have as many lines as most have."""
     usual = Counter(count for _, count in counts.values()).most_common(1)[0][0]
     model = next(where for where, count in counts.values() if count == usual)
     wrong = [code for code, (_, count) in counts.items() if count != usual]

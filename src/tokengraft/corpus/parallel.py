@@ -44,10 +44,7 @@ class ParallelCorpus:
         return tuple(sorted(self.texts))
 
     def select(self, codes: Iterable[str]) -> ParallelCorpus:
-        """The same units in these languages only; bare ISO codes work where unambiguous.
-
-        A code that is not here is a CorpusError with suggestions.
-        """
+        """The same units in these languages only; one that is not here is a CorpusError."""
         chosen = choose(codes, self.texts, self.name)
         return ParallelCorpus(
             self.name, self.source, self.units, {code: self.texts[code] for code in chosen}

@@ -214,10 +214,7 @@ class Shard:
 
 
 def cut(files: Iterable[File], shard_bytes: int = SHARD_BYTES, code: str = "") -> list[Shard]:
-    """Cut files into shards of about `shard_bytes`; what cannot be cut is one shard.
-
-    Where the borders fall changes no count.
-    """
+    """Shards of about `shard_bytes`, or whole files; where the borders fall changes no count."""
     shards = []
     for file in files:
         if file.format == "parquet":

@@ -212,9 +212,7 @@ class Meter:
     def read(self) -> tuple[int, int, int, int]:
         """Rows, bytes of text and tokens so far, and bytes on disk that are done."""
         held = list(self._figures.items())
-        rows = sum(figures[0] for _, figures in held)
-        size = sum(figures[1] for _, figures in held)
-        tokens = sum(figures[2] for _, figures in held)
+        rows, size, tokens = (int(sum(figures[n] for _, figures in held)) for n in range(3))
         return rows, size, tokens, int(sum(self.sizes[n] * f[3] for n, f in held))
 
 
@@ -235,7 +233,8 @@ def count_all(
     Without `skip_bad` the first bad row or broken file is a CorpusError with file and line, and
     what was counted until then stays in the state.
     """
-    keys = _keys(work, shards)
+    fingerprint = work.fingerprint
+    keys = [shard.key(fingerprint) for shard in shards]
     store = Store(None if state is None else Path(state), STATE)
     try:
         todo = [n for n, key in enumerate(keys) if store.get(key) is None]
@@ -267,11 +266,6 @@ def count_all(
         store.close()
 
 
-def _keys(work: Work, shards: Sequence[Shard]) -> list[str]:
-    fingerprint = work.fingerprint
-    return [shard.key(fingerprint) for shard in shards]
-
-
 def _outcomes(keys: Sequence[str], store: Store) -> Iterator[tuple[bytes, ShardResult]]:
     for key in keys:
         data = store.get(key)
@@ -294,20 +288,11 @@ def _add_up(
             raise _stop(shard, outcome)
         if outcome.broken is not None:
             broken.setdefault(shard.file.url, outcome.broken)
-        span = shard.spans[0]
+        file, span, (read, size, _) = shard.file, shard.spans[0], outcome.figures
         manifest.append(
-            {
-                "file": shard.file.url,
-                "start": span.start,
-                "stop": span.stop,
-                "stamp": shard.file.stamp,
-                "rows": outcome.figures[0],
-                "bytes": outcome.figures[1],
-                "bad": outcome.bad,
-                "key": key,
-                "sha256": sha256(data),
-            }
-        )
+            {"file": file.url, "start": span.start, "stop": span.stop, "stamp": file.stamp,
+             "rows": read, "bytes": size, "bad": outcome.bad, "key": key, "sha256": sha256(data)}
+        )  # fmt: skip
     # Only now is it known which files are broken: no row of theirs counts, in whatever shard.
     for shard, (_, outcome) in zip(shards, _outcomes(keys, store), strict=True):
         url = shard.file.url
@@ -319,16 +304,8 @@ def _add_up(
         blank += outcome.blank
         bad += outcome.bad
         add(payload, outcome.payload)
-    return Total(
-        payload,
-        sum(lines.values()),
-        blank,
-        bad,
-        tuple(rows),
-        broken,
-        tuple(manifest),
-        resumed,
-    )
+    every = sum(lines.values())
+    return Total(payload, every, blank, bad, tuple(rows), broken, tuple(manifest), resumed)
 
 
 def _stop(shard: Shard, outcome: ShardResult) -> CorpusError:

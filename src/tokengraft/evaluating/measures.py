@@ -116,14 +116,6 @@ PLAIN = {
         "Broken characters",
         "How many of a hundred written characters are broken. 0 is best.",
     ),
-    "english_stray": (
-        "New tokens in English",
-        "How much probability new tokens take where English is read. 0 is best: none.",
-    ),
-    "english_top1": (
-        "English: same likeliest next token",
-        "How often both models find the same next token likeliest in English. 1 is best: always.",
-    ),
     "probe_accuracy": (
         "Labels found in the new reading",
         "How often a simple classifier finds a line’s label from what the graft makes of it. The "
@@ -147,33 +139,6 @@ PLAIN = {
         "Labels answered when asked, base model",
         "How often the base model answers the same question with the line’s label.",
     ),
-    "english_kl": (
-        "English: divergence from the base model",
-        "How far the graft’s predictions in English are from the base model’s. 0 is best: nothing "
-        "has moved.",
-    ),
-    "english_bits": (
-        "English: added surprise",
-        "By what share the bits for English text grew. 0 is best: not at all; 0.01 is one percent.",
-    ),
-    "code_kl": (
-        "Code: divergence from the base model",
-        "How far the graft’s predictions in program code are from the base model’s. 0 is best: "
-        "nothing has moved.",
-    ),
-    "code_top1": (
-        "Code: same likeliest next token",
-        "How often both models find the same next token likeliest in program code. 1 is best: "
-        "always.",
-    ),
-    "code_bits": (
-        "Code: added surprise",
-        "By what share the bits for program code grew. 0 is best: not at all; 0.01 is one percent.",
-    ),
-    "code_stray": (
-        "New tokens in code",
-        "How much probability new tokens take where program code is read. 0 is best: none.",
-    ),
     "english_greedy": (
         "English: same text",
         "How many beginnings of English lines both models continue with the very same text. 1 is "
@@ -185,6 +150,28 @@ PLAIN = {
         "tokens. Neither end is best.",
     ),
 }
+for _kind, _text in (("English", "English text"), ("Code", "program code")):
+    _in = _text.removesuffix(" text")
+    PLAIN |= {
+        f"{_kind.lower()}_kl": (
+            f"{_kind}: divergence from the base model",
+            f"How far the graft’s predictions in {_in} are from the base model’s. 0 is best: "
+            "nothing has moved.",
+        ),
+        f"{_kind.lower()}_top1": (
+            f"{_kind}: same likeliest next token",
+            f"How often both models find the same next token likeliest in {_in}. 1 is best: "
+            "always.",
+        ),
+        f"{_kind.lower()}_bits": (
+            f"{_kind}: added surprise",
+            f"By what share the bits for {_text} grew. 0 is best: not at all; 0.01 is one percent.",
+        ),
+        f"{_kind.lower()}_stray": (
+            f"New tokens in {_kind.replace('Code', 'code')}",
+            f"How much probability new tokens take where {_in} is read. 0 is best: none.",
+        ),
+    }
 
 
 def described(measure: str) -> tuple[str, str]:

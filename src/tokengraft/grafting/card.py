@@ -238,10 +238,7 @@ def _limits(plan: Plan, facts: Facts) -> str:
 
 
 def write_served(folder: Path, checks: Sequence[Check]) -> Path | None:
-    """Put what programs made of the model into its card; checks are named `program: what`.
-
-    Rows of programs that were not run this time stay. None where the folder has no card.
-    """
+    """Put what programs made of the model into its card, if it has one, beside earlier rows."""
     path = folder / CARD
     if not path.is_file():
         return None

@@ -41,10 +41,7 @@ def write_manifest(
     written: Written,
     run: Mapping[str, Any],
 ) -> Path:
-    """Write the manifest of a complete folder; everything but it is hashed.
-
-    The same inputs, versions and command give the same bytes: there is no date in it.
-    """
+    """Write the manifest of a complete folder: equal inputs, versions and command, equal bytes."""
     value = {
         "schema": SCHEMA,
         "versions": versions(),

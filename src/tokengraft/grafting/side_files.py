@@ -41,10 +41,16 @@ def write(
     formats, indexes of other weights, code and anything large.
     """
     config = read_json(model_dir / CONFIG)
-    _carry(model_dir, folder)
+    for name in carried(model_dir):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(model_dir / name, folder / name)
     larger = grown(config, *rows)
     write_json(folder / CONFIG, untie(larger) if untied else larger)
-    _generation(model_dir, folder, config, barred)
+    path = model_dir / GENERATION
+    old = read_json(path) if path.is_file() else None
+    new = policies.generation_config(old, config, barred)
+    if new is not None and new != old:
+        write_json(folder / GENERATION, new)
     write_tokenizer(model_dir, folder, config, base, tokenizer)
 
 
@@ -63,10 +69,7 @@ def carried(model_dir: Path) -> list[str]:
 
 
 def modules(model_dir: Path) -> list[str]:
-    """Folders of a sentence-transformers model besides the encoder itself: pooling and the like.
-
-    ModelError where one holds pickled weights, which are never copied.
-    """
+    """A sentence-transformers model's other folders; ModelError where one holds pickled weights."""
     path = model_dir / MODULES
     listed = parse_json(path.read_text("utf-8")) if path.is_file() else []
     named = [one.get("path") for one in listed if isinstance(one, dict)]
@@ -89,12 +92,6 @@ def _left(name: str) -> bool:
     )
 
 
-def _carry(model_dir: Path, folder: Path) -> None:
-    for name in carried(model_dir):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(model_dir / name, folder / name)
-
-
 def untie(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config of a model whose head is a table of its own."""
     key = "tie_word_embeddings"
@@ -114,16 +111,6 @@ def grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
     if text_config(config) is not config:
         new["text_config"] = {**config["text_config"], "vocab_size": after}
     return new
-
-
-def _generation(
-    model_dir: Path, folder: Path, config: Mapping[str, Any], barred: Sequence[int]
-) -> None:
-    path = model_dir / GENERATION
-    old = read_json(path) if path.is_file() else None
-    new = policies.generation_config(old, config, barred)
-    if new is not None and new != old:
-        write_json(folder / GENERATION, new)
 
 
 def write_tokenizer(

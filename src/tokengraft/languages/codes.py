@@ -217,10 +217,7 @@ def check_code(code: str, where: str) -> str:
 
 
 def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
-    """' Did you mean shn_Mymr (Shan)?' for the choices closest in code or name, or ''.
-
-    Names that hold the word come alone where there are any, those with most speakers first.
-    """
+    """' Did you mean shn_Mymr (Shan)?': names that hold the word, else the closest; or ''."""
     words = set(_words(got))
     rows = [language(code) for code in choices if well_formed(code) and "-" not in code]
     holding = [row for row in rows if words and words <= set(_words(_stem(row.name)))]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -154,9 +153,7 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
 def read_audit(folder: Path) -> AuditTables:
     """What `write_audit` wrote, tables read when asked for; TokengraftError where it is damaged."""
     facts = read_json(folder / "manifest.json")
-    there = {
-        name: read for name in AuditTables.NAMES if (read := read_data(folder, name)) is not None
-    }
+    there = {name: read for name in AuditTables.NAMES if (read := read_data(folder, name))}
     if "corpus" not in facts or not there:
         raise TokengraftError(f"{folder}: an audit of an older version; audit again")
     audit = AuditTables(facts, Frames(there))
@@ -218,15 +215,13 @@ def findings(audit: AuditTables) -> list[str]:
     if not audit.parallel:
         return _densest(audit, names)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
-    sentences = []
-    if not rows:
-        sentences.append(f"No language but {pivot_name(audit)} has a premium free of UNK.")
-    else:
+    sentences = [f"No language but {pivot_name(audit)} has a premium free of UNK."]
+    if rows:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
-        sentences.append(
+        sentences = [
             f"The highest premium is {worst['worst_premium']:.1f}×: "
             f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
-        )
+        ]
     # A tokenizer that throws a language away looks fair, since that language is not counted.
     honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
     ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
@@ -235,7 +230,13 @@ def findings(audit: AuditTables) -> list[str]:
             f"Among tokenizers that encode every language, {names[ranked[0]['tokenizer']]} is the "
             f"most even (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least (Gini {high})."
         )
-    sentences += _floor(audit, names)
+    cells = audit.premiums.filter((pl.col("floor") > 1) & ~pl.col("meaningless"))
+    for top in cells.sort("floor", descending=True, nulls_last=True).head(1).to_dicts():
+        sentences.append(
+            f"The split pattern of {names[top['tokenizer']]} alone makes {top['name']} cost at "
+            f"least {top['floor']:.2f}×, whatever its vocabulary (it costs {top['premium']:.2f}× "
+            "today)."
+        )
     spoilt = audit.premiums.filter(pl.col("meaningless"))
     if spoilt.height:
         count = spoilt.group_by("tokenizer").len().sort(["len", "tokenizer"], descending=True)
@@ -254,27 +255,14 @@ def findings(audit: AuditTables) -> list[str]:
 
 def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:
     cells = audit.counts.filter(~pl.col("meaningless") & pl.col("tokens_per_byte").is_not_null())
-    said = "Texts differ between languages, so these figures compare tokenizers, not languages."
-    if cells.is_empty():
-        return [said]
-    top = cells.sort("tokens_per_byte", descending=True).row(0, named=True)
+    densest = cells.sort("tokens_per_byte", descending=True).head(1)
     return [
-        f"Most tokens a byte: {top['tokens_per_byte']:.3f}, {top['name']} with "
-        f"{names[top['tokenizer']]}.",
-        said,
-    ]
-
-
-def _floor(audit: AuditTables, names: dict[str, str]) -> list[str]:
-    cells = audit.premiums.filter(pl.col("floor").is_not_null() & ~pl.col("meaningless"))
-    if cells.is_empty():
-        return []
-    top: dict[str, Any] = cells.sort("floor", descending=True, nulls_last=True).row(0, named=True)
-    if not top["floor"] > 1:
-        return []
-    return [
-        f"The split pattern of {names[top['tokenizer']]} alone makes {top['name']} cost at least "
-        f"{top['floor']:.2f}×, whatever its vocabulary (it costs {top['premium']:.2f}× today)."
+        *(
+            f"Most tokens a byte: {top['tokens_per_byte']:.3f}, {top['name']} with "
+            f"{names[top['tokenizer']]}."
+            for top in densest.to_dicts()
+        ),
+        "Texts differ between languages, so these figures compare tokenizers, not languages.",
     ]
 
 
@@ -293,8 +281,7 @@ def _listing(folder: Path, paths: Sequence[Path]) -> list[str]:
         kinds.setdefault((str(inside.parent.as_posix()), inside.stem), []).append(inside.suffix)
     lines = []
     for (parent, stem), suffixes in kinds.items():
-        if parent == ".":
-            continue
         links = ", ".join(f"[{s[1:]}]({parent}/{stem}{s})" for s in suffixes)
-        lines.append(f"- `{parent}/{stem}` ({links}): {FILES.get(stem, stem)}")
+        if parent != ".":
+            lines.append(f"- `{parent}/{stem}` ({links}): {FILES.get(stem, stem)}")
     return [*lines, "- [`manifest.json`](manifest.json): inputs with hashes, settings, versions"]

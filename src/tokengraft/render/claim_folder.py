@@ -43,8 +43,7 @@ def write_verdict(verdict: ClaimVerdict, out: Path) -> list[Path]:
 def printed(verdict: ClaimVerdict) -> Printed:
     """The table as the paper prints it, with our values, their intervals, and marks."""
     claim = verdict.claim
-    rows = list(dict.fromkeys(cell.row for cell in verdict.cells))
-    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
+    rows, columns = verdict.axes
     cells = {(cell.row, cell.column): cell for cell in verdict.cells}
     body = [
         [Cell(row), *(_cell(cells.get((row, column)), claim.decimals) for column in columns)]
@@ -72,14 +71,9 @@ def _cell(cell: ClaimCell | None, decimals: int) -> Cell:
 
 
 def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Path]:
-    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json`.
-
-    `read_with` says what has to be known to read them beside the paper's.
-    """
-    written = [
-        write_text(out / "grid.csv", as_csv(fidelity.grid)),
-        write_text(out / "sizes.csv", as_csv(fidelity.sizes)),
-    ]
+    """Write the grid (CSV), tables by metric (CSV, LaTeX) and `fidelity.json` with `read_with`."""
+    frames = {"grid": fidelity.grid, "sizes": fidelity.sizes}
+    written = [write_text(out / f"{name}.csv", as_csv(frame)) for name, frame in frames.items()]
     modes = fidelity.grid["mode"].unique(maintain_order=True).to_list()
     for mode in modes:
         for metric in fidelity.grid["metric"].unique(maintain_order=True).to_list():
@@ -87,15 +81,12 @@ def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Pa
             if table.height:
                 path = out / f"{mode}-{metric}.csv"
                 written.append(write_text(path, as_csv(table, float_precision=4)))
-    for metric in ("pooled_cosine", "kl", "top1"):
-        if PAPER in modes:
-            written.append(write_text(out / f"{metric}.tex", fidelity_latex(fidelity, metric)))
-    facts = {
+    for metric in ("pooled_cosine", "kl", "top1") if PAPER in modes else ():
+        written.append(write_text(out / f"{metric}.tex", fidelity_latex(fidelity, metric)))
+    facts = {  # best() is empty where the paper's mode was not run
         "model": fidelity.model, "cells_missing": fidelity.missing, "read_with": read_with,
-        "best_by_kl": fidelity.best().to_dicts() if PAPER in modes else [],
-        "best_by_pooled_cosine": (
-            fidelity.best("pooled_cosine", False).to_dicts() if PAPER in modes else []
-        ),
+        "best_by_kl": fidelity.best().to_dicts(),
+        "best_by_pooled_cosine": fidelity.best("pooled_cosine", False).to_dicts(),
         "claim": None if fidelity.verdict is None else fidelity.verdict.line,
     }  # fmt: skip
     return [*written, write_json(out / "fidelity.json", facts)]
@@ -106,8 +97,7 @@ def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
     from tokengraft.evaluating.fidelity import METRICS
 
     layers = model_layers(fidelity)
-    chosen = fidelity.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
-    labels = {row["method"]: row for row in chosen.to_dicts()}
+    labels = {row["method"]: row for row in fidelity.cells(metric).to_dicts()}
     wide = fidelity.table(metric)
     codes = [name for name in wide.columns if name not in ("method", "mean")]
     bare = {full: code for code, full in fidelity.paper.languages.items()}

@@ -132,8 +132,11 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
             Cell(f"{row['tokens_a']:,}"),
             Cell(f"{row['tokens_b']:,}"),
             Cell(percent(row["change"]) if row["change"] is not None else row["outcome"]),
-            *(Cell(_fixed(row[f"premium_{x}"]), spoilt=row[f"meaningless_{x}"]) for x in "ab"),
-            *(Cell(_share(row[f"covered_{x}"])) for x in "ab"),
+            *(
+                Cell(_or_dash(row[f"premium_{x}"], ".2f"), spoilt=row[f"meaningless_{x}"])
+                for x in "ab"
+            ),
+            *(Cell(_or_dash(row[f"covered_{x}"], ".0%")) for x in "ab"),
             Cell("" if row["speakers_total"] is None else f"{row['speakers_total']:,}"),
         ]
         for row in shown.to_dicts()
@@ -160,15 +163,7 @@ def edges(own: pl.DataFrame) -> pl.DataFrame:
 
 def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -> Figure | None:
     """Bars left of zero for what got cheaper, right of it for what got dearer."""
-    from tokengraft.render.figures.style import (
-        INK,
-        QUIET,
-        bare,
-        row_labels,
-        sheet,
-        styled,
-        write,
-    )  # fmt: skip
+    from tokengraft.render.figures.style import INK, QUIET, bare, row_labels, sheet, styled, write
 
     shown = edges(own.filter(pl.col("change").is_not_null()))
     if shown.is_empty():
@@ -202,10 +197,8 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
         axes.axvline(0, color=INK, linewidth=0.9)
         axes.set_xlim(low - pad, high + pad)
         axes.set_ylim(shown.height - 0.45, -0.55)
-        axes.set_xticks([])
-        axes.set_yticks([])
         row_labels(axes, shown["language"].to_list())
-        bare(axes)
+        bare(axes, ticks=False)
         return page.figure
 
 
@@ -225,9 +218,5 @@ def _people(count: int) -> str:
     return f" ({count:,} speakers)" if count else ""
 
 
-def _fixed(value: float | None) -> str:
-    return "—" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "—" if value is None else f"{value:.0%}"
+def _or_dash(value: float | None, form: str) -> str:
+    return "—" if value is None else format(value, form)

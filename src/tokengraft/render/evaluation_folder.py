@@ -27,10 +27,11 @@ _PANELS = (
 
 def write_evaluation(measured: Measurements, folder: Path, figures: bool = True) -> list[Path]:
     """Write `evaluation.json`, every table (CSV), a README and the figure; returns the paths."""
-    paths = [write_json(folder / "evaluation.json", measured.to_json())]
-    for name, table in measured.tables().items():
-        paths.append(write_text(folder / f"{name}.csv", as_csv(table)))
-    paths.append(write_text(folder / "README.md", write_up(measured)))
+    paths = [
+        write_json(folder / "evaluation.json", measured.to_json()),
+        *(write_text(folder / f"{n}.csv", as_csv(t)) for n, t in measured.tables().items()),
+        write_text(folder / "README.md", write_up(measured)),
+    ]
     if figures and (drawn := draw(measured)) is not None:
         from tokengraft.render.figures.style import save_figure
 
@@ -59,20 +60,17 @@ def write_up(measured: Measurements) -> str:
         lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]
         lines += ["| language | value | interval | floor | ceiling | n |", "|---|" + "---:|" * 5]
         for row in by_metric[metric]:
-            interval = "" if row["low"] is None else f"{_form(row['low'])} – {_form(row['high'])}"
+            names = ("value", "low", "high", "floor", "ceiling")
+            value, low, high, *ends = ("" if row[k] is None else f"{row[k]:.4g}" for k in names)
+            where = f"{row['language']} {in_markdown(language_name(row['language']))}"
+            interval = f"{low} – {high}" if low else ""
             lines.append(
-                f"| {row['language']} {in_markdown(language_name(row['language']))} | "
-                f"{_form(row['value'])} | "
-                f"{interval} | {_form(row['floor'])} | {_form(row['ceiling'])} | {row['n']:,} |"
+                f"| {' | '.join([where, value, interval, *ends, format(row['n'], ',')])} |"
             )
         lines += ["", f"Exactly: {in_markdown(by_metric[metric][0]['definition'])}."]
     if measured.notes:
         lines += ["", "## Notes", "", *(f"- {in_markdown(note)}" for note in measured.notes)]
     return "\n".join([*lines, ""])
-
-
-def _form(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def draw(measured: Measurements) -> Figure | None:
@@ -97,8 +95,7 @@ def draw(measured: Measurements) -> Figure | None:
             axes = page.axes(left + place * (wide + gap), 0.3, wide, tall)
             rows = scores.filter(pl.col("metric") == metric).to_dicts()
             for row in rows:
-                y = codes.index(row["language"])
-                ends = [row["floor"], row["ceiling"]]
+                y, ends = codes.index(row["language"]), [row["floor"], row["ceiling"]]
                 if None not in ends:
                     axes.plot(ends, [y, y], color="#c9cfd5", linewidth=1, zorder=1)
                 for end, colour in zip(ends, ("#c42f2f", "#1d5f80"), strict=True):

@@ -17,7 +17,7 @@ from tokengraft.planning.plan import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 
 if TYPE_CHECKING:
-    from tokengraft.planning.plan import Plan
+    from tokengraft.planning.plan import Effect, Plan
     from tokengraft.planning.plan_files import TestedPlan
 
 PROVENANCE = "provenance.json"  # the texts that a plan was chosen and tested on
@@ -87,12 +87,8 @@ def write_plan(
     """
     plan = planned.plan
     every = others or {plan.objective: planned}
-    paths = [plan.write(folder / "plan.json")]
-    paths.append(
-        write_json(
-            folder / PROVENANCE, {"chosen_on": planned.chosen_on, "tested_on": planned.tested_on}
-        )
-    )
+    texts = {"chosen_on": planned.chosen_on, "tested_on": planned.tested_on}
+    paths = [plan.write(folder / "plan.json"), write_json(folder / PROVENANCE, texts)]
     paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
     paths += write_data(curves(plan), folder / "tables" / "curve")
     reached = {name: frontier(one.plan) for name, one in every.items()}
@@ -132,16 +128,12 @@ def write_up(planned: TestedPlan) -> str:
     ]
     shares = []
     for code, outcome in plan.languages.items():
-        lines.append(
-            f"| {code} {language(code).name} | "
-            f"{_number(outcome.premium_before, outcome.unk_share_before)} | "
-            f"{_number(outcome.premium_after, outcome.unk_share_after)} | "
-            f"{_number(outcome.floor_before)} | "
-            f"{_number(outcome.floor_after)} | {outcome.planning_before:,} | "
-            f"{outcome.planning_after:,} | {_share(outcome.unk_share_before)} | "
-            f"{_share(outcome.unk_share_after)} |"
-            + (f" {_count(outcome.first_token)} |" if several else "")
-        )
+        premiums, lost = figures(outcome)
+        texts = (f"{outcome.planning_before:,}", f"{outcome.planning_after:,}")
+        cells = [f"{code} {language(code).name}", *premiums, *texts, *lost]
+        if several:
+            cells.append("never" if outcome.first_token is None else f"{outcome.first_token:,}")
+        lines.append(f"| {' | '.join(cells)} |")
         shares += [outcome.unk_share_before, outcome.unk_share_after]
     if any(map(spoilt, shares)):
         lines += ["", CAPTION]
@@ -154,22 +146,15 @@ def write_up(planned: TestedPlan) -> str:
     said = plan.checked
     if plan.mode != "paper":
         said = f"Checked with the real encoder: {said[0].lower()}{said[1:]}"
-    lines += [
-        "",
-        said,
-        *(f"\n{in_markdown(note)}" for note in plan.notes),
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", said, *(f"\n{in_markdown(note)}" for note in plan.notes), ""])
 
 
-def _number(value: float | None, lost: float | None = None) -> str:
-    return "" if value is None else f"{value:.2f}{'†' if spoilt(lost) else ''}"
-
-
-def _count(value: int | None) -> str:
-    return "never" if value is None else f"{value:,}"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+def figures(outcome: Effect) -> tuple[list[str], list[str]]:
+    """Premiums and floors before and after, and the shares lost to UNK, as they are printed."""
+    lost = outcome.unk_share_before, outcome.unk_share_after
+    numbers = (
+        (outcome.premium_before, lost[0]), (outcome.premium_after, lost[1]),
+        (outcome.floor_before, None), (outcome.floor_after, None),
+    )  # fmt: skip
+    marked = [f"{n:.2f}{'†' if spoilt(bad) else ''}" if n is not None else "" for n, bad in numbers]
+    return marked, ["" if share is None else f"{share:.1%}" for share in lost]

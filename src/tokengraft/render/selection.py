@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -67,32 +68,30 @@ def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) 
     """
     cells = premiums.filter(~pl.col("meaningless"))
     tokens: dict[str, dict[str, int]] = {}
-    for row in cells.select("tokenizer", "language", "tokens").iter_rows():
-        tokens.setdefault(row[0], {})[row[1]] = row[2]
+    for tokenizer, code, count in cells.select("tokenizer", "language", "tokens").iter_rows():
+        tokens.setdefault(tokenizer, {})[code] = count
     paid = cells.filter(pl.col("premium").is_not_null() & (pl.col("language") != pivot))
     medians = dict(paid.group_by("tokenizer").agg(pl.col("premium").median()).iter_rows())
     said = []
-    for better, theirs in tokens.items():
-        for other, others in tokens.items():
-            if better == other or theirs.keys() != others.keys() or len(theirs) < 2:
-                continue
-            high, low = medians.get(better), medians.get(other)
-            if high and low and high > low and all(n < others[c] for c, n in theirs.items()):
-                saved = 1 - sum(theirs.values()) / sum(others.values())
-                said.append(
-                    f"Premiums mislead here: {names[better]} needs fewer tokens than "
-                    f"{names[other]} in every language ({saved:.0%} fewer in all), and its median "
-                    f"premium is higher ({high:.2f} against {low:.2f}) because "
-                    f"{language_name(pivot)} gained most. Compare tokens per sentence."
-                )
+    for (better, theirs), (other, others) in permutations(tokens.items(), 2):
+        if theirs.keys() != others.keys() or len(theirs) < 2:
+            continue
+        high, low = medians.get(better), medians.get(other)
+        if high and low and high > low and all(n < others[c] for c, n in theirs.items()):
+            saved = 1 - sum(theirs.values()) / sum(others.values())
+            said.append(
+                f"Premiums mislead here: {names[better]} needs fewer tokens than {names[other]} in "
+                f"every language ({saved:.0%} fewer in all), and its median premium is higher "
+                f"({high:.2f} against {low:.2f}) because {language_name(pivot)} gained most. "
+                "Compare tokens per sentence."
+            )
     return said
 
 
 def readers(code: str) -> int:
     """Speakers, or 0 for a language in a second script, whose speakers mostly write another."""
     entry = language(code)
-    second = entry.name.endswith(("script)", "(Romanized)"))
-    return 0 if second else entry.speakers_total or 0
+    return 0 if entry.name.endswith(("script)", "(Romanized)")) else entry.speakers_total or 0
 
 
 def typical_costs(audit: AuditTables) -> pl.DataFrame:
@@ -101,10 +100,7 @@ def typical_costs(audit: AuditTables) -> pl.DataFrame:
 
 
 def all_of_few(audit: AuditTables, tokenizer: str | None = None) -> list[str] | None:
-    """Every language, costliest first, where all were asked for or are few; else None.
-
-    A figure of some languages must not leave out one that the reader asked for.
-    """
+    """Every language, costliest first, where all were asked for or are few; else None."""
     if len(audit.corpus.languages) - 1 > (ASKED if audit.named else FEW):
         return None
     return by_cost(audit, tokenizer)["language"].to_list()

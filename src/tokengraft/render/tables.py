@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -120,41 +120,32 @@ def matrix(audit: AuditTables) -> pl.DataFrame:
 
     A cell that UNK spoils is empty: here nothing could mark it.
     """
-    columns = column_order(audit)
     names = labels(audit)
+    ranked = by_cost(audit)["language"].to_list()[::-1]
+    codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
+    order = pl.DataFrame({"language": codes, "position": range(len(codes))})
     honest = pl.when(~pl.col("meaningless")).then("premium")
     wide = audit.premiums.with_columns(honest.alias("premium")).pivot(
         on="tokenizer", index=["language", "name"], values="premium"
     )
     return (
-        wide.join(_row_order(audit), on="language", how="left")
+        wide.join(order, on="language", how="left")
         .sort("position", maintain_order=True, nulls_last=True)
-        .select("language", "name", *(pl.col(c).alias(names[c]) for c in columns))
+        .select("language", "name", *(pl.col(c).alias(names[c]) for c in column_order(audit)))
     )
-
-
-def _row_order(audit: AuditTables) -> pl.DataFrame:
-    ranked = by_cost(audit)["language"].to_list()[::-1]
-    codes = [audit.pivot, *(code for code in ranked if code != audit.pivot)]
-    return pl.DataFrame({"language": codes, "position": range(len(codes))})
 
 
 def printed(audit: AuditTables) -> dict[str, Printed]:
     """Tables of the audit in their printed form, by the name of the frame; some have none."""
-    square = {
-        "jaccard": "Jaccard similarity of each pair of normalised vocabularies",
-        "containment": "Share of the row’s normalised vocabulary that the column’s holds too",
-    }
-    makers: dict[str, Callable[[], Printed]] = {
-        "premiums": lambda: _premiums(audit),
-        "summary": lambda: _summary(audit),
-        "vocabulary": lambda: _vocabulary(audit),
-        **{name: partial(_square, audit, name, caption) for name, caption in square.items()},
-        "coverage": lambda: _coverage(audit),
-        "cost": lambda: _cost(audit),
-        "equiprobable": lambda: _equiprobable(audit),
-    }
-    return {name: make() for name, make in makers.items() if name in audit.frames}
+    alike = "Jaccard similarity of each pair of normalised vocabularies"
+    held = "Share of the row’s normalised vocabulary that the column’s holds too"
+    makers: dict[str, Callable[[AuditTables], Printed]] = {
+        "premiums": _premiums, "summary": _summary, "vocabulary": _vocabulary,
+        "jaccard": partial(_square, name="jaccard", caption=alike),
+        "containment": partial(_square, name="containment", caption=held),
+        "coverage": _coverage, "cost": _cost, "equiprobable": _equiprobable,
+    }  # fmt: skip
+    return {name: make(audit) for name, make in makers.items() if name in audit.frames}
 
 
 def unk_note(cells: pl.DataFrame) -> str:
@@ -172,67 +163,59 @@ def unk_note(cells: pl.DataFrame) -> str:
 
 
 def _premiums(audit: AuditTables) -> Printed:
-    def cell(row: dict[str, Any]) -> Cell:
-        return _number(row["premium"], "{:.2f}", row["meaningless"])
-
     caption = (
         f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
         f"of the ratio of token counts ({credit(audit)})"
     )
-    order = matrix(audit)["language"].to_list()
-    table = _wide("premiums", caption, audit.premiums, order, _titles(audit), cell)
+    table = _wide(audit, "premiums", caption, "premium")
     return replace(table, notes=_notes(audit, audit.premiums))
 
 
 def _coverage(audit: AuditTables) -> Printed:
-    def cell(row: dict[str, Any]) -> Cell:
-        share = row["running_share"]
-        return _number(None if share is None else 100 * share, "{:.1f}")
-
     caption = "Share of running characters (spaces apart) that are one token, in percent"
     order = sorted(audit.corpus.languages)
-    return _wide("coverage", caption, audit.coverage, order, _titles(audit), cell)
-
-
-def _titles(audit: AuditTables) -> dict[str, str]:
-    names = labels(audit)
-    return {column: names[column] for column in column_order(audit)}
+    return _wide(audit, "coverage", caption, "running_share", order=order, percent=True)
 
 
 def _wide(
+    audit: AuditTables,
     name: str,
     caption: str,
-    frame: pl.DataFrame,
-    order: Iterable[str],
-    titles: Mapping[str, str],
-    cell: Callable[[dict[str, Any]], Cell],
+    column: str,
     by: str = "tokenizer",
+    order: Sequence[str] | None = None,
+    percent: bool = False,
 ) -> Printed:
     """A long frame as languages × tokenizers (or models), those languages that are in it."""
-    cells = {(row["language"], row[by]): cell(row) for row in frame.to_dicts()}
-    there = [code for code in order if any((code, column) in cells for column in titles)]
-    rows = [_language(code) + [cells[code, column] for column in titles] for code in there]
+    frame, names = audit.frames[name], labels(audit)
+    titles = {one: names[one] for one in column_order(audit)}
+    titles = titles if by == "tokenizer" else {one: one for one in frame[by]}
+    form, factor = ("{:.1f}", 100) if percent else ("{:.2f}", 1)
+    cells = {
+        (row["language"], row[by]): _number(
+            None if row[column] is None else factor * row[column], form, row.get("meaningless")
+        )
+        for row in frame.to_dicts()
+    }
+    rows = [
+        _language(code) + [cells[code, one] for one in titles]
+        for code in order or matrix(audit)["language"]
+        if any((code, one) in cells for one in titles)
+    ]
     return Printed(name, caption, ["Language", "Code", *titles.values()], rows, left=2, codes=1)
 
 
 def _cost(audit: AuditTables) -> Printed:
     frame = audit.cost
-    models = list(dict.fromkeys(frame["model"]))
     caption = (
         f"Relative cost: what content that costs 1 in {pivot_name(audit)} costs "
         f"(ratio of summed token counts; models on the price list of {audit.facts['prices_as_of']})"
     )
-
-    def cell(row: dict[str, Any]) -> Cell:
-        return _number(row["relative_cost"], "{:.2f}", row["meaningless"])
-
-    order, titles = matrix(audit)["language"], dict(zip(models, models, strict=True))
-    table = _wide("cost", caption, frame, order, titles, cell, by="model")
     priced = pl.col("tokenizer").is_in(frame["tokenizer"].unique().to_list())
     notes = _notes(audit, audit.premiums.filter(priced))
     if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
         notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
-    return replace(table, notes=notes)
+    return replace(_wide(audit, "cost", caption, "relative_cost", by="model"), notes=notes)
 
 
 def _equiprobable(audit: AuditTables) -> Printed:
@@ -257,30 +240,27 @@ def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:
 
 
 def _summary(audit: AuditTables) -> Printed:
-    rows = []
     names = labels(audit)
-    for row in audit.summary.to_dicts():
-        worst = row["worst_language"]
-        rows.append(
-            [
-                Cell(names[row["tokenizer"]]),
-                Cell(language_name(worst) if worst else "—"),
-                _number(row["worst_premium"], "{:.2f}"),
-                _number(row["median_premium"], "{:.2f}"),
-                _number(row["gini"], "{:.3f}"),
-                Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
-                Cell(f"{row['meaningless_cells']:,}"),
-            ]
-        )
+    rows = [
+        [
+            Cell(names[row["tokenizer"]]),
+            Cell(language_name(row["worst_language"]) if row["worst_language"] else "—"),
+            *(_number(row[name], "{:.2f}") for name in ("worst_premium", "median_premium")),
+            _number(row["gini"], "{:.3f}"),
+            Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
+            Cell(f"{row['meaningless_cells']:,}"),
+        ]
+        for row in audit.summary.to_dicts()
+    ]
     header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×"]
-    header += [f"UNK > {UNK_LIMIT:.0%}"]
     caption = (
         f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
         f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
         "inequality of costs, how many pay over twice; last, how many languages have more UNK"
     )
-    missing = comparable_note(audit)
-    return Printed("summary", caption, header, rows, left=2, notes=[missing] if missing else [])
+    notes = list(filter(None, [comparable_note(audit)]))
+    header.append(f"UNK > {UNK_LIMIT:.0%}")
+    return Printed("summary", caption, header, rows, left=2, notes=notes)
 
 
 def _vocabulary(audit: AuditTables) -> Printed:
@@ -311,10 +291,10 @@ def _language(code: str) -> list[Cell]:
     return [Cell(language_name(code)), Cell(printed_code(code))]
 
 
-def _number(value: float | None, form: str, spoilt: bool = False) -> Cell:
+def _number(value: float | None, form: str, spoilt: bool | None = False) -> Cell:
     if value is None or not math.isfinite(value):
         return Cell("—")
-    return Cell(form.format(value), None if spoilt else float(value), spoilt)
+    return Cell(form.format(value), None if spoilt else float(value), bool(spoilt))
 
 
 LONG = 40  # rows; a longer table breaks over pages
@@ -364,18 +344,23 @@ def latex(table: Printed) -> str:
     """
     width = len(table.header)
     columns = "l" * table.left + "r" * (width - table.left)
-    low, high = _range(table)
+    values = [cell.value for row in table.rows for cell in row if cell.value is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 0.0)
     shade = table.name in COLOURED and high > low
     heading = _line([rf"\textbf{{{in_latex(title)}}}" if title else "" for title in table.header])
-    body = [_line(_cells(table, row, low, high, shade)) for row in table.rows]
+    body = []
+    for row in table.rows:
+        cells = [_cell(cell, low, high, shade) for cell in row]
+        if table.codes is not None:
+            cells[table.codes] = rf"\texttt{{{cells[table.codes]}}}"
+        body.append(_line(cells))
     caption = rf"\caption{{{in_latex(table.caption)}.}}"
     label = rf"\label{{table:{table.name}}}"
     notes = [rf"\emph{{{in_latex(note)}}}" for note in table.notes]
     long = len(table.rows) > LONG
     size = r"\scriptsize" if width > 9 else r"\footnotesize"
-    turned = False
-    if long:  # a float is shrunk to the line, a table over several pages cannot be
-        size, turned = fitting(table)
+    # A float is shrunk to the line, a table over several pages cannot be.
+    size, turned = fitting(table) if long else (size, False)
     lines = [
         "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}"
         + (" \\usepackage{pdflscape}" if turned else ""),
@@ -441,13 +426,6 @@ def colours(share: float) -> tuple[str, str]:
     return background[1:].upper(), text
 
 
-def _cells(table: Printed, row: Sequence[Cell], low: float, high: float, shade: bool) -> list[str]:
-    return [
-        rf"\texttt{{{in_latex(cell.text)}}}" if n == table.codes else _cell(cell, low, high, shade)
-        for n, cell in enumerate(row)
-    ]
-
-
 def _cell(cell: Cell, low: float, high: float, shade: bool) -> str:
     if cell.spoilt:
         return _SPOILT + in_latex(cell.text + "†")
@@ -459,8 +437,3 @@ def _cell(cell: Cell, low: float, high: float, shade: bool) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
-
-
-def _range(table: Printed) -> tuple[float, float]:
-    values = [cell.value for row in table.rows for cell in row if cell.value is not None]
-    return (min(values), max(values)) if values else (0.0, 0.0)

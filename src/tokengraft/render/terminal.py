@@ -86,11 +86,10 @@ def print_table(
         tightest += key.narrowest + _EDGES
         if tightest <= room:
             kept.append(key)
-    parts = list(_parts(kept, values, room))
-    for number, part in enumerate(parts, 1):
+    parts = [[*kept, *part] for part in _parts(kept, values, room)]
+    for number, columns in enumerate(parts, 1):
         last = number == len(parts)
         table = Table(title=title if number == 1 else None, caption=caption if last else None)
-        columns = [*kept, *part]
         for column, width in zip(columns, _widths(columns, room), strict=True):
             justify: Literal["left", "right"] = "right" if column.right else "left"
             table.add_column(escape(column.title), justify=justify, width=width, overflow="fold")
@@ -199,48 +198,41 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
     for row in audit.summary.to_dicts():
         lost = row["meaningless_cells"]
         unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
-        name = f"[bold]{escape(names[row['tokenizer']])}[/bold]"
         if not row["compared"]:
-            console.print(f"{name}: no language but {audit.pivot} to compare{unk}")
-            continue
-        if row["compared"] == 1:
+            said = f"no language but {audit.pivot} to compare"
+        elif row["compared"] == 1:
             premium = audit.premium(row["tokenizer"], row["worst_language"])
-            said = f"{language_name(row['worst_language'])} takes {premium.value:.2f} times the "
-            said += f"tokens of {language_name(audit.pivot)}"
+            said = f"{escape(language_name(row['worst_language']))} takes {premium.value:.2f} times"
+            said += f" the tokens of {escape(language_name(audit.pivot))}"
             if not math.isnan(premium.low):
                 said += f" (95 % interval {premium.low:.2f} to {premium.high:.2f})"
-            console.print(f"{name}: {escape(said)}, {counted(premium.n, 'unit')}{unk}")
-            continue
-        console.print(
-            f"{name}: worst {row['worst_language']} {row['worst_premium']:.2f}, "
-            f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
-            f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×{unk}"
-        )
+            said += f", {counted(premium.n, 'unit')}"
+        else:
+            said = (
+                f"worst {row['worst_language']} {row['worst_premium']:.2f}, "
+                f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
+                f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×"
+            )
+        console.print(f"[bold]{escape(names[row['tokenizer']])}[/bold]: {said}{unk}")
 
 
 def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
+    """A premium and, below it, what that leaves out: tokens a sentence, bytes a token, change."""
     if row[figure] is None:
         return ""
-    text = form.format(row[figure])
-    absolute = _absolute(row)
-    below = f"\n[dim]{absolute}[/dim]" if absolute else ""
-    if row["meaningless"]:
-        return f"[dim]{text}†[/dim]{below}"
-    costly = figure == "premium" and row[figure] >= 4
-    return (f"[red]{text}[/red]" if costly else text) + below
-
-
-def _absolute(row: Mapping[str, Any]) -> str:
-    """What a premium leaves out: tokens per sentence, bytes per token, change of the tokens."""
-    figures = []
+    text, absolute = form.format(row[figure]), []
     if row.get("tokens_per_unit") is not None:
-        figures.append(f"{row['tokens_per_unit']:.0f}")
+        absolute.append(f"{row['tokens_per_unit']:.0f}")
         if row["bytes_per_token"] is not None and not row["meaningless"]:
-            figures.append(f"{row['bytes_per_token']:.1f}")
+            absolute.append(f"{row['bytes_per_token']:.1f}")
     if row.get("tokens_change") is not None:
         change = f"{100 * row['tokens_change']:+.0f}%".replace("-", "−")
-        figures.append("±0%" if change in ("−0%", "+0%") else change)
-    return " ".join(figures)
+        absolute.append("±0%" if change in ("−0%", "+0%") else change)
+    if row["meaningless"]:
+        text = f"[dim]{text}†[/dim]"
+    elif figure == "premium" and row[figure] >= 4:
+        text = f"[red]{text}[/red]"
+    return f"{text}\n[dim]{' '.join(absolute)}[/dim]" if absolute else text
 
 
 def show_comparison(
@@ -274,10 +266,10 @@ def show_comparison(
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
     """Print what plans buy, by objective; the rest is said of the chosen one."""
     from tokengraft.planning.plan import CAPTION, spoilt
+    from tokengraft.render.plan_folder import figures
 
-    table = Table(
-        title=f"{len(chosen.plan.tokens)} new tokens for {escape(chosen.plan.label or '?')}"
-    )
+    label = escape(chosen.plan.label or "?")
+    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {label}")
     every = [
         (code, name, outcome)
         for name, planned in plans.items()
@@ -289,16 +281,8 @@ def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: Tested
     for title in [*titles, "lost to UNK before", "after"] if lost else titles:
         table.add_column(title, justify="left" if title in ("language", "objective") else "right")
     for code, name, outcome in every:
-        both = (outcome.unk_share_before, outcome.unk_share_after)
-        numbers = (
-            (outcome.premium_before, spoilt(both[0])),
-            (outcome.premium_after, spoilt(both[1])),
-            (outcome.floor_before, False),
-            (outcome.floor_after, False),
-        )
-        cells = ["" if n is None else f"{n:.2f}{'†' if bad else ''}" for n, bad in numbers]
-        cells += ["" if s is None else f"{s:.1%}" for s in both] if lost else []
-        table.add_row(code, name, *cells)
+        premiums, unk = figures(outcome)
+        table.add_row(code, name, *premiums, *(unk if lost else ()))
     console.print(table)
     if any(map(spoilt, shares)):
         console.print(CAPTION)
@@ -364,18 +348,15 @@ def plain(value: Any) -> str:
 
 def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
     """Print a claim cell by cell, what differs, and whether it holds."""
-    claim = verdict.claim
-    rows = list(dict.fromkeys(cell.row for cell in verdict.cells))
-    columns = list(dict.fromkeys(cell.column for cell in verdict.cells))
+    claim, (rows, columns) = verdict.claim, verdict.axes
     marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
+    down, across = rows, columns
     if len(columns) > len(rows):  # terminals are taller than wide
-        table = Table("", *rows, title=claim.title)
-        for column in columns:
-            table.add_row(column, *(marks.get((row, column), "") for row in rows))
-    else:
-        table = Table("", *columns, title=claim.title)
-        for row in rows:
-            table.add_row(row, *(marks.get((row, column), "") for column in columns))
+        down, across = columns, rows
+        marks = {(column, row): mark for (row, column), mark in marks.items()}
+    table = Table("", *across, title=claim.title)
+    for name in down:
+        table.add_row(name, *(marks.get((name, other), "") for other in across))
     console.print(table)
     judged = [column for column in columns if column not in claim.besides]
     exact = [column for column in judged if verdict.exact(column)]

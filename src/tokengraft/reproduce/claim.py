@@ -71,6 +71,12 @@ class ClaimVerdict:
     cells: tuple[ClaimCell, ...]
 
     @property
+    def axes(self) -> tuple[list[str], list[str]]:
+        """The names of its rows and of its columns, in their order."""
+        columns = dict.fromkeys(cell.column for cell in self.cells)
+        return list(dict.fromkeys(cell.row for cell in self.cells)), list(columns)
+
+    @property
     def reproduced(self) -> int:
         """How many values equal the paper's."""
         return sum(cell.verdict == "reproduced" for cell in self.cells)
@@ -118,16 +124,9 @@ def read_claim(name: str) -> Claim:
         for row, value in values.items()
     }
     return Claim(
-        name,
-        data["title"],
-        data["command"],
-        data.get("inputs", {}),
-        data["decimals"],
-        expected,
-        known,
-        data.get("why", ""),
-        tuple(data.get("besides", ())),
-    )
+        name, data["title"], data["command"], data.get("inputs", {}), data["decimals"], expected,
+        known, data.get("why", ""), tuple(data.get("besides", ())),
+    )  # fmt: skip
 
 
 def judge(
@@ -175,10 +174,7 @@ def premiums(
     on_count: OnCount | None = None,
     resamples: int = 0,
 ) -> tuple[ClaimVerdict, list[str]]:
-    """The premium table, and remarks on inputs that are missing or not the recorded ones.
-
-    With `resamples` each value has its bootstrap interval.
-    """
+    """The premium table (with intervals by `resamples`), and remarks on missing or other inputs."""
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
@@ -193,8 +189,7 @@ def premiums(
         "corpus": dict(result.facts["corpus"]["languages"]),
         "tokenizers": {located.name: located.fingerprint for located in result.tokenizers},
     }
-    remarks = [*result.skipped.values(), *_remarks(changed_inputs(claim, hashes))]
-    return judge(claim, values, intervals), remarks
+    return judge(claim, values, intervals), [*result.skipped.values(), *_remarks(claim, hashes)]
 
 
 def vocabularies(search: Sequence[Path]) -> tuple[ClaimVerdict, list[str]]:
@@ -213,10 +208,11 @@ def vocabularies(search: Sequence[Path]) -> tuple[ClaimVerdict, list[str]]:
         if column not in ("tokenizer", "label")
     }
     hashes = {"tokenizers": {entry.name: entry.fingerprint for entry in located}}
-    return judge(claim, values), [*skipped.values(), *_remarks(changed_inputs(claim, hashes))]
+    return judge(claim, values), [*skipped.values(), *_remarks(claim, hashes)]
 
 
-def _remarks(changed: list[str]) -> list[str]:
+def _remarks(claim: Claim, hashes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    changed = changed_inputs(claim, hashes)
     return [
         f"{name}: not the file the claim was recorded with (sha256 differs)" for name in changed
     ]

@@ -188,10 +188,7 @@ class Grid:
         self.hash = model_hash(self.model.folder)
 
     def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
-        """The paper's 40 strategies in its own mode.
-
-        Its characters are those of all of `whole` (FLORES dev and devtest), whatever is judged.
-        """
+        """The paper's 40 strategies in its own mode, on the characters of all of `whole`."""
         plans = {
             code: plan_literals(self.spec, {code: whole.lines(code)}, {}, code)
             for code in languages

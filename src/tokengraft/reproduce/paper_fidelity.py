@@ -71,10 +71,13 @@ class Fidelity:
     missing: int
     verdict: ClaimVerdict | None  # None for any model but the paper's own
 
+    def cells(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
+        """The rows of the grid of one metric and mode."""
+        return self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == mode))
+
     def table(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
         """One row per method, one column per language, and their mean where all are there."""
-        chosen = self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == mode))
-        wide: pl.DataFrame = chosen.pivot(
+        wide: pl.DataFrame = self.cells(metric, mode).pivot(
             "language", index="method", values="value", maintain_order=True
         )
         codes = [name for name in wide.columns if name != "method"]
@@ -86,9 +89,9 @@ class Fidelity:
 
     def best(self, metric: str = "kl", lowest: bool = True) -> pl.DataFrame:
         """The best of the paper's strategies for each language, by `metric`."""
-        chosen = self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == PAPER))
         return (
-            chosen.sort("value", descending=not lowest)
+            self.cells(metric)
+            .sort("value", descending=not lowest)
             .group_by("language", maintain_order=True)
             .first()
             .select("language", "method", "value", "floor", "ceiling")

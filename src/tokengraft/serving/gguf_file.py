@@ -95,11 +95,7 @@ def _quantised(weight: gguf_layers.Weight, kind: str) -> NDArray[Any]:
 
 
 def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = None) -> None:
-    """Write the graft of `folder` as its base's GGUF with rows and tokens added.
-
-    Raises ModelError where the file is not of the graft's base: other tokens, merges, width or
-    rows.
-    """
+    """Write the graft as its base's GGUF with rows and tokens; ModelError if it is another's."""
     gguf = library()
     manifest = read_manifest(folder)
     if manifest is None:

@@ -38,10 +38,7 @@ class Spelling:
 
 
 def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
-    """The vocabulary for a table of `rows` rows; rows without a token get a made-up name.
-
-    Raises TokenizerError for Unigram and WordPiece, which no served model has.
-    """
+    """The vocabulary for `rows` rows, made-up names for spare ones; TokenizerError unless BPE."""
     kind = family(tokenizer)
     if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
         raise TokenizerError(f"a GGUF is written for BPE tokenizers; this one is {kind}")

@@ -64,11 +64,8 @@ def cost(audit: AuditTables) -> Figure | None:
     All of few languages, else the most affected of over ten million speakers. Models of one
     tokenizer share a panel. None where no priced model's tokenizer is in the audit.
     """
-    table = audit.cost.filter(
-        pl.col("input_usd").is_not_null()
-        & ~pl.col("meaningless")
-        & pl.col("relative_cost").is_finite()
-    )
+    finite, priced = pl.col("relative_cost").is_finite(), pl.col("input_usd").is_not_null()
+    table = audit.cost.filter(priced & ~pl.col("meaningless") & finite)
     if table.is_empty():
         return None
     codes, which = _affected(audit, table)
@@ -100,7 +97,8 @@ def cost(audit: AuditTables) -> Figure | None:
         models = table.filter(pl.col("tokenizer") == name)
         _money(axes, rows, float(top["relative_cost"]))
         biggest = models.row(0, named=True)
-        title = _listed(list(dict.fromkeys(models["model"])))
+        named = list(dict.fromkeys(models["model"]))
+        title = ", ".join(named) if len(named) < 3 else f"{named[0]} and {len(named) - 1} more"
         axes.set_title(title, loc="left", fontsize=9, weight="bold", color=INK, pad=17)
         room = f"Context of {biggest['model']}: {_tokens(biggest['context'])} tokens"
         write(axes, room, (0, 1), (0, 7), ABOVE, fontsize=7.5, color=QUIET)
@@ -139,13 +137,7 @@ def _money(axes: Axes, rows: Sequence[dict[str, Any] | None], most: float) -> No
         room = _tokens(row["effective_context"])
         write(axes, room, (dollars, y), beside, fontsize=7.5, color=QUIET)
     axes.axvline(1, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
-    axes.set_yticks([])
-    axes.set_xticks([])
-    bare(axes)
-
-
-def _listed(models: Sequence[str]) -> str:
-    return ", ".join(models) if len(models) < 3 else f"{models[0]} and {len(models) - 1} more"
+    bare(axes, ticks=False)
 
 
 def _tokens(count: int) -> str:
@@ -188,22 +180,15 @@ def vocabulary(audit: AuditTables) -> Figure | None:
     for y, (name, size) in enumerate(zip(names, frame["clean_vocab_size"], strict=True)):
         write(axes, name, (0, y), (-58, -3), BESIDE, ha="right", fontsize=9)
         write(axes, f"{size:,}", (0, y), (-8, -3), BESIDE, ha="right", fontsize=8.5, color=QUIET)
-    _keys(axes, shades)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    bare(axes)
-    return page.figure
-
-
-def _keys(axes: Axes, shades: Any) -> None:
-    """Length keys above the bars."""
-    words = [*(f"{n}" for n in range(1, 8)), "8 or more bytes"]
-    for n, (word, shade) in enumerate(zip(words, shades, strict=True)):
+    for n, shade in enumerate(shades):
+        word = f"{n + 1}" if n < 7 else "8 or more bytes"
         write(axes, word, (0, 1), (34 * n + 14, 8), ABOVE, fontsize=8, color=QUIET)
         write(axes, "■", (0, 1), (34 * n, 6.5), ABOVE, fontsize=12, color=shade)
     write(axes, "Tokens", (0, 1), (-8, 8), ABOVE, ha="right", fontsize=8, color=QUIET)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    bare(axes, ticks=False)
+    return page.figure
 
 
 def apart(audit: AuditTables) -> Figure | None:
@@ -212,7 +197,9 @@ def apart(audit: AuditTables) -> Figure | None:
     One panel each for Llama 3 and GPT-4o, or one for another tokenizer where neither is there.
     None where no tokenizer of the audit has a floor.
     """
-    shown = _tokenizers(audit)
+    floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
+    shown = [name for name in PREFERRED if name in floored]
+    shown = shown or [name for name in column_order(audit) if name in floored][:1]
     if not shown:
         return None
     codes, which = all_of_few(audit, shown[0]), ""
@@ -241,7 +228,8 @@ def apart(audit: AuditTables) -> Figure | None:
     tall = row * len(codes)
     title = _apart_title(audit, cells, shown, codes)
     page = sheet(audit, max(width, _KEYS), tall + 1.35, title, subtitle)
-    most = max(_total(cell) for cell in cells.values())
+    parts = [sum(max(0.0, float(c[part] or 0)) for part in PARTS) for c in cells.values()]
+    most = max(*parts, *(float(cell["utf8"]) for cell in cells.values()))
     for n, name in enumerate(shown):
         axes = page.axes(left + n * (wide + gap), 0.4, wide, tall)
         _stacked(axes, [cells[name, code] for code in codes], most, labels(audit)[name])
@@ -249,12 +237,6 @@ def apart(audit: AuditTables) -> Figure | None:
             row_labels(axes, codes, gap=_NUMBERS + 10)
     _parts_legend(page, tall + 0.92, pivot)
     return page.figure
-
-
-def _tokenizers(audit: AuditTables) -> list[str]:
-    floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
-    preferred = [name for name in PREFERRED if name in floored]
-    return preferred or [name for name in column_order(audit) if name in floored][:1]
 
 
 def _apart_title(
@@ -318,22 +300,16 @@ def _column(
     write(axes, heading, (0, 1), (offset + 1, 3), ABOVE, color=colour, fontsize=7.5, ha="right")
 
 
-def _total(cell: dict[str, Any]) -> float:
-    parts = sum(max(0.0, float(cell[part] or 0)) for part in PARTS)
-    return max(parts, float(cell["utf8"]))
-
-
 def _parts_legend(page: Sheet, bottom: float, pivot: str) -> None:
     axes = page.axes(0, bottom, 8.6, 0.34)
     axes.set_xlim(0, 8.6)
     axes.set_ylim(0, 0.34)
     axes.set_axis_off()
-    x = 0.0
-    for colour, name, meaning in PARTS.values():
-        axes.add_patch(Rectangle((x, 0.19), 0.13, 0.13, color=colour))
+    marks = (*PARTS.values(), (None, "UTF-8", f"bytes ÷ bytes in {pivot}"))
+    for x, (colour, name, meaning) in zip(np.arange(len(marks)) * 2.85, marks, strict=True):
+        if colour is not None:
+            axes.add_patch(Rectangle((x, 0.19), 0.13, 0.13, color=colour))
+        else:
+            _diamonds(axes, [x + 0.06], [0.255])
         axes.text(x + 0.2, 0.255, name, fontsize=8.5, weight="bold", va="center")
         axes.text(x + 0.2, 0.06, meaning, fontsize=7.5, color=QUIET, va="center")
-        x += 2.85
-    _diamonds(axes, [x + 0.06], [0.255])
-    axes.text(x + 0.2, 0.255, "UTF-8", fontsize=8.5, weight="bold", va="center")
-    axes.text(x + 0.2, 0.06, f"bytes ÷ bytes in {pivot}", fontsize=7.5, color=QUIET, va="center")

@@ -75,7 +75,7 @@ def premiums(audit: AuditTables) -> Figure | None:
     pivot = pivot_name(audit)
     names = [labels(audit)[c] for c in columns]
     title = (
-        f"The same text takes up to {_times(honest[row, column])} times the tokens in "
+        f"The same text takes up to {_form(honest[row, column], 10)} times the tokens in "
         f"{language(codes[row]).name} that it takes in {pivot}"
     )
     subtitle = (
@@ -177,12 +177,9 @@ def _cells(
     return values, spoilt
 
 
-def _times(value: float) -> str:
-    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
-
-
-def _form(value: float) -> str:
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+def _form(value: float, whole: float = 100) -> str:
+    """One digit after the point below `whole`, none from there on."""
+    return f"{value:.1f}" if value < whole - 0.05 else f"{value:.0f}"
 
 
 def _hatched(corners: Sequence[tuple[float, float]]) -> PathPatch:

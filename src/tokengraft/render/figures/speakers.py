@@ -43,10 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def speakers(audit: AuditTables) -> Figure | None:
-    """Premium against speakers: the mean over tokenizers free of UNK.
-
-    None where fewer than five languages have a known number of speakers.
-    """
+    """Premium (mean over tokenizers free of UNK) against speakers; None below five languages."""
     points, who = _points(audit)
     if points.height < 5:
         return None
@@ -102,12 +99,9 @@ def _points(audit: AuditTables) -> tuple[pl.DataFrame, str]:
         who = who if len(names) > 1 else f"Tokenizer: {names[0]}"
     else:
         who = "Mean over each language’s tokenizers, those with UNK left out"
-    points = cells.group_by("language", maintain_order=True).agg(
-        pl.col("premium").mean().alias("cost"),
-        pl.col("speakers_total").first(),
-        pl.col("script").first(),
-        pl.col("name").first(),
-    )
+    about = (pl.col(name).first() for name in ("speakers_total", "script", "name"))
+    cost = pl.col("premium").mean().alias("cost")
+    points = cells.group_by("language", maintain_order=True).agg(cost, *about)
     group = pl.col("script").map_elements(script_group, return_dtype=pl.String)
     return points.with_columns(group.alias("group")).sort("language"), who
 
@@ -118,23 +112,19 @@ def _axes(axes: Axes, xs: Floats, ys: Floats, pivot: str) -> None:
     axes.set_xlim(xs.min() / 1.6, xs.max() * 1.8)
     axes.set_ylim(min(0.9, ys.min() / 1.1), ys.max() * 1.18)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    steps = [10**n for n in range(2, 11)]
     names = ["100", "1,000", "10,000", "100,000", "1 million", "10 million", "100 million"]
-    _ticks(axes, "x", steps, [*names, "1 billion", "10 billion"])
-    heights = [0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30]
-    _ticks(axes, "y", heights, [f"{h:g}×" for h in heights])
+    names += ["1 billion", "10 billion"]
+    speakers = {10 ** (n + 2): name for n, name in enumerate(names)}
+    heights = {h: f"{h:g}×" for h in (0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)}
+    for axis, named in ((axes.xaxis, speakers), (axes.yaxis, heights)):
+        axis.set_major_locator(FixedLocator(list(named)))
+        axis.set_major_formatter(FixedFormatter(list(named.values())))
+        axis.set_minor_locator(NullLocator())
     axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.axhline(1, color=QUIET, linewidth=1)
     write(axes, f"{pivot} = 1", (1, 1), (0, 3), BESIDE, ha="right", fontsize=8, color=QUIET)
     axes.set_xlabel("Speakers (logarithmic)", fontsize=8.5)
     axes.tick_params(length=0, labelsize=8.5)
-
-
-def _ticks(axes: Axes, which: str, places: Sequence[float], names: Sequence[str]) -> None:
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator(places))
-    axis.set_major_formatter(FixedFormatter(names))
-    axis.set_minor_locator(NullLocator())
 
 
 def _trend(axes: Axes, points: pl.DataFrame, colour: str, name: str, taken: list[Bbox]) -> None:
@@ -155,24 +145,13 @@ def _trend(axes: Axes, points: pl.DataFrame, colour: str, name: str, taken: list
 
 
 def _legend(axes: Axes, groups: Sequence[str]) -> None:
-    shown = [g for g in MARKS if g in groups]
+    shown = {group: look for group, look in MARKS.items() if group in groups}
     handles = [
-        Line2D(
-            [], [], linestyle="none", marker=MARKS[g][1], color=MARKS[g][0], label=g, markersize=6
-        )
-        for g in shown
+        Line2D([], [], linestyle="none", marker=marker, color=colour, label=group, markersize=6)
+        for group, (colour, marker) in shown.items()
     ]
-    axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(-0.03, 1.0),
-        ncols=5,
-        frameon=False,
-        fontsize=8,
-        handletextpad=0.2,
-        columnspacing=1.2,
-        borderaxespad=0,
-    )
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=5, fontsize=8,
+                frameon=False, handletextpad=0.2, columnspacing=1.2, borderaxespad=0)  # fmt: skip
 
 
 def _codes(points: pl.DataFrame, pivot: str) -> list[Label]:
@@ -184,27 +163,24 @@ def _codes(points: pl.DataFrame, pivot: str) -> list[Label]:
         text = code.replace("_", " ") if iso.count(code[:3]) > 1 else code[:3]
         if code != pivot:
             x, y = points["speakers_total"][n], points["cost"][n]
-            wanted.append(Label(text, x, y, _darker(MARKS[group][0])))
+            parts = (int(MARKS[group][0][at : at + 2], 16) for at in (1, 3, 5))
+            darker = "#" + "".join(f"{int(part * 0.72):02x}" for part in parts)
+            wanted.append(Label(text, x, y, darker))
     return wanted
 
 
 def _notable(points: pl.DataFrame) -> list[int]:
     """Rows in the order in which they deserve a label."""
-    count = points.height
-    by_speakers = np.argsort(-points["speakers_total"].to_numpy(), kind="stable")
-    by_cost = np.argsort(-points["cost"].to_numpy(), kind="stable")
-    if count <= LABELLED:
-        return [int(n) for n in by_cost]
-    latin = np.flatnonzero(points["script"].to_numpy() == "Latn")
-    costly_latin = latin[np.argsort(-points["cost"].to_numpy()[latin], kind="stable")]
-    first = [*by_cost[:18], *by_speakers[:28], *costly_latin[:8], *by_speakers[::-1][:8]]
-    others = [n for n in by_cost if points["script"][int(n)] != "Latn"]
-    return [int(n) for n in dict.fromkeys([*first, *others])]
-
-
-def _darker(colour: str) -> str:
-    parts = [int(colour[n : n + 2], 16) * 0.72 for n in (1, 3, 5)]
-    return "#" + "".join(f"{int(part):02x}" for part in parts)
+    by_speakers, by_cost = (
+        np.argsort(-points[name].to_numpy(), kind="stable").tolist()
+        for name in ("speakers_total", "cost")
+    )
+    if points.height <= LABELLED:
+        return list(by_cost)
+    latin = [n for n in by_cost if points["script"][n] == "Latn"]
+    others = [n for n in by_cost if n not in set(latin)]
+    first = [*by_cost[:18], *by_speakers[:28], *latin[:8], *by_speakers[::-1][:8]]
+    return list(dict.fromkeys([*first, *others]))
 
 
 # Labels beside dots never overlap: candidate places in a fixed order, the first free one wins.
@@ -284,15 +260,6 @@ def name_curve(axes: Axes, xs: Floats, ys: Floats, name: Label, taken: list[Bbox
 def _write(
     axes: Axes, label: Label, offset: tuple[float, float], size: float, weight: str = "normal"
 ) -> None:
-    write(
-        axes,
-        label.text,
-        (label.x, label.y),
-        offset,
-        fontsize=size,
-        color=label.colour,
-        weight=weight,
-        va="bottom",
-        zorder=5,
-        path_effects=[withStroke(linewidth=1.8, foreground="white")],
-    )
+    halo = [withStroke(linewidth=1.8, foreground="white")]
+    write(axes, label.text, (label.x, label.y), offset, fontsize=size, color=label.colour,
+          weight=weight, va="bottom", zorder=5, path_effects=halo)  # fmt: skip

@@ -226,10 +226,13 @@ def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6
             second.remove()
 
 
-def bare(axes: Axes) -> None:
-    """Take away spines and ticks."""
+def bare(axes: Axes, ticks: bool = True) -> None:
+    """Take away spines and the marks of ticks; without `ticks` their labels too."""
     axes.set_frame_on(False)
     axes.tick_params(length=0)
+    if not ticks:
+        axes.set_xticks([])
+        axes.set_yticks([])
 
 
 def contrasting(rgba: Sequence[float]) -> str:

@@ -44,6 +44,7 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
     grid = _Grid(premiums, names, codes)
     first = premiums.filter(pl.col("tokenizer") == premiums["tokenizer"][0])
     by_code = {row["language"]: row for row in first.to_dicts()}
+    vocabulary = audit.frames.get("vocabulary")
     return {
         "title": without_paths(credit(audit)),
         "corpus": audit.corpus.name,
@@ -59,7 +60,7 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
         "perCharacter": grid.numbers("tokens_per_character"),
         "utf8": [digits(by_code[code]["utf8"]) for code in codes],
         "coverage": _coverage(audit.frames.get("coverage"), names, codes),
-        "vocabulary": _rows(audit.frames.get("vocabulary")),
+        "vocabulary": without_paths(vocabulary.to_dicts() if vocabulary is not None else []),
         "jaccard": _square(audit.frames.get("jaccard")),
         "containment": _square(audit.frames.get("containment")),
         "cost": _cost(audit.frames.get("cost"), names, pivot),
@@ -144,15 +145,12 @@ class _Grid:
 
     def numbers(self, column: str) -> list[list[float | None]]:
         """The same at four digits; zeros and ones short."""
-        return [[_short(digits(value)) for value in row] for row in self.values(column)]
+        kept = [[digits(value) for value in row] for row in self.values(column)]
+        return [[int(v) if v is not None and v == int(v) else v for v in row] for row in kept]
 
     def flags(self, column: str) -> list[str]:
         """One string a tokenizer, `1` where true."""
         return ["".join("1" if value else "0" for value in row) for row in self.values(column)]
-
-
-def _short(value: float | None) -> float | None:
-    return int(value) if value is not None and value == int(value) else value
 
 
 def _reference(premiums: pl.DataFrame) -> str:
@@ -207,10 +205,6 @@ def _coverage(
     }
 
 
-def _rows(frame: pl.DataFrame | None) -> list[dict[str, Any]]:
-    return [] if frame is None else [without_paths(row) for row in frame.to_dicts()]
-
-
 def _square(frame: pl.DataFrame | None) -> dict[str, Any] | None:
     if frame is None:
         return None
@@ -236,9 +230,9 @@ def _cost(frame: pl.DataFrame | None, names: Sequence[str], pivot: str) -> dict[
 def downloads(folder: Path) -> list[dict[str, Any]]:
     """Name, size and packed content of every CSV and LaTeX table of a run."""
     paths = sorted(path for path in (folder / "tables").iterdir() if path.suffix in FORMS)
-    contents = {path.name: path.read_bytes() for path in paths}
     return [
-        {"file": name, "size": len(data), "data": pack(data)} for name, data in contents.items()
+        {"file": path.name, "size": path.stat().st_size, "data": pack(path.read_bytes())}
+        for path in paths
     ]
 
 
@@ -260,8 +254,10 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     worst = audit["languages"][worst_place]["name"]
     label = audit["tokenizers"][tokenizer]["label"]
     fair = _fairest(audit, cells)
+    many = "" if value < 1.05 else f"{_times(value)} "
+    title = f"The same words cost {many}as many tokens in {worst} as in {pivot}"
     return {
-        "title": _title(value, worst, pivot),
+        "title": f"No language here takes as many tokens as {pivot}" if value < 1 else title,
         "lead": _lead(audit, cells, label, fair, pivot),
         "figures": _figures(audit, cells, fair, pivot),
         "worst": worst_place,
@@ -299,51 +295,31 @@ def _figures(
     audit: Mapping[str, Any], cells: Sequence[Cell], fair: int, pivot: str
 ) -> list[dict[str, str]]:
     value, tokenizer, worst_place = max(cells)
-    figures = [
-        {
-            "number": f"{value:.1f}×",
-            "words": f"{audit['languages'][worst_place]['name']} on "
-            f"{audit['tokenizers'][tokenizer]['label']}, the highest premium",
-        }
-    ]
+    worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
+    figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium")]
     several = len(audit["tokenizers"]) > 1
     if several:
-        figures.append(_typical(cells, pivot))
+        premiums: dict[int, list[float]] = {}
+        for value, _, place in cells:
+            premiums.setdefault(place, []).append(value)
+        share = sum(median(values) > 2 for values in premiums.values()) / len(premiums)
+        words = f"of {counted(len(premiums), 'language')} pay more than double what {pivot} pays"
+        figures.append((f"{share:.0%}", f"{words} on the typical tokenizer"))
     own = [value for value, t, _ in cells if t == fair]
     lost, most = _lost(audit)
     # The lead counts the languages above 2× on the fairest tokenizer; the figures need not again.
     if len(own) > 1 and not (several and lost):
         on = f" on {audit['tokenizers'][fair]['label']}, the fairest" if several else ""
-        figures.append(
-            {
-                "number": f"{median(own):.1f}×",
-                "words": f"the median premium of {counted(len(own), 'language')}{on}",
-            }
-        )
+        words = f"the median premium of {counted(len(own), 'language')}{on}"
+        figures.append((f"{median(own):.1f}×", words))
     if lost:
         pairs = f"{'pair' if lost == 1 else 'pairs'} of language and tokenizer"
         what = pairs if several else "language" if lost == 1 else "languages"
         extent = f"; in {most:,} of them most of it" if lost > most > 0 else ""
-        figures.append(
-            {
-                "number": f"{lost:,}",
-                "words": f"{what} where {'most' if lost == most else 'part'} of the text is not "
-                f"encoded but thrown away (UNK){extent}",
-            }
-        )
-    return figures
-
-
-def _typical(cells: Sequence[Cell], pivot: str) -> dict[str, str]:
-    premiums: dict[int, list[float]] = {}
-    for value, _, place in cells:
-        premiums.setdefault(place, []).append(value)
-    share = sum(median(values) > 2 for values in premiums.values()) / len(premiums)
-    return {
-        "number": f"{share:.0%}",
-        "words": f"of {counted(len(premiums), 'language')} pay more than double what {pivot} "
-        "pays on the typical tokenizer",
-    }
+        part = "most" if lost == most else "part"
+        words = f"{what} where {part} of the text is not encoded but thrown away (UNK){extent}"
+        figures.append((f"{lost:,}", words))
+    return [{"number": number, "words": words} for number, words in figures]
 
 
 def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
@@ -376,14 +352,6 @@ def _fairest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> int:
 def _above(cells: Sequence[Cell], tokenizer: int) -> tuple[int, int]:
     own = [value for value, t, _ in cells if t == tokenizer]
     return sum(value > 2 for value in own), len(own)
-
-
-def _title(value: float, worst: str, pivot: str) -> str:
-    if value < 1:
-        return f"No language here takes as many tokens as {pivot}"
-    if value < 1.05:
-        return f"The same words cost as many tokens in {worst} as in {pivot}"
-    return f"The same words cost {_times(value)} as many tokens in {worst} as in {pivot}"
 
 
 def _times(value: float) -> str:

@@ -85,13 +85,14 @@ def policy(style: str, script: str, live: bool) -> str:
     """A content security policy: nothing runs or loads but what is in the file."""
     connect = "'self'" if live else "'none'"
     return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         f"font-src data:; img-src data:; connect-src {connect}; base-uri 'none'; "
         "form-action 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def hashed(text: str) -> str:
+    """What a content security policy calls a style or script of this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
 
 

@@ -7,7 +7,6 @@ web page can reach it through a name that resolves to loopback (DNS rebinding).
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import json
 import socket
@@ -55,10 +54,7 @@ class Bench:
     def __init__(self, tokenizers: Sequence[tuple[Located, bool]]) -> None:
         self._tokenizers = tuple(tokenizers)
         self._lock = threading.Lock()
-        self._open = functools.cache(self._opened)
-
-    def _opened(self, place: int) -> Tokenizer:
-        return self._tokenizers[place][0].open()
+        self._opened: dict[int, Tokenizer] = {}
 
     def warm(self) -> None:
         """Open all of them."""
@@ -67,7 +63,9 @@ class Bench:
 
     def _get(self, place: int) -> Tokenizer:
         with self._lock:
-            return self._open(place)
+            if place not in self._opened:
+                self._opened[place] = self._tokenizers[place][0].open()
+            return self._opened[place]
 
     def tokenize(self, text: str, reference: str) -> dict[str, Any]:
         """What each tokenizer makes of `text`, and how long it finds `reference`."""

@@ -33,6 +33,7 @@ _COSTS = (
     "tokens_per_prompt", "prefill_ms_per_character", "decode_ms_per_character",
     "characters_per_token_out", "cache_bytes_per_character",
 )  # fmt: skip
+_CODE = re.compile(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b")  # of a language
 _ANY = ("Zyyy", "Zinh", "Zzzz")  # scripts that are none: common, inherited, unknown
 
 
@@ -84,14 +85,10 @@ def _readable(hexadecimal: str) -> str:
 
 def _outcome(code: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     curve = [
-        [
-            point.get("tokens"),
-            digits(point.get("premium")),
-            point.get("planning_tokens"),
-            digits(point.get("unk_share")),
-        ]
-        for point in outcome.get("curve") or ()
-    ]
+        [one.get("tokens"), digits(one.get("premium")), one.get("planning_tokens"),
+         digits(one.get("unk_share"))]
+        for one in outcome.get("curve") or ()
+    ]  # fmt: skip
     numbers = {key: digits(outcome.get(key)) for key in _OUTCOMES}
     return about(code) | numbers | {key: outcome.get(key) for key in _COUNTS} | {"curve": curve}
 
@@ -121,32 +118,24 @@ def graft_data(folder: Path) -> dict[str, Any]:
 
 
 def evaluation_data(path: Path) -> dict[str, Any]:
-    """Scores, samples and what generation cost.
-
-    `name` is the folder's, `graft` and `base` are the models' where the evaluation names them.
-    """
+    """Scores, samples and what generation cost, under the folder's name and the models'."""
     value = read_json(path)
-    scores = [
-        _score(row)
-        for name in ("scores", "tasks")
-        for row in _records(value, name)
-        if isinstance(row.get("value"), int | float)
-    ]
+    rows = _records(value, "scores") + _records(value, "tasks")
+    scores = [_score(row) for row in rows if isinstance(row.get("value"), int | float)]
     samples = [
         {key: text for key, text in row.items() if isinstance(text, str)}
         for row in _records(value, "samples")
     ]
     generation = _records(value, "generation")
     notes = value.get("notes")
+    said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
     return {
         "name": path.parent.resolve().name,
         "graft": _text(value.get("graft")),
         "base": _text(value.get("base")),
         "scores": scores,
         "measures": {score["measure"]: described(score["measure"]) for score in scores},
-        "notes": [_named_in(note) for note in notes if isinstance(note, str)]
-        if isinstance(notes, list)
-        else [],
+        "notes": without_paths([_CODE.sub(lambda m: language_name(m[0]), note) for note in said]),
         "costs": list(_costs(generation)),
         "writing": list(_writing(generation, scores)),
         "samples": samples[:12],  # to be compared letter by letter: nothing is cut
@@ -161,12 +150,6 @@ def _records(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _text(value: Any) -> str | None:
     return str(without_paths(value)) if isinstance(value, str) and value else None
-
-
-def _named_in(note: str) -> str:
-    """The note with the names of languages in place of their codes."""
-    named = re.sub(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b", lambda m: language_name(m[0]), note)
-    return str(without_paths(named))
 
 
 def _score(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -137,13 +137,15 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
 
 def segment(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Shown]]:
     """The tokens of each text, one entry per token."""
-    wordpiece = tokenizer.family == "WordPiece"
-    words = _WordStarts(getattr(tokenizer, "pipeline", None)) if wordpiece else None
+    spelled: Any = getattr(tokenizer, "pipeline", None)
+
+    def opens(token: int) -> bool:
+        """Whether a WordPiece token opens a word; its piece carries no space of its own."""
+        wordpiece = tokenizer.family == "WordPiece"
+        return wordpiece and not str(spelled.id_to_token(token)).startswith(CONTINUATION_MARK)
+
     return [
-        [
-            _shown(tokenizer, token, spaced=bool(place) and words is not None and token in words)
-            for place, token in enumerate(ids)
-        ]
+        [_shown(tokenizer, token, bool(place) and opens(token)) for place, token in enumerate(ids)]
         for ids in tokenizer.encode(texts)
     ]
 
@@ -157,13 +159,3 @@ def _shown(tokenizer: Tokenizer, token: int, spaced: bool) -> Shown:
         return (" " if spaced else "") + piece.decode("utf-8")
     except UnicodeDecodeError:
         return [piece.hex()]
-
-
-class _WordStarts:
-    """Ids of WordPiece tokens that open a word; their pieces carry no space of their own."""
-
-    def __init__(self, pipeline: object) -> None:
-        self._name = getattr(pipeline, "id_to_token")  # noqa: B009 - `tokenizers` has no types
-
-    def __contains__(self, token: int) -> bool:
-        return not str(self._name(token)).startswith(CONTINUATION_MARK)

@@ -11,9 +11,7 @@ older browsers do not know. A tokenizer that needs anything else is not offered.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import html
 import io
 import json
@@ -27,7 +25,7 @@ from urllib.parse import quote
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.languages.codes import well_formed
 from tokengraft.render.page.build import Page
-from tokengraft.render.page.document import CARD, CARD_SIZE, font_css, preview
+from tokengraft.render.page.document import CARD, CARD_SIZE, font_css, hashed, preview
 from tokengraft.tokenizer import Located, find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, as_json
 from tokengraft.tokenizer.vocabulary import byte_level_piece
@@ -270,9 +268,8 @@ def _list(entries: Sequence[Mapping[str, Any]], page: Page) -> str:
 def _document(
     title: str, body: str, place: str | None, card_: str = CARD, style: str | None = None
 ) -> str:
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode()
     policy = (
-        f"default-src 'none'; style-src 'self' 'sha256-{digest}'; font-src data:; "
+        f"default-src 'none'; style-src 'self' '{hashed(_STYLE)}'; font-src data:; "
         "img-src 'self' data:; base-uri 'none'"
     )
     return (
