@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Pipeline
 
 import tokengraft as tg
 from tokengraft.auditing import audit as run_module
@@ -434,10 +436,8 @@ def test_udhr_audit_has_over_a_hundred_languages():
 
 def dropper(folder: Path, letters: str) -> Path:
     """`tokenizers`' default BPE: what its vocabulary lacks is left out without a token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     vocab = {letter: n for n, letter in enumerate(letters)}
-    pipeline = Tokenizer(models.BPE(vocab, []))
+    pipeline = Pipeline(models.BPE(vocab, []))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     folder.mkdir()
     pipeline.save(str(folder / "tokenizer.json"))
@@ -459,6 +459,46 @@ def test_dropped_text_is_no_saving(tmp_path: Path) -> None:
     assert not cells["eng_Latn"]["meaningless"]  # spaces are dropped by design
     assert "shn_Mymr" not in (found.summary["worst_language"].to_list())
     assert found.summary["meaningless_cells"][0] >= 2
+
+
+TAKEN = {
+    "a normaliser deletes it": {"normalizer": normalizers.Replace(Regex(r"[^\x00-\x7f]"), "")},
+    "a normaliser writes ?": {"normalizer": normalizers.Replace(Regex(r"[^\x00-\x7f]+"), "?")},
+    "its vowel signs are accents": {
+        "normalizer": normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+    },
+    "cut out": {"pre_tokenizer": pre_tokenizers.Split(Regex(r"[^\x00-\x7f]+"), "removed")},
+    "not kept": {"pre_tokenizer": pre_tokenizers.Split(Regex(r"^.|[ -~]+"), "removed", True)},
+}
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_text_that_is_taken_away_before_the_model_is_no_saving(tmp_path: Path, how: str) -> None:
+    """Every byte is a token here, and there is no UNK."""
+    from tokengraft.corpus import load as load_corpus
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pipeline = Pipeline(models.BPE({one: n for n, one in enumerate(letters)}, []))
+    steps = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    if "pre_tokenizer" in TAKEN[how]:
+        steps.insert(0, TAKEN[how]["pre_tokenizer"])
+    pipeline.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    pipeline.decoder = decoders.ByteLevel()
+    if "normalizer" in TAKEN[how]:
+        pipeline.normalizer = TAKEN[how]["normalizer"]
+    pipeline.save(str(tmp_path / "tokenizer.json"))
+    corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "ita_Latn"])
+    found = tg.audit(corpus, [str(tmp_path)], resamples=10)
+    cells = {row["language"]: row for row in found.premiums.to_dicts()}
+    assert cells["shn_Mymr"]["meaningless"] and cells["shn_Mymr"]["unk_share"] > 0.3
+    assert not cells["eng_Latn"]["meaningless"]
+    assert not load(tmp_path).lossless
+
+
+def test_a_pattern_that_keeps_all_it_cuts_takes_nothing_away() -> None:
+    """OLMo's keeps what its pattern matches and removes the rest, of which there is none."""
+    assert load("olmo-2").lossless
+    assert load("olmo-2").dropped(["ၵူၼ်း ၵူႈ", "été"]) is None
 
 
 def test_a_tokenizer_that_knows_nothing_divides_by_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
 _TOGETHER = 1024  # lines that are counted at once
-_VERSION = "6"  # part of every key: raise it when the meaning of a count changes
+_VERSION = "7"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)

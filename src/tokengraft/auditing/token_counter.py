@@ -23,7 +23,7 @@ from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.words import Ints, Listed, Small, Words, holding
 
 _MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
-VERSION = "5"  # part of every key: raise it when the meaning of a count changes
+VERSION = "6"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ _TO_TEXT = [
     {"type": "ByteFallback"}, {"type": "Fuse"},
 ]  # fmt: skip
 _UNMARK_FIRST = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+#: What cuts text and leaves out where it cuts.
+_LEAVING_OUT = ("CharDelimiterSplit", "Whitespace", "WhitespaceSplit", "BertPreTokenizer")
 #: Patterns that match no space: what they cut out first changes nothing about the words.
 _SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
@@ -95,6 +97,7 @@ class HuggingFace(Tokenizer):
             self._byte_level
             and self._spec["normalizer"] is None
             and not any(p.get("add_prefix_space") for p in _parts(self._spec["pre_tokenizer"]))
+            and not self._cut_out
             and not any(token.lstrip or token.rstrip for token in self._added.values())
             and {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
         )
@@ -290,18 +293,23 @@ class HuggingFace(Tokenizer):
         return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """A model without UNK and without all bytes leaves out what it does not know, unsaid."""
-        if not self._drops:
+        """What no token holds, and letters that a normaliser takes away or makes other signs of.
+
+        A model without UNK and without all bytes leaves out what it does not know, unsaid; what
+        comes before the model may take text away, whatever the model knows.
+        """
+        lost = self._lost(frozenset().union(*texts)) if self._forms else frozenset()
+        if not (self._drops or lost):
             return None
         with self._told():
             batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
         dropped = np.zeros(len(texts), np.int64)
         for number, (text, encoding) in enumerate(zip(texts, batch, strict=True)):
-            covered = np.zeros(len(text), bool)
+            covered = np.array([char.isspace() for char in text], bool)
             for start, end in encoding.offsets:
                 covered[start:end] = True
-            dropped[number] = sum(
-                not char.isspace() for char, held in zip(text, covered, strict=True) if not held
+            dropped[number] = len(text) - sum(
+                held and char not in lost for char, held in zip(text, covered.tolist(), strict=True)
             )
         return dropped
 
@@ -309,7 +317,34 @@ class HuggingFace(Tokenizer):
     def _drops(self) -> bool:
         whole = {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
         spelled = self._byte_level or bool(self._spec["model"].get("byte_fallback"))
-        return not self.vocabulary.unknown and not (whole and spelled)
+        takes = any(step.get("content") == "" for step in _parts(self._spec["normalizer"]))
+        unsaid = not (self.vocabulary.unknown or (whole and spelled))
+        return unsaid or takes or any(not char.isspace() for char in self._cut_out)
+
+    @functools.cached_property
+    def _cut_out(self) -> str:
+        """Characters that some step takes away where it cuts; tried on all of the first plane."""
+        steps = _parts(self._spec["pre_tokenizer"])
+        if all(s["type"] not in _LEAVING_OUT and s.get("behavior") != "Removed" for s in steps):
+            return ""
+        every = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0x10000))))
+        covered = np.zeros(len(every), bool)
+        with panics_as_errors("cutting text into words"):
+            for _, (start, end) in self.pipeline.pre_tokenizer.pre_tokenize_str(every):
+                covered[start:end] = True
+        return "".join(every[n] for n in np.flatnonzero(~covered).tolist())
+
+    def _lost(self, characters: Iterable[str]) -> frozenset[str]:
+        judged, normalizer = self._judged, self.pipeline.normalizer
+        with panics_as_errors("normalising"):
+            for char in characters:
+                if char not in judged:
+                    judged[char] = _is_lost(char, normalizer.normalize_str(char))
+        return frozenset(filter(judged.__getitem__, characters))
+
+    @functools.cached_property
+    def _judged(self) -> dict[str, bool]:
+        return {}
 
     @functools.cached_property
     def _counter(self) -> Any:
@@ -360,6 +395,19 @@ def _outline(pipeline: Any) -> dict[str, Any]:
         settings = {name: getattr(model, name, None) for name in _SETTINGS}
         spec["model"] = {"type": type(model).__name__, **settings}
     return spec
+
+
+def _is_lost(char: str, normal: str) -> bool:
+    """Whether nothing is left of a character, or of a letter or a mark only other signs are."""
+    kind = unicodedata.category(char)[0]
+    if kind in "ZC" or char == pieces.SPACE_MARK:
+        return False
+    left = "".join(normal.split()).replace(pieces.SPACE_MARK, "")
+    return not (set(_bare(char)) & set(_bare(left)) if kind in "LM" else left)
+
+
+def _bare(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).casefold()
 
 
 def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
