@@ -189,3 +189,19 @@ def test_a_grid_says_its_split_its_last_layer_and_what_was_never_run() -> None:
     assert paper_row("knn k=2 layer norm", [0, 1, 7, 8]) == "knn k=2 layer 16"
     assert paper_row("knn k=2 layer 8", [0, 1, 7, 8]) == "knn k=2 layer 16"
     assert paper_row("linear layer 7", [0, 1, 7, 8]) == "linear layer 15"
+
+
+def test_a_log_sees_that_a_long_run_goes_on(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    from tokengraft.cli import console
+    from tokengraft.core.progress import Progress
+
+    for every, lines in ((60.0, 0), (0.0, 2)):
+        monkeypatch.setattr(console, "EVERY", every)
+        with console.drawing() as on_progress:
+            on_progress(Progress("distil", 30, 120))
+            on_progress(Progress("GPT-2", 5, 2000, "lines"))
+        said = capfd.readouterr().err.splitlines()
+        assert len(said) == lines
+    assert said[0].startswith("distil: 25%, after") and said[1].startswith(
+        "GPT-2: 5 of 2,000 lines"
+    )

@@ -139,3 +139,24 @@ def test_twice_in_a_row_and_a_repository_stays_as_it_is(
     assert made("report", audit, "-o", repository, "--force") == 0
     assert (repository / "index.html").is_file()
     assert (repository / "code.py").read_text() == "mine"
+
+
+def test_a_name_that_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Tables, figures and pages may lie there; a model could not be loaded from it."""
+    name = os.fsdecode(b"caf\xe9")
+    try:
+        (tmp_path / name).mkdir()
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    (text := tmp_path / name / f"{name}.txt").write_text("\u1075\u1030\u107c\u103a\u1038 " * 40)
+    monkeypatch.chdir(tmp_path)
+    few = ("-l", "shn", "--budget", "5")
+    assert call(monkeypatch, "plan", "gpt2", *few, "--text", text, "-o", f"{name}/plan") == 0
+    assert call(monkeypatch, *AUDIT, "--no-figures", "-o", f"{name}/audit") == 0
+    assert call(monkeypatch, "report", f"{name}/audit", f"{name}/plan", "-o", f"{name}/page") == 0
+    assert json.loads((tmp_path / name / "plan" / "plan.json").read_text("utf-8"))["tokens"]
+    capfd.readouterr()
+    assert call(monkeypatch, "insert", "gpt2", f"{name}/plan", "-o", f"{name}/inserted") == 2
+    assert "UTF-8" in capfd.readouterr().err and not (tmp_path / name / "inserted").exists()

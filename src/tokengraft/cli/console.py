@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -19,6 +20,8 @@ from tokengraft.core.progress import OnProgress, Progress
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 # A log is read line by line: a message stays on one.
 stderr = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+EVERY = 60.0  # seconds between two lines of progress in a log
 
 
 def speak_any_language() -> None:
@@ -51,8 +54,11 @@ def working(what: str) -> Iterator[None]:
 def drawing() -> Iterator[OnProgress]:
     """A bar on stderr over whatever is being done, gone when it ends.
 
-    It appears when something is, and not at all where stderr is no terminal.
+    It appears when something is. Where stderr is no terminal there is a line a minute instead.
     """
+    if not stderr.is_terminal:
+        yield _in_a_log()
+        return
     bar = Bar(
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(),
@@ -61,22 +67,36 @@ def drawing() -> Iterator[OnProgress]:
         TimeRemainingColumn(),
         console=stderr,
         transient=True,
-        disable=not stderr.is_terminal,
     )
     task = bar.add_task("", total=None, visible=False, figures="")
 
     def on_progress(now: Progress) -> None:
-        seconds = bar.tasks[0].elapsed or 0.0
-        figures = now.detail
-        if now.unit == "bytes" and seconds:
-            figures += f"  {now.done / 1e6 / seconds:.1f} MB/s"
-        elif now.unit:
-            figures = f"{now.done:,.0f}" + (f" of {now.total:,.0f}" if now.total else "")
-            figures += f" {now.unit}"
-        elif now.total:
-            figures = f"{now.done / now.total:.0%}"
+        figures = _figures(now, bar.tasks[0].elapsed or 0.0)
         bar.update(task, description=now.what, completed=now.done, total=now.total,
                    visible=True, figures=figures)  # fmt: skip
 
     with bar:
         yield on_progress
+
+
+def _in_a_log() -> OnProgress:
+    """What ends within `EVERY` seconds leaves no line, and what takes hours is seen to go on."""
+    began = said = time.monotonic()
+
+    def on_progress(now: Progress) -> None:
+        nonlocal said
+        if time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            figures = _figures(now, said - began)
+            stderr.print(f"{now.what}: {figures}, after {said - began:.0f} s", markup=False)
+
+    return on_progress
+
+
+def _figures(now: Progress, seconds: float) -> str:
+    """How far it is, in the words of a bar."""
+    if now.unit == "bytes" and seconds:
+        return f"{now.detail}  {now.done / 1e6 / seconds:.1f} MB/s"
+    if now.unit:
+        return f"{now.done:,.0f}" + (f" of {now.total:,.0f}" if now.total else "") + f" {now.unit}"
+    return f"{now.done / now.total:.0%}" if now.total else now.detail

@@ -9,6 +9,7 @@ place that cannot be written to, always is an error.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -80,6 +81,11 @@ def check_out(
         file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
         if file is not None:
             raise UsageError(f"--out {out}: {file} is a file, a folder is needed; name another one")
+        if whole and os.fsencode(out) != str(out).encode(errors="replace"):
+            raise UsageError(
+                f"--out {out}: its name is not UTF-8, and the libraries that load models open no "
+                "such path; name another folder"
+            )
         names = sorted(one.name for one in out.iterdir()) if out.exists() else []
         if names and not force and not holds(out):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -180,9 +180,13 @@ def _beside(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write `text` as UTF-8 with Unix line ends, whole or not at all."""
+    r"""Write `text` as UTF-8 with Unix line ends, whole or not at all.
+
+    A byte of a file's name that is not UTF-8 (a lone surrogate in Python) is written as `\udce9`,
+    which JSON reads back as the same name.
+    """
     with writing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     return path
 
 

@@ -29,14 +29,14 @@ def runs(points: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _MARKS = re.compile(r"([\\|*_`<\[\]~])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _AT_START = re.compile(r"^(\s*\d*)([#>+=.)-])")
 #: What makes a spreadsheet take a cell for a formula (OWASP, "CSV injection").
 _FORMULA = r"^[=+\-@\t\r]"
 
 
 def one_line(text: str) -> str:
-    """`text` with `?` for every character that a terminal takes for an order."""
+    """`text` with `?` for what a terminal takes for an order, and for what is no character."""
     return _CONTROL.sub("?", text)
 
 

@@ -224,9 +224,11 @@ def _source(detector: Callable[[str], Any]) -> str:
 
 def _text(record: Mapping[str, Any], column: str) -> str:
     text = record.get(column)
+    if column not in record:
+        there = f"; there are {', '.join(map(repr, list(record)[:5]))}" if record else ""
+        raise BadRow(f"{column!r} is missing{there} (--text-column names the one with the text)")
     if not isinstance(text, str):
-        got = f"is {_shown(text)}" if column in record else "is missing"
-        raise BadRow(f"{column!r} {got}, not a text")
+        raise BadRow(f"{column!r} is {_shown(text)}, not a text")
     return text
 
 
@@ -450,7 +452,8 @@ def _require_columns(schema: Any, columns: list[str]) -> None:
         if schema.names.count(name) != 1:
             got = "twice" if name in schema.names else "not there"
             raise Broken(
-                f"wrong schema: the column {name!r} is {got}; there are {', '.join(schema.names)}"
+                f"wrong schema: the column {name!r} is {got}; there are {', '.join(schema.names)} "
+                "(--text-column names the one that holds the text)"
             )
         kind = schema.field(name).type
         if pyarrow.types.is_dictionary(kind):

@@ -132,7 +132,7 @@ def plan(
         },
     )
     result = replace(result, label=one_line(base.label), notes=(*result.notes, *notes))
-    return TestedPlan(result, chosen_on, tested_on)
+    return TestedPlan(result, one_line(chosen_on), one_line(tested_on))
 
 
 def premium_before(

@@ -67,8 +67,8 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
     with writing(csv) as temporary:
         temporary.write_text(as_csv(frame), encoding="utf-8", newline="\n")
-    with writing(parquet) as temporary:
-        frame.write_parquet(temporary)
+    with writing(parquet) as temporary, temporary.open("wb") as file:
+        frame.write_parquet(file)  # polars takes no path that is not UTF-8
     lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
     return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
 
@@ -77,8 +77,8 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
     """How to read a saved run's table in its most exact form; None where the run lacks it."""
     parquet, csv = (folder / "tables" / f"{name}.{suffix}" for suffix in ("parquet", "csv"))
     if parquet.is_file():
-        return partial(pl.read_parquet, parquet)
-    return partial(pl.read_csv, csv) if csv.is_file() else None
+        return lambda: pl.read_parquet(parquet.read_bytes())
+    return (lambda: pl.read_csv(csv.read_bytes())) if csv.is_file() else None
 
 
 def html(title: str, frame: pl.DataFrame, most: int = 20) -> str:

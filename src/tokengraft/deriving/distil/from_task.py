@@ -55,7 +55,9 @@ def distil(task: Task) -> Rows:
         task.tell(f"training {replay.adapting.train}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
-        task.notes.append(f"stopped after {out.steps} of {recipe.steps} steps: {out.stopped}")
+        over = out.stopped == "max_minutes"
+        why = "the time given was up; more is read better" if over else out.stopped
+        task.notes.append(f"stopped after {out.steps:,} of {recipe.steps:,} steps: {why}")
     if replay is not None and out.score.kept is not None and out.score.kept_top1 is not None:
         kept = out.score.kept, out.score.kept_top1
         task.notes.append(

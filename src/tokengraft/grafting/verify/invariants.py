@@ -243,8 +243,8 @@ class _Verification:
             )
         built = len(self.new) - len(seen)
         return True, (
-            f"{len(self.new)} new tokens: {len(seen)} emitted on the check text, "
-            f"{built} on text built around them"
+            f"{len(self.new):,} new tokens: {len(seen):,} emitted on the check text, "
+            f"{built:,} on text built around them"
         )
 
     def _preserved(self) -> tuple[bool, str]:
@@ -271,7 +271,10 @@ class _Verification:
         spare = max(0, self.layout.rows - self.new.stop)
         kind = "tied" if self.layout.tied else "untied"
         kind = "tied before, a head of its own now" if self.untied else kind
-        return True, f"{kind}, {self.layout.rows} rows to {self.rows}, {spare} padding rows kept"
+        return (
+            True,
+            f"{kind}, {self.layout.rows:,} rows to {self.rows:,}, {spare:,} padding rows kept",
+        )
 
     def _table_difference(self) -> str | None:
         tensors = self.checkpoint.tensors

@@ -129,7 +129,7 @@ def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
     count = len(encoded.lines)
     longer = [i for i in range(count) if len(encoded.new[i]) > len(encoded.old[i])]
     totals = sum(map(len, encoded.old)), sum(map(len, encoded.new))
-    summary = f"{count} lines, {totals[0]} tokens before, {totals[1]} after"
+    summary = f"{count:,} lines, {totals[0]:,} tokens before, {totals[1]:,} after"
     if pair.literal or family(pair.base) in ("unigram", "wordpiece"):
         kind = "the paper's mode" if pair.literal else f"a {family(pair.base)} tokenizer"
         return True, f"{summary}; {kind} promises no length: {len(longer)} lines are longer"
@@ -171,7 +171,7 @@ def untouched(pair: Pair, encoded: EncodedBoth, new: range) -> tuple[bool, str]:
             touched = any(i in new for i in after) or len(after) < len(before)
             if not touched and not pair.recut(line):
                 return False, f"{_short(line)} had ids {before[:8]}, has {after[:8]}"
-    return True, f"{kept} lines and words keep their ids"
+    return True, f"{kept:,} lines and words keep their ids"
 
 
 def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> list[int]:
