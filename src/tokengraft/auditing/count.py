@@ -183,7 +183,9 @@ def _completed(
     """With `exact`, 1 where decoding the ids gives the text back, and `pretokens`."""
     exact = np.ones_like(rows.sizes)
     if not tokenizer.lossless:
-        lost = _lost(tokenizer, texts, counts.unks)
+        # An UNK shows as a text of its own (⁇), which is not the text unless that holds it.
+        lost = rows.sums(tokenizer.vocabulary.is_silent_unknown) > 0
+        lost[holding(texts, tokenizer.shown_unknowns)] = False
         kept = np.flatnonzero(~lost)
         exact[lost] = 0
         own = [texts[n] for n in kept.tolist()] if len(kept) < len(texts) else texts
@@ -191,15 +193,3 @@ def _completed(
     return replace(
         counts, exact=exact, pretokens=counts.pretokens if pretokens is None else pretokens
     )
-
-
-def _lost(tokenizer: Tokenizer, texts: Sequence[str], unks: Ints) -> NDArray[np.bool_]:
-    """Whether a text has an UNK, which shows as a text of its own (⁇), and does not hold that."""
-    lost = np.zeros(len(texts), bool)
-    if shown := tokenizer.shown_unknowns:
-        lost |= unks > 0
-        together = "\n".join(texts)
-        for text in shown:
-            if text in together:
-                lost[[n for n, one in enumerate(texts) if text in one]] = False
-    return lost

@@ -13,7 +13,7 @@ from polars import selectors
 
 from tokengraft.auditing.cost import PriceList
 from tokengraft.auditing.count import Counts, TextCounts
-from tokengraft.auditing.premium import Floats, estimate, gini
+from tokengraft.auditing.premium import Estimates, Floats, estimate, gini
 from tokengraft.auditing.vocabularies import Breakdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
@@ -49,44 +49,40 @@ def premiums(
     def columns(per_language: Mapping[str, NDArray[np.int64]]) -> Floats:
         return np.stack([spread(code, per_language[code]) for code in codes], axis=1)
 
-    blocks: list[Floats] = []
-    pivots: list[Floats] = []
-    for located in tokenizers:
-        block = columns({code: counts[located.name, code].tokens for code in codes})
-        blocks.append(block)
-        pivots.append(np.repeat(block[:, [codes.index(pivot)]], len(codes), axis=1))
-    cost = np.concatenate(blocks, axis=1)  # (units, tokenizers × languages)
-    base = np.concatenate(pivots, axis=1)
-    estimates = estimate(cost, base, resamples)
-    sizes = columns({code: texts[code].bytes for code in codes})
-    utf8 = estimate(sizes, np.repeat(sizes[:, [codes.index(pivot)]], len(codes), axis=1), 0)
+    def estimated(cost: Floats, resamples: int) -> Estimates:  # (units, languages)
+        return estimate(cost, np.repeat(cost[:, [codes.index(pivot)]], len(codes), 1), resamples)
+
+    utf8 = estimated(columns({code: texts[code].bytes for code in codes}), 0).mean_of_ratios
     rows = []
-    for number, (located, code) in enumerate((f, c) for f in tokenizers for c in codes):
-        cell = counts[located.name, code]
-        row: dict[str, Any] = {
-            "tokenizer": located.name,
-            "label": located.label,
-            "language": code,
-            **about(code),
-            "n": int(estimates.n[number]),
-            "premium": estimates.mean_of_ratios[number],
-            "premium_low": estimates.mean_low[number],
-            "premium_high": estimates.mean_high[number],
-            "ratio_of_sums": estimates.ratio_of_sums[number],
-            "ratio_of_sums_low": estimates.sums_low[number],
-            "ratio_of_sums_high": estimates.sums_high[number],
-            "tokens": int(cell.tokens.sum()),
-            "tokens_per_unit": float(cell.tokens.mean()),
-            "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
-            "bytes_per_token": texts[code].bytes.sum() / (cell.tokens.sum() or float("nan")),
-            "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
-            "unk_share": _lost(cell) / max(1, cell.tokens.sum() + cell.dropped.sum()),
-            "lossless_share": cell.exact[cell.exact >= 0].mean(),
-            "utf8": utf8.mean_of_ratios[codes.index(code)],
-        }
-        row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
-        row |= _apart(row["premium"], cell, spread, code, base[:, number])
-        rows.append(row)
+    for located in tokenizers:  # the same sentences are drawn for each
+        cells = {code: counts[located.name, code] for code in codes}
+        estimates = estimated(columns({code: cells[code].tokens for code in codes}), resamples)
+        base = spread(pivot, cells[pivot].tokens)
+        for number, (code, cell) in enumerate(cells.items()):
+            row: dict[str, Any] = {
+                "tokenizer": located.name,
+                "label": located.label,
+                "language": code,
+                **about(code),
+                "n": int(estimates.n[number]),
+                "premium": estimates.mean_of_ratios[number],
+                "premium_low": estimates.mean_low[number],
+                "premium_high": estimates.mean_high[number],
+                "ratio_of_sums": estimates.ratio_of_sums[number],
+                "ratio_of_sums_low": estimates.sums_low[number],
+                "ratio_of_sums_high": estimates.sums_high[number],
+                "tokens": int(cell.tokens.sum()),
+                "tokens_per_unit": float(cell.tokens.mean()),
+                "tokens_per_byte": cell.tokens.sum() / texts[code].bytes.sum(),
+                "bytes_per_token": texts[code].bytes.sum() / (cell.tokens.sum() or float("nan")),
+                "tokens_per_character": cell.tokens.sum() / texts[code].characters.sum(),
+                "unk_share": _lost(cell) / max(1, cell.tokens.sum() + cell.dropped.sum()),
+                "lossless_share": cell.exact[cell.exact >= 0].mean(),
+                "utf8": utf8[number],
+            }
+            row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
+            row |= _apart(row["premium"], cell, spread, code, base)
+            rows.append(row)
     return against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
 
 

@@ -52,8 +52,9 @@ def estimate(cost: Floats, pivot: Floats, resamples: int = RESAMPLES, seed: int 
     """Premiums of each column of `cost` over the same column of `pivot`, both (sentences, cells).
 
     NaN marks a sentence that a cell lacks; a sentence whose pivot has no tokens is left out too.
-    The bootstrap draws sentences for all cells together, so that their differences can be
-    compared, and one matrix product gives a batch of resamples. `resamples=0`: no interval.
+    The bootstrap draws sentences for all cells together, with one seed the same in every call, so
+    that their differences can be compared; one matrix product gives a batch of resamples.
+    `resamples=0`: no interval.
     """
     usable = np.isfinite(cost) & np.isfinite(pivot) & (pivot > 0)  # (n, cells)
     top = np.where(usable, cost, 0.0)

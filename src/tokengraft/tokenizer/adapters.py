@@ -94,16 +94,17 @@ class Tokenizer(abc.ABC):
         between, marks, each = self._between_first if begin else self._between
         blocks = list(together(words))
         texts = [prefix + between.join(block) for block in blocks]
+        rows = self.encode_texts(texts, alone)
+        sizes = np.fromiter(map(len, blocks), np.int64, len(blocks))
+        firsts = np.cumsum(rows.sizes) - rows.sizes
+        if not each and (rows.sums(marks) == sizes).all() and marks[rows.ids[firsts]].all():
+            heads = np.flatnonzero(marks.take(rows.ids))
+            return Rows(np.diff(heads, append=len(rows.ids)), rows.ids)
         parts = []
-        for block, ids in zip(blocks, self.encode_texts(texts, alone).arrays(), strict=True):
-            if each:
-                rows = parted(ids, marks, len(block), each)
-            else:  # a word begins where its space does
-                heads = np.flatnonzero(marks[ids])
-                whole = len(heads) == len(block)
-                rows = Rows(np.diff(heads, append=len(ids)), ids) if whole else None
+        for block, ids in zip(blocks, rows.arrays(), strict=True):
+            own = parted(ids, marks, len(block), each)
             # A normaliser that makes spaces of other characters may put more of them between.
-            parts.append(rows or self.encode_texts([prefix + word for word in block], alone))
+            parts.append(own or self.encode_texts([prefix + word for word in block], alone))
         return Rows.joined(parts)
 
     @functools.cached_property
@@ -129,8 +130,8 @@ class Tokenizer(abc.ABC):
     def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
         """`pretokens` of `plain` words, whose ids are `rows`, that stand as in `encode_words`."""
         del rows
-        prefix = "" if begin else self.word_prefix or ""
-        return self.pretokens([prefix + word for word in words])
+        prefix = "" if begin else self.word_prefix
+        return self.pretokens([prefix + word for word in words] if prefix else words)
 
     def _pieces_of_words(
         self, pattern: str, words: Sequence[str], begin: bool, forms: Collection[Form] = ()
@@ -151,11 +152,9 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def shown_unknowns(self) -> frozenset[str]:
-        """How UNKs are shown where they are decoded; empty where some are shown as their text."""
-        unknown = self.vocabulary.unknown
-        if not unknown <= self.vocabulary.special:
-            return frozenset()
-        return frozenset(self.decode([[number]])[0].strip() for number in unknown)
+        """How UNKs are shown where they are decoded, those apart that are shown as their text."""
+        silent = self.vocabulary.unknown & self.vocabulary.special
+        return frozenset(self.decode([[number]])[0].strip() for number in silent)
 
     @property
     def spelled_after(self) -> bytes | None:

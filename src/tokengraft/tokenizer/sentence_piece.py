@@ -18,6 +18,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -119,13 +120,13 @@ class SentencePiece(Tokenizer):
     @functools.cached_property
     def not_spelled(self) -> NDArray[np.bool_] | None:
         changed = self.spelled_after is None or self._model.denormalizer_spec.precompiled_charsmap
-        return None if changed else self.vocabulary.is_unknown
+        return None if changed else self.vocabulary.is_silent_unknown
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
         """The pieces of ASCII without UNK spell it, where such text is normalised to itself."""
         if self.not_spelled is None or self._model.normalizer_spec.name not in _INERT:
             return super().gives_back(rows, texts, begin)
-        back = np.array([_plain(text) for text in texts], bool)
+        back = _plain(texts)
         back &= (rows.sums(self.not_spelled) == 0) & (rows.sizes > 0)
         others = np.flatnonzero(~back)
         own = [texts[n] for n in others.tolist()]
@@ -161,20 +162,23 @@ class SentencePiece(Tokenizer):
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        return [piece.piece for piece in self._model.pieces]
+        return [name for name, _ in self._named]
+
+    @functools.cached_property
+    def _named(self) -> list[tuple[str, int]]:
+        """Name and kind of each piece."""
+        return [(piece.piece, piece.type) for piece in self._model.pieces]
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        kinds = [piece.type for piece in self._model.pieces]
-        unknown = {n for n, kind in enumerate(kinds) if kind == _UNKNOWN}
-        silent = unknown | {n for n, kind in enumerate(kinds) if kind == _CONTROL}
+        unknown = {n for n, (_, kind) in enumerate(self._named) if kind == _UNKNOWN}
+        silent = unknown | {n for n, (_, kind) in enumerate(self._named) if kind == _CONTROL}
         if self._table is not None:
             unknown |= {n for n, name in enumerate(self._names) if name not in self._table}
-        by_id = tuple(
-            b"" if n in silent else pieces.sentencepiece_piece(name)
-            for n, name in enumerate(self._names)
-        )
-        return Vocabulary(by_id, frozenset(unknown), frozenset(silent))
+        by_id = [pieces.sentencepiece_piece(name) for name in self._names]
+        for number in silent:
+            by_id[number] = b""
+        return Vocabulary(tuple(by_id), frozenset(unknown), frozenset(silent))
 
     def clean_vocabulary(self) -> frozenset[bytes]:
         from tokenizers import decoders
@@ -199,11 +203,13 @@ class SentencePiece(Tokenizer):
         return pieces.clean_decoded(tokens, prefix, fallback.decode)
 
 
-def _plain(text: str) -> bool:
-    """Whether a text is printable ASCII with single spaces inside only."""
-    if not text.isascii() or "  " in text:
-        return False
-    return text.isprintable() and text[:1] != " " and text[-1:] != " "
+def _plain(texts: Sequence[str]) -> NDArray[np.bool_]:
+    """Which texts are printable ASCII with single spaces inside only."""
+    plain = list(map(str.isascii, texts))
+    joined = " ".join(["", *compress(texts, plain), ""])
+    if "  " in joined or not joined.isprintable():
+        plain = [t.isascii() and t.isprintable() and "  " not in f" {t} " for t in texts]
+    return np.array(plain, bool)
 
 
 def _ids_of(table: bytes, name: str) -> dict[str, int]:

@@ -56,20 +56,34 @@ class Vocabulary:
 
         The number of such tokens in a text is exactly what splitting characters costs it.
         """
-        return np.fromiter(
-            (bool(p) and p[0] & 0xC0 == 0x80 for p in self.pieces), bool, len(self.pieces)
-        )
+        return (self._first & 0xC0) == 0x80
 
     @functools.cached_property
     def starts_with_space(self) -> NDArray[np.bool_]:
         """For each id, whether its first byte is a space."""
-        return np.fromiter((p.startswith(b" ") for p in self.pieces), bool, len(self.pieces))
+        return self._first == ord(" ")
+
+    @functools.cached_property
+    def _first(self) -> NDArray[np.uint8]:
+        """For each id, its first byte, 0 where it has none."""
+        spelled, starts, sizes = self.spelling
+        first = np.zeros(len(sizes), np.uint8)
+        first[sizes > 0] = spelled[starts[sizes > 0]]
+        return first
 
     @functools.cached_property
     def is_unknown(self) -> NDArray[np.bool_]:
         """For each id, whether it stands for text the tokenizer could not represent."""
+        return self._among(self.unknown)
+
+    @functools.cached_property
+    def is_silent_unknown(self) -> NDArray[np.bool_]:
+        """The same without those that are text to the tokenizer itself, if not to the model."""
+        return self._among(self.unknown & self.special)
+
+    def _among(self, numbers: Iterable[int]) -> NDArray[np.bool_]:
         flags = np.zeros(len(self.pieces), dtype=bool)
-        flags[list(self.unknown)] = True
+        flags[list(numbers)] = True
         return flags
 
     @functools.cached_property

@@ -77,7 +77,9 @@ def reaching(spaced: Iterable[str]) -> frozenset[str] | None:
 
 def holding(texts: Sequence[str], across: Collection[str]) -> list[int]:
     """The numbers of the texts that hold one of these."""
-    return [n for n, text in enumerate(texts if across else ()) if any(x in text for x in across)]
+    joined = "\n".join(texts) if across else ""
+    held = [x for x in across if x in joined]
+    return sorted({n for x in held for n, text in enumerate(texts) if x in text})
 
 
 def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
@@ -236,9 +238,14 @@ class Rows:
 def parted(ids: Ids, marks: NDArray[np.bool_], count: int, each: int) -> Rows | None:
     """`count` words read as one text, `each` marked tokens between two, which are left out.
 
-    None where there are more marked tokens, or fewer, or words without a token.
+    Where that is none, marked tokens begin the words. None where there are more marked tokens, or
+    fewer, or words without a token.
     """
-    between = marks[ids]
+    between = marks.take(ids)
+    if not each:
+        begin = np.flatnonzero(between)
+        whole = len(begin) == count and not begin[:1].any()
+        return Rows(np.diff(begin, append=len(ids)), ids) if whole else None
     heads = between & ~np.concatenate([[True], between[:-1]])
     if between.sum() != each * (count - 1) or heads.sum() != count - 1 or between[-1:].any():
         return None
