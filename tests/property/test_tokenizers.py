@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import unicodedata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -241,6 +242,18 @@ def test_a_word_that_is_none_and_one_that_is_two_are_told_apart():
     tokenizer = SentencePiece("x", "x", made.getvalue())
     assert tokenizer.word_prefix == "" and tokenizer.unruly("a\u200b\u0301é") == {"\u200b"}
     same_counts(tokenizer, ["a \u200b", "a b\u200bc", "\u200b", "b\u200bc some", "¨a", "ﷺ", "\x01"])
+
+
+def test_sentencepiece_without_buffers_gives_the_same_ids():
+    """Another version may lack the call behind its arrays, or give something else by it."""
+    lines = ["Fair tokens.", "", "ಕನ್ನಡ ⁇", "a  b"]
+    rows, wanted = opened("t5").encode_texts(lines), opened("t5").encode(lines)
+    assert [ids.tolist() for ids in rows.arrays()] == wanted
+    for other in (object(), SimpleNamespace(_EncodeAsBufferBatch=lambda texts, *_: [b""])):
+        tokenizer = find("t5").open()
+        processor = SimpleNamespace(encode=tokenizer.processor.encode, _processor=other)
+        tokenizer.processor = processor
+        assert [ids.tolist() for ids in tokenizer.encode_texts(lines).arrays()] == wanted
 
 
 flores_corpus = functools.cache(functools.partial(load_corpus, split="dev"))

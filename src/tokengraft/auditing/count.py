@@ -184,7 +184,10 @@ def _completed(
     exact = np.ones_like(rows.sizes)
     if not tokenizer.lossless:
         # An UNK shows as a text of its own (⁇), which is not the text unless that holds it.
-        lost = rows.sums(tokenizer.vocabulary.is_silent_unknown) > 0
+        vocabulary = tokenizer.vocabulary
+        all_shown = vocabulary.unknown <= vocabulary.special
+        unks = counts.unks if all_shown else rows.sums(vocabulary.is_silent_unknown)
+        lost = unks > 0
         lost[holding(texts, tokenizer.shown_unknowns)] = False
         kept = np.flatnonzero(~lost)
         exact[lost] = 0

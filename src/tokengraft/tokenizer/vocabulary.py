@@ -56,12 +56,12 @@ class Vocabulary:
 
         The number of such tokens in a text is exactly what splitting characters costs it.
         """
-        return (self._first & 0xC0) == 0x80
+        return np.asarray((self._first & 0xC0) == 0x80)
 
     @functools.cached_property
     def starts_with_space(self) -> NDArray[np.bool_]:
         """For each id, whether its first byte is a space."""
-        return self._first == ord(" ")
+        return np.asarray(self._first == ord(" "))
 
     @functools.cached_property
     def _first(self) -> NDArray[np.uint8]:
