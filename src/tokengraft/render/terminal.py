@@ -138,13 +138,16 @@ def show_audit(console: Console, audit: AuditTables) -> None:
     elif audit.total is None:
         title += f", {audit.corpus.name}"
     order = (
-        table.filter(~pl.col("meaningless"))
-        .group_by("language", "name")
-        .agg(pl.col(figure).median().alias("median"), pl.col("^rows$").first())
+        table.group_by("language", "name")
+        .agg(
+            pl.col(figure).filter(~pl.col("meaningless")).median().alias("median"),
+            pl.col(figure).count().alias("known"),
+            pl.col("^rows$").first(),
+        )
         .sort("median", "language", descending=[True, False], nulls_last=True)
     )
     if audit.total is None:
-        order = order.drop_nulls("median")
+        order = order.filter(pl.col("known") > 0)
     cells = {(row["language"], row["tokenizer"]): row for row in table.to_dicts()}
     top = order.head(SHOWN)
     codes, every = top["language"].to_list(), labels(audit)
@@ -165,7 +168,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
             captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
-        captions.append(f"† over 1 % UNK: the {figured} says too little")
+        captions.append(f"† text was lost (over 1 % UNK): the {figured} says too little")
     if "rows" in top.columns:
         columns.insert(0, Column("rows", [f"{rows:,}" for rows in top["rows"]]))
     print_table(
@@ -199,7 +202,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
         lost = row["meaningless_cells"]
         unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
         if not row["compared"]:
-            said = f"no language but {audit.pivot} to compare"
+            said = "no premium" if lost else f"no language but {audit.pivot} to compare"
         elif row["compared"] == 1:
             premium = audit.premium(row["tokenizer"], row["worst_language"])
             said = f"{escape(language_name(row['worst_language']))} takes {premium.value:.2f} times"
@@ -217,7 +220,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
 
 
 def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
-    """A premium and, below it, what that leaves out: tokens a sentence, bytes a token, change."""
+    """A premium and, below it, tokens per sentence, bytes per token and the change of tokens."""
     if row[figure] is None:
         return ""
     text, absolute = form.format(row[figure]), []
