@@ -185,15 +185,9 @@ class AuditTables:
         row = rows.row(0, named=True)
         if row["premium"] is None:
             raise UsageError(f"{language} and {self.pivot} have no unit of text in common.")
-        low, high = row["premium_low"], row["premium_high"]
-        return Premium(
-            row["premium"],
-            float("nan") if low is None else low,
-            float("nan") if high is None else high,
-            row["n"],
-            "mean of ratios",
-            row["unk_share"],
-        )
+        ends = (row["premium_low"], row["premium_high"])
+        low, high = (float("nan") if end is None else end for end in ends)
+        return Premium(row["premium"], low, high, row["n"], "mean of ratios", row["unk_share"])
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Every table by name, as `save` writes them."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.core.files import ASSETS
 
 HALF = 183  # days of half a year
 
@@ -37,28 +37,20 @@ class PriceList:
 
 def read_prices(path: Path | None = None) -> PriceList:
     """The price list in `path`, or the bundled one; a malformed file names the bad entry."""
-    origin = path or package_files("tokengraft") / "assets" / "prices.yaml"
+    origin = path or ASSETS / "prices.yaml"
     try:
         data: Any = yaml.safe_load(origin.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise TokengraftError(f"{origin}: cannot read the price file ({error})") from error
-    if (
-        not isinstance(data, dict)
-        or "as_of" not in data
-        or not isinstance(data.get("models"), list)
-    ):
+    models = data.get("models") if isinstance(data, dict) else None
+    if not isinstance(models, list) or "as_of" not in data:
         raise UsageError(f"{origin}: expected the keys `as_of` (a date) and `models` (a list)")
-    return PriceList(
-        str(data["as_of"]),
-        tuple(_price(entry, n, origin) for n, entry in enumerate(data["models"])),
-    )
+    prices = tuple(_price(entry, n, origin) for n, entry in enumerate(models))
+    return PriceList(str(data["as_of"]), prices)
 
 
 def age_note(as_of: str, today: date | None = None) -> str:
-    """Words on a price list that is older than half a year; empty where it is not, or has no day.
-
-    Prices change several times a year, and nothing else in an audit goes stale.
-    """
+    """Words on a price list older than half a year; empty where it is not, or has no day."""
     try:
         days = ((today or date.today()) - date.fromisoformat(as_of)).days
     except ValueError:

@@ -64,10 +64,7 @@ def strings_in(chunk: str, vocabulary: Collection[str]) -> int:
 
 
 def read_by_own(chosen_on: Iterable[str], lines: Iterable[str | None], size: int) -> list[float]:
-    """How many strings each of the lines takes, by a vocabulary of `size` grown on other lines.
-
-    NaN for a line that is missing.
-    """
+    """Strings each line (NaN: none) takes, by a vocabulary of `size` grown on other lines."""
     vocabulary = frozenset(islice(grow(count_chunks(chosen_on)), size))
     known: dict[str, int] = {}
     counts = []

@@ -250,10 +250,7 @@ def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
 
 
 def without_nan(frame: pl.DataFrame) -> pl.DataFrame:
-    """NaN sorts first and is greater than anything: what is not known is null instead.
-
-    A column in which nothing is known keeps the type it has elsewhere.
-    """
+    """What is not known as null, not NaN, which sorts first; columns keep their types."""
     return frame.with_columns(
         selectors.float().fill_nan(None), pl.col("^speakers_total$").cast(pl.Int64)
     )

@@ -167,10 +167,7 @@ _BOTH = ("tokens", "tokens_per_unit", "premium", "premium_low", "premium_high", 
 
 
 def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
-    """Which tokenizers to hold against each other: those of one name, or the only ones.
-
-    UsageError where there is no such pair, or where an audit has no premiums.
-    """
+    """Which tokenizers to hold against each other: of one name, or the only ones."""
     for audit in (a, b):
         if not audit.parallel:
             raise UsageError(

@@ -43,16 +43,13 @@ Clean = dict[str, frozenset[bytes]]  # normalised vocabularies by fingerprint
 
 
 def note(located: Located, tokenizer: Tokenizer, store: Store, clean: Clean) -> None:
-    """Store what is known of an open tokenizer's vocabulary, and keep it in `clean`, if it is new.
-
-    Whatever `compare` then needs of it is there, and it is not opened again.
-    """
+    """Keep what an open tokenizer's vocabulary is, if it is new: it is not opened again."""
     place = located.fingerprint
     if place in clean or _described(store, place):
         return
     clean[place] = tokenizer.clean_vocabulary()
-    _put(store, _breakdown(place), breakdown(clean[place], tokenizer.raw_bytes))
-    _put(store, _single(place), "".join(sorted(tokenizer.vocabulary.characters)))
+    _put(store, _key("breakdown", place), breakdown(clean[place], tokenizer.raw_bytes))
+    _put(store, _key("characters", place), "".join(sorted(tokenizer.vocabulary.characters)))
 
 
 def compare(
@@ -67,7 +64,7 @@ def compare(
     prints = [located.fingerprint for located in tokenizers]
     shared = np.full((count, count), -1, np.int64)
     for a, b in combinations(range(count), 2):
-        known = _get(store, _pair(prints[a], prints[b]))
+        known = _get(store, _key("shared", prints[a], prints[b]))
         shared[a, b] = shared[b, a] = -1 if known is None else known
     for a, located in enumerate(tokenizers):
         paired = all(shared[a, b] >= 0 for b in range(count) if b != a)
@@ -79,11 +76,11 @@ def compare(
     for a, b in combinations(range(count), 2):
         if shared[a, b] < 0:
             shared[a, b] = shared[b, a] = len(clean[prints[a]] & clean[prints[b]])
-            _put(store, _pair(prints[a], prints[b]), int(shared[a, b]))
-    rows: list[Breakdown] = [_get(store, _breakdown(p)) for p in prints]
+            _put(store, _key("shared", prints[a], prints[b]), int(shared[a, b]))
+    rows: list[Breakdown] = [_get(store, _key("breakdown", p)) for p in prints]
     for a, row in enumerate(rows):
         shared[a, a] = row["clean_vocab_size"]
-    return rows, shared, [_get(store, _single(p)) for p in prints]
+    return rows, shared, [_get(store, _key("characters", p)) for p in prints]
 
 
 def jaccard(shared: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -111,20 +108,12 @@ def cluster_order(similarity: NDArray[np.float64]) -> list[int]:
 
 
 def _described(store: Store, fingerprint: str) -> bool:
-    return None not in (_get(store, _breakdown(fingerprint)), _get(store, _single(fingerprint)))
+    keys = (_key(kind, fingerprint) for kind in ("breakdown", "characters"))
+    return all(store.get(key) is not None for key in keys)
 
 
-def _breakdown(fingerprint: str) -> str:
-    return f"breakdown/{_VERSION}/{fingerprint}"
-
-
-def _single(fingerprint: str) -> str:
-    return f"characters/{_VERSION}/{fingerprint}"
-
-
-def _pair(a: str, b: str) -> str:
-    first, second = sorted((a, b))
-    return f"shared/{_VERSION}/{first}/{second}"
+def _key(kind: str, *fingerprints: str) -> str:
+    return "/".join((kind, _VERSION, *sorted(fingerprints)))
 
 
 def _get(store: Store, key: str) -> Any:

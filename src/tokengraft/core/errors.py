@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Row = TypeVar("Row")
 
@@ -60,11 +61,16 @@ class MissingExtra(TokengraftError):
         super().__init__(f"{feature} needs more packages: pip install 'tokengraft[{extra}]'")
 
 
-def gave_up(error: BaseException) -> bool:
-    """Whether a library gave up on what it was given.
+def optional(module: str, feature: str, extra: str) -> Any:
+    """A module that `feature` needs; MissingExtra, which names the extra, where it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(feature, extra) from error
 
-    Panics of Rust code come as BaseException; running out of memory is nobody's fault but ours.
-    """
+
+def gave_up(error: BaseException) -> bool:
+    """Whether a library gave up (Rust panics too); running out of memory is our own fault."""
     return type(error).__name__ == "PanicException" or (
         isinstance(error, Exception) and not isinstance(error, MemoryError)
     )

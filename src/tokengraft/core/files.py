@@ -27,6 +27,8 @@ from weakref import WeakValueDictionary
 
 from tokengraft.core.errors import TokengraftError
 
+ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the package
+
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tokengraft.core.errors import CorpusError, MissingExtra
+from tokengraft.core.errors import CorpusError, optional
 from tokengraft.core.files import check_unpacked
 from tokengraft.corpus.shards import COMPRESSIONS
 
@@ -227,10 +227,7 @@ class _Zstd(io.RawIOBase):
     """
 
     def __init__(self, raw: BinaryIO) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise MissingExtra("Reading .zst files", "scale") from None
+        zstandard = optional("zstandard", "Reading .zst files", "scale")
         self._raw = raw
         self._error = zstandard.ZstdError
         self._new: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj

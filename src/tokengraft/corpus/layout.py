@@ -126,10 +126,7 @@ def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
 def align(
     name: str, source: str, files: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> ParallelCorpus:
-    """The corpus of these languages' lines, numbered from 1; unequal counts are an error.
-
-    `files` gives by code the file's name and its lines.
-    """
+    """The corpus of lines by code (file, lines), numbered from 1; unequal counts are an error."""
     check_counts({code: (where, len(lines)) for code, (where, lines) in files.items()})
     length = len(next(iter(files.values()))[1])
     units = tuple(str(number) for number in range(1, length + 1))

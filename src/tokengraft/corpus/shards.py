@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, get_args
 
-from tokengraft.core.errors import CorpusError, MissingExtra, UsageError, no_such
+from tokengraft.core.errors import CorpusError, UsageError, no_such, optional
 from tokengraft.core.files import sha256
 
 Format = Literal["jsonl", "text", "parquet"]
@@ -162,11 +162,7 @@ def _remote(url: str) -> bool:
 
 
 def _fsspec() -> Any:
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtra("Reading from a URL", "scale") from None
-    return fsspec
+    return optional("fsspec", "Reading from a URL", "scale")
 
 
 SHARD_BYTES = 16 << 20
@@ -303,8 +299,4 @@ def _borders(file: File, step: int) -> list[int]:
 
 def parquet_module() -> Any:
     """`pyarrow.parquet`, or the error that names the extra."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("Reading large Parquet files", "scale") from None
-    return pyarrow.parquet
+    return optional("pyarrow.parquet", "Reading large Parquet files", "scale")

@@ -7,8 +7,8 @@ import json
 import lzma
 import re
 from collections.abc import Iterable
-from importlib import resources
 
+from tokengraft.core.files import ASSETS
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 
 NAME = "udhr"
@@ -17,10 +17,7 @@ _CODE = re.compile(rb'\{"code": ?"([^"]+)"')
 
 
 def load(languages: Iterable[str] | None = None) -> ParallelCorpus:
-    """The chosen translations (all for None), by the units of the English text, in its order.
-
-    A translation lacks the units that its source does not have in the same form.
-    """
+    """The chosen translations (None: all), by the English text's units; some lack a few."""
     lines = _lines()
     chosen = choose(languages, lines, NAME)
     units = tuple(_units(lines["eng_Latn"]))
@@ -39,9 +36,8 @@ def size() -> tuple[int, int]:
 
 @functools.cache
 def _lines() -> dict[str, bytes]:
-    asset = resources.files("tokengraft") / "assets" / "udhr.jsonl.xz"
     lines = {}
-    for line in lzma.decompress(asset.read_bytes()).split(b"\n"):
+    for line in lzma.decompress((ASSETS / "udhr.jsonl.xz").read_bytes()).split(b"\n"):
         match = _CODE.match(line)
         if match:
             lines[match[1].decode()] = line

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokengraft.core.errors import MissingExtra, TokengraftError
+from tokengraft.core.errors import TokengraftError, optional
 from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
@@ -37,7 +37,7 @@ class Cluster:
         """See `engine.Engine.map`."""
         if not items:
             return
-        ray = _ray()
+        ray = optional("ray", "--engine ray", "scale")
         with self._connected(ray):
             workers = self.workers or int(ray.cluster_resources().get("CPU", 1))
             pool = _Pool(ray, task, items, min(workers, len(items)))
@@ -211,11 +211,3 @@ def _explained(error: Any) -> TokengraftError:
 def _first_line(error: Any) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else ""
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("--engine ray", "scale") from None
-    return ray

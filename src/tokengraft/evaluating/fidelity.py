@@ -220,10 +220,7 @@ class BaseReading:
         return {name: sums.value for name, sums in self.compare(view).items()}
 
     def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
-        """The base against itself under another segmentation by the old vocabulary.
-
-        Empty where too few tokens could be cut for that (`Segmenter.enough`).
-        """
+        """The base against itself, cut otherwise; empty where too few tokens could be."""
         cut = Segmenter(self.model.tokenizer, seed=self.seed)
         room = self.model.window - len(self.model.prefix) - len(self.model.suffix)
         others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]

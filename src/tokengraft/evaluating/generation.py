@@ -82,11 +82,7 @@ def measure_generation(
 
 
 def fewer_steps(costs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """How many times fewer steps the graft takes for the same length of text, by language.
-
-    `costs` are rows of `measure_generation`; a side that wrote no character leaves its language
-    out.
-    """
+    """How many times fewer steps the graft takes for as much text, where both wrote some."""
     sides: dict[str, dict[str, float]] = {}
     for row in costs:
         written = row.get("characters_per_token_out")

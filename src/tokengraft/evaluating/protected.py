@@ -50,10 +50,7 @@ def protected_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """`english_kl`, `code_bits` and so on: each measure of each kind of text in `texts`.
-
-    The first `most` lines without a new token are read; a kind without any is left out.
-    """
+    """Each measure of each kind of text, on its first `most` lines without a new token."""
     scores = {}
     for kind, lines in texts.items():
         sums = _sums(base, graft, lines, most)

@@ -16,13 +16,13 @@ import difflib
 import functools
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 from tokengraft.core.errors import CorpusError
+from tokengraft.core.files import ASSETS
 
 WELL_FORMED = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}(-\w+)?", re.ASCII)
 
@@ -46,9 +46,7 @@ class Language:
 @functools.cache
 def known() -> Mapping[str, Language]:
     """Every language of the bundled table by code, in the table's order; read once."""
-    asset = resources.files("tokengraft") / "assets" / "languages.csv"
-    rows = csv.DictReader(asset.read_text(encoding="utf-8").split("\n"))
-    languages = [_from_row(row) for row in rows]
+    languages = [_from_row(row) for row in _rows("languages.csv")]
     return MappingProxyType({language.code: language for language in languages})
 
 
@@ -171,9 +169,11 @@ def _index(choices: frozenset[str]) -> _Index:
 
 @functools.cache
 def _other_names() -> Mapping[str, list[str]]:
-    asset = resources.files("tokengraft") / "assets" / "other_names.csv"
-    rows = csv.DictReader(asset.read_text(encoding="utf-8").split("\n"))
-    return {_key(row["name"]): row["codes"].split() for row in rows}
+    return {_key(row["name"]): row["codes"].split() for row in _rows("other_names.csv")}
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    return csv.DictReader((ASSETS / name).read_text(encoding="utf-8").split("\n"))
 
 
 def _meant(said: str, index: _Index) -> list[str]:

@@ -6,13 +6,12 @@ import functools
 import hashlib
 import re
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import download, refuse_links_out, sha256_file
+from tokengraft.core.files import ASSETS, download, refuse_links_out, sha256_file
 from tokengraft.model.checkpoint import read_json
 
 CONFIG = "config.json"
@@ -43,8 +42,7 @@ def resolve(model: str | Path) -> Model:
     ModelError where there is no such model or the hub cannot be reached.
     """
     if str(model) == ROOTSTOCK:
-        path = Path(str(resources.files("tokengraft") / "assets" / ROOTSTOCK))
-        return Model(path, ROOTSTOCK, "apache-2.0")
+        return Model(ASSETS / ROOTSTOCK, ROOTSTOCK, "apache-2.0")
     path = Path(model).expanduser()
     if path.is_dir():
         refuse_adapter(path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tokengraft.core.errors import MissingExtra, ModelError, UsageError
+from tokengraft.core.errors import ModelError, UsageError, optional
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:
@@ -24,20 +24,12 @@ if TYPE_CHECKING:
 
 def require_torch() -> Any:
     """The torch module, or MissingExtra."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra("Running a model", "model") from error
-    return torch
+    return optional("torch", "Running a model", "model")
 
 
 def require_transformers() -> Any:
     """The transformers module, or MissingExtra."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("Loading a model", "model") from error
-    return transformers
+    return optional("transformers", "Loading a model", "model")
 
 
 def dtype_option(dtype: Any) -> dict[str, Any]:
@@ -57,10 +49,7 @@ def body(model: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet(warnings: bool = True) -> Iterator[Any]:
-    """The transformers module without progress bars, which would stand between our own.
-
-    Without `warnings` it says nothing but errors.
-    """
+    """The transformers module without progress bars; without `warnings`, with errors only."""
     require_torch()
     transformers = require_transformers()
     logging: Any = transformers.utils.logging
@@ -77,10 +66,7 @@ def quiet(warnings: bool = True) -> Iterator[Any]:
 
 
 def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
-    """The model in `folder`, for reading only: safetensors, no remote code, nothing downloaded.
-
-    Headers are held against file lengths first. ModelError where it cannot be loaded.
-    """
+    """The model in `folder`, for reading only: safetensors, checked, nothing run or downloaded."""
     from tokengraft.model.checkpoint import read_checkpoint
 
     try:

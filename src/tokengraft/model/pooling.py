@@ -192,10 +192,7 @@ def writing_slopes(
 def stray(
     states: torch.Tensor, base: torch.Tensor, head: Head, added: Added
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """−log (1 − mass of the new tokens) of each position, and its summed gradient at the new rows.
-
-    `base` is log Σ exp of the old logits at the same states.
-    """
+    """−log (1 − mass of new tokens) of each position, its gradient; `base`: log Σ exp of old."""
     own = added.alone(head)
     losses, pull = [states.new_zeros(0)], torch.zeros_like(added.rows)
     for here in vocabulary_blocks(own, len(states), TRAINING):

@@ -55,10 +55,7 @@ class LineStates:
 def batches(
     sizes: Ints, tokens: int = BATCH_TOKENS, apart: Sequence[bool] | None = None
 ) -> list[Ints]:
-    """Numbers of sequences from long to short, at most `tokens` tokens a batch, filling included.
-
-    Those marked `apart` come first, in batches of their own.
-    """
+    """Numbers of sequences, long to short, `tokens` a batch at most; those `apart` first, alone."""
     kept = np.zeros(len(sizes), bool) if apart is None else np.asarray(apart, bool)
     made: list[Ints] = []
     for group in (np.flatnonzero(kept), np.flatnonzero(~kept)):
@@ -77,10 +74,7 @@ def fill(
     prefix: Sequence[int] = (),
     suffix: Sequence[int] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences with special tokens around them, filled at the right: ids, and what is no filling.
-
-    Both are (sequences, length), where the model is.
-    """
+    """Sequences with special tokens around, filled at the right: ids, and what is no filling."""
     torch = require_torch()
     start, more = len(prefix), len(prefix) + len(suffix)
     ids = np.full((len(sequences), more + max(map(len, sequences))), model.pad, np.int64)

@@ -117,10 +117,7 @@ def spread(premiums: Mapping[str, float]) -> Spread:
 
 
 def frontier(plan: Plan) -> dict[int, Spread]:
-    """The spread at each size of the what-if curve; empty where there is no premium to speak of.
-
-    Taken over the languages that have a premium at every size.
-    """
+    """The spread at each size of the what-if curve, over languages with a premium at every one."""
     curves = {
         code: {point.tokens: point.premium for point in effect.curve}
         for code, effect in plan.languages.items()

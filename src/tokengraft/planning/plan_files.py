@@ -320,10 +320,7 @@ def languages_for(
     pivot: str,
     premium_of: Callable[[str], float | None],
 ) -> list[str]:
-    """The codes that `asked` means, in order, each once; groups are taken from `available`.
-
-    UsageError for a group without any language.
-    """
+    """The codes that `asked` means, each once; UsageError for a group with none `available`."""
     codes: dict[str, None] = {}
     for one in asked:
         if not is_group(one):

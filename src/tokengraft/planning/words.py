@@ -87,10 +87,7 @@ class Cutter:
 
 @dataclass
 class Pool:
-    """Distinct words of all text in play, with their counts per planning language.
-
-    `origins` gives for each word a text in which it stands.
-    """
+    """Distinct words of all text, each with counts per language and a text (`origins`) it is in."""
 
     cutter: Cutter
     languages: tuple[str, ...]
@@ -164,10 +161,7 @@ class Encoded:
 
 
 class Encoder:
-    """The model of a tokenizer alone: words that are already cut, in its own alphabet.
-
-    An added token is its id.
-    """
+    """A tokenizer's model alone: words already cut; an added token is its id."""
 
     def __init__(self, pipeline: Tokenizer) -> None:
         self._pipeline = Tokenizer(pipeline.model)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tokengraft.auditing.frames import vocabulary
 from tokengraft.auditing.vocabularies import compare
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.core.files import ASSETS
 from tokengraft.corpus.archive import open_bundle
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -100,7 +100,7 @@ class ClaimVerdict:
 
 def folder() -> Path:
     """Where the claims lie: in the installed package, or in the repository."""
-    installed = Path(str(package_files("tokengraft"))) / "assets" / "reproduce"
+    installed = ASSETS / "reproduce"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "reproduce"
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import MissingExtra, ModelError
+from tokengraft.core.errors import ModelError, optional
 from tokengraft.core.files import writing
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.model.checkpoint import Checkpoint, Tensor, read_checkpoint, read_json
@@ -54,11 +54,7 @@ class _Block:
 
 def library() -> Any:
     """The `gguf` package; MissingExtra where it is not installed."""
-    try:
-        import gguf
-    except ImportError:
-        raise MissingExtra("A GGUF", "serve") from None
-    return gguf
+    return optional("gguf", "A GGUF", "serve")
 
 
 def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | None = None) -> None:

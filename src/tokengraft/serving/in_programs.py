@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.core.errors import MissingExtra, TokengraftError
+from tokengraft.core.errors import TokengraftError, optional
 from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify import loading
 from tokengraft.grafting.verify.invariants import Check
@@ -53,10 +53,7 @@ answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(ask
 def in_transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
     """Load the tokenizer, save it, load it again; the model itself is `verify`'s own check."""
     del base
-    try:
-        import transformers
-    except ImportError:
-        raise MissingExtra("Running transformers", "model") from None
+    transformers = optional("transformers", "Running transformers", "model")
     ids = split_patterns.folder_ids(folder, lines)
     tokenizer = loading.load_tokenizer(folder)
     said = f"{len(lines)} lines as the folder's; transformers {transformers.__version__}"

@@ -89,11 +89,8 @@ def _lengths(tokenizer: Tokenizer) -> Ints:
 
 def _silent(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """Ids that stand for text other than their own bytes."""
-    flags: npt.NDArray[np.bool_] = (
-        tokenizer.vocabulary.is_unknown.copy()
-    )  # the vocabulary keeps its own
-    flags |= np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
-    return flags
+    empty = np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
+    return tokenizer.vocabulary.is_unknown | empty
 
 
 def _offsets(tokenizer: Tokenizer, text: str) -> Ints:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files as package_files
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError, Unavailable, did_you_mean
-from tokengraft.core.files import sha256
+from tokengraft.core.files import ASSETS, sha256
 from tokengraft.tokenizer import sources
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.file_kinds import (
@@ -98,12 +98,9 @@ PLAN = "plan.json"
 BESIDE = ("vocab.json", "merges.txt", CONFIG)  # what an adapter may need besides, from the hub
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
 SIDE_FILES = (
-    CONFIG,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
+    CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
     "chat_template.json",
-)
+)  # fmt: skip
 ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PATH
 
 
@@ -178,7 +175,7 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
 
 def rootstock() -> Path:
     """The folder of the bundled model."""
-    return Path(str(package_files("tokengraft"))) / "assets" / "rootstock"
+    return ASSETS / "rootstock"
 
 
 def places(search: Sequence[Path] = ()) -> list[Path]:
@@ -240,18 +237,10 @@ def _located(name: str, label: str, source: Source, kind: str | None) -> Located
             f"{', '.join(well_known())} or a .tiktoken file."
             f"{plan if PLAN in source.files else ''}"
         )
-    chosen = kind
-    used = used_files(source, chosen)
+    used = used_files(source, kind)
     fingerprint = sha256("\n".join(f"{n} {source.digest(n)}" for n in used).encode())
-    return Located(
-        name,
-        label,
-        fingerprint,
-        source.where,
-        lambda: open_files(name, fingerprint, source, chosen),
-        source,
-        chosen,
-    )
+    opened = partial(open_files, name, fingerprint, source, kind)
+    return Located(name, label, fingerprint, source.where, opened, source, kind)
 
 
 def as_json(located: Located) -> dict[str, Any]:

@@ -67,10 +67,7 @@ def well_known() -> list[str]:
 
 
 def choose_file(source: Source) -> str | None:
-    """The file to open a tokenizer from, None where there is none.
-
-    A `.json` of another name is taken only if its contents are a tokenizer's.
-    """
+    """The file to open a tokenizer from, a `.json` of any name if it holds one; None for none."""
     order = [name for name in well_known() if name in source.files]
     patterns = [pattern for adapter in ADAPTERS for pattern in adapter.patterns]
     order += [n for n in source.files if any(fnmatchcase(n, pattern) for pattern in patterns)]

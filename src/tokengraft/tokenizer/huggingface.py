@@ -51,6 +51,7 @@ class HuggingFace(Tokenizer):
         pipeline.no_padding()
         self.pipeline = pipeline
         self._spec = _outline(pipeline)
+        self._decoded_so_far: dict[int, bytes] = {}
 
     @classmethod
     def from_json(cls, name: str, fingerprint: str, data: bytes) -> HuggingFace:
@@ -86,12 +87,8 @@ class HuggingFace(Tokenizer):
             for part in _parts(self._spec[step])
         )
 
-    @property
-    def lossless(self) -> bool:
-        return self._lossless
-
     @functools.cached_property
-    def _lossless(self) -> bool:
+    def lossless(self) -> bool:
         # Byte-level, nothing normalised or stripped, all 256 bytes there: every string comes back.
         return (
             self._byte_level
@@ -234,10 +231,6 @@ class HuggingFace(Tokenizer):
         starts, sizes = np.zeros((2, 2 * size), np.int64)
         starts[numbers], sizes[numbers] = about
         return spelled, starts, sizes
-
-    @functools.cached_property
-    def _decoded_so_far(self) -> dict[int, bytes]:
-        return {}
 
     @functools.cached_property
     def _forms(self) -> list[Any]:

@@ -309,10 +309,7 @@ def retirable(tokenizer: dict[str, Any]) -> dict[int, str]:
 
 
 def fold(tokenizer: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """What `insert` made, with its `len(places)` new tokens, the last ids, at their places.
-
-    TokenizerError where a place is given twice or holds a token that may not go.
-    """
+    """What `insert` made, its new tokens moved to `places`; TokenizerError where one may not."""
     first = first_free_id(tokenizer) - len(places)
     moved = {first + order: place for order, place in enumerate(places)}
     going = {place for number, place in moved.items() if place != number}

@@ -57,10 +57,7 @@ SPECIALS = {
 
 
 class TikToken(Tokenizer):
-    """A tiktoken encoding; text that spells a special token is encoded as ordinary text.
-
-    `specials` are the encoding's special tokens; `vocabulary` leaves them out.
-    """
+    """A tiktoken encoding; text that spells one of its `specials` is encoded as ordinary text."""
 
     def __init__(
         self,

@@ -25,31 +25,22 @@ class Packed:
     where: str
     kind: str | None
     files: dict[str, bytes] = field(repr=False)
-    encoding: dict[str, Any] | None = field(
-        default=None, repr=False
-    )  # of one that tiktoken itself provides
+    #: Of one that tiktoken itself provides.
+    encoding: dict[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, located: Located) -> Packed:
         """Pack a tokenizer that was found on this machine."""
+        about = located.name, located.label, located.fingerprint, located.where
         if located.source is None or located.kind is None:
             opened = located.open()
             assert isinstance(opened, TikToken)
-            inner = opened.encoding
-            parts = {
-                "name": inner.name,
-                "pat_str": inner._pat_str,
-                "mergeable_ranks": inner._mergeable_ranks,
-                "special_tokens": inner._special_tokens,
-            }
-            return cls(
-                located.name, located.label, located.fingerprint, located.where, None, {}, parts
-            )
-        names = used_files(located.source, located.kind)
-        files = {name: located.source.read(name) for name in sorted(names)}
-        return cls(
-            located.name, located.label, located.fingerprint, located.where, located.kind, files
-        )
+            names = ("pat_str", "mergeable_ranks", "special_tokens")
+            parts = {name: getattr(opened.encoding, f"_{name}") for name in names}
+            return cls(*about, None, {}, {"name": opened.encoding.name, **parts})
+        used = used_files(located.source, located.kind)
+        files = {name: located.source.read(name) for name in sorted(used)}
+        return cls(*about, located.kind, files)
 
     def open(self) -> Tokenizer:
         """The working tokenizer."""

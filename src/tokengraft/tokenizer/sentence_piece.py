@@ -72,13 +72,8 @@ class SentencePiece(Tokenizer):
         cls, name: str, fingerprint: str, model: bytes, config: bytes | None, table: bytes | None
     ) -> SentencePiece:
         """Read the model with its folder's optional JSON files."""
-        return cls(
-            name,
-            fingerprint,
-            model,
-            settings(config, name) if config else None,
-            _ids_of(table, name) if table else None,
-        )
+        said = settings(config, name) if config else None
+        return cls(name, fingerprint, model, said, _ids_of(table, name) if table else None)
 
     @property
     def family(self) -> str:

@@ -29,10 +29,7 @@ def settings(data: bytes, where: str) -> dict[str, Any]:
 
 
 def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
-    """A parsed `tokenizer.json` of `size` bytes, if its vocabulary is one.
-
-    TokenizerError for a file of another shape, an id twice, and ids beyond what it can name.
-    """
+    """A parsed `tokenizer.json` of `size` bytes; TokenizerError for another shape or odd ids."""
     model = parsed.get("model") if isinstance(parsed, dict) else None
     vocab = model.get("vocab") if isinstance(model, dict) else None
     added = parsed.get("added_tokens") or [] if isinstance(parsed, dict) else None

@@ -9,11 +9,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files as package_files
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
-from tokengraft.core.files import check_unpacked, download, refuse_links_out, sha256, sha256_file
+from tokengraft.core.files import (
+    ASSETS,
+    check_unpacked,
+    download,
+    refuse_links_out,
+    sha256,
+    sha256_file,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Source:
 
 def bundled(name: str) -> Source:
     """The tokenizer `name` as it lies compressed in the package."""
-    root = package_files("tokengraft") / "assets" / "tokenizers"
+    root = ASSETS / "tokenizers"
     digests = {}
     for line in (root / "SHA256SUMS").read_text().splitlines():
         digest, path = line.split("  ")
@@ -53,11 +59,8 @@ def folder(path: Path) -> Source:
     """The tokenizer files in the folder `path`; none of them may be a link out of it."""
     refuse_links_out(path, TokenizerError, _wanted)
     paths = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
-    return Source(
-        str(path),
-        {name: p.read_bytes for name, p in paths.items()},
-        _LazyDigests(paths),
-    )
+    reads = {name: p.read_bytes for name, p in paths.items()}
+    return Source(str(path), reads, _LazyDigests(paths))
 
 
 class _LazyDigests(dict[str, str]):

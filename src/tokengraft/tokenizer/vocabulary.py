@@ -169,10 +169,7 @@ def clean_prefix() -> str:
 
 
 def recovered_text(piece: bytes) -> str:
-    """The longest valid UTF-8 inside `piece` after dropping at most three bytes from each end.
-
-    At least two bytes must remain, else `""`: the paper's rule for raw byte vocabularies.
-    """
+    """The longest UTF-8 of two bytes or more within three of each end, else "" (the paper's)."""
     for front, back in _TRIMS:
         inner = piece[front : len(piece) - back]
         if len(inner) < 2:

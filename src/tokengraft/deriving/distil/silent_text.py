@@ -79,10 +79,7 @@ def silent_passages(
     given: Iterable[str], aligner: Aligner, rows: int, characters: int, seed: int,
     most: int = _MOST,
 ) -> list[Ints]:  # fmt: skip
-    """Old ids of passages without a new token, the given lines' and the bundled ones' in turn.
-
-    They are `most` at most.
-    """
+    """Old ids of at most `most` passages without a new token, given ones and bundled in turn."""
     generator = np.random.default_rng([seed, 3])
     lots = [_passages(lines, characters) for lines in (given, bundled(most))]
     lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:most]]

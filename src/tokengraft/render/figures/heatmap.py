@@ -350,10 +350,7 @@ def draw_cells(
     spoilt: NDArray[np.bool_] | None = None,
     line: float = 1.0,
 ) -> None:
-    """Fill the axes with coloured cells, white gaps between them, each with its number.
-
-    Cells are shapes centred on whole numbers, no image; those that UNK has `spoilt` are hatched.
-    """
+    """Fill the axes with coloured shapes and their numbers; what UNK has `spoilt` is hatched."""
     rows, columns = values.shape
     shown = values if spoilt is None else np.where(spoilt, np.nan, values)
     shades = colours(norm(np.ma.masked_invalid(shown)))

@@ -8,7 +8,6 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.text import Annotation
 
 from tokengraft.core import __version__
-from tokengraft.core.files import writing
+from tokengraft.core.files import ASSETS, writing
 from tokengraft.languages.codes import language, language_name, well_formed
 from tokengraft.render import colours
 from tokengraft.render.selection import credit
@@ -53,13 +52,10 @@ _UNSHAPED = {
 @functools.cache
 def fonts() -> dict[str, str]:
     """Script → family of the bundled font for it, registered with matplotlib once."""
-    folder = resources.files("tokengraft") / "assets" / "fonts"
     families = {}
-    for file in sorted(folder.iterdir(), key=lambda f: f.name) if folder.is_dir() else ():
-        if file.name.endswith(".ttf"):  # NotoSansMyanmar-Mymr.ttf
-            fontManager.addfont(str(file))
-            script = file.name.removesuffix(".ttf").rpartition("-")[2]
-            families[script] = FontProperties(fname=str(file)).get_name()
+    for file in sorted((ASSETS / "fonts").glob("*.ttf")):  # NotoSansMyanmar-Mymr.ttf
+        fontManager.addfont(str(file))
+        families[file.stem.rpartition("-")[2]] = FontProperties(fname=str(file)).get_name()
     return families
 
 

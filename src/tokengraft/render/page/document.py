@@ -18,9 +18,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from tokengraft.core.files import ASSETS
 from tokengraft.core.wording import runs
 from tokengraft.languages.codes import SAME_LETTERS
 from tokengraft.render.colours import colour_css
@@ -97,8 +98,7 @@ def hashed(text: str) -> str:
 
 
 def _static(name: str) -> str:
-    path = resources.files("tokengraft.render.page") / "static" / name
-    return path.read_text(encoding="utf-8")
+    return (Path(__file__).parent / "static" / name).read_text(encoding="utf-8")
 
 
 # The four share their Han characters, so text must ask for them by script.
@@ -125,8 +125,7 @@ def font_css(scripts: Iterable[str]) -> str:
 
 @functools.cache
 def _files() -> dict[str, str]:
-    folder = resources.files("tokengraft") / "assets" / "fonts"
-    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(".ttf"))
+    names = sorted(font.name for font in (ASSETS / "fonts").glob("*.ttf"))
     return {name.removesuffix(".ttf").rpartition("-")[2]: name for name in names}
 
 
@@ -135,17 +134,17 @@ def _face(script: str) -> str:
     from fontTools.ttLib import TTFont
 
     logging.getLogger("fontTools").setLevel(logging.ERROR)
-    asset = resources.files("tokengraft") / "assets" / "fonts" / _files()[script]
-    font: Any = TTFont(io.BytesIO(asset.read_bytes()), recalcTimestamp=False)
+    data = (ASSETS / "fonts" / _files()[script]).read_bytes()
+    font: Any = TTFont(io.BytesIO(data), recalcTimestamp=False)
     covered = runs(point for point in font.getBestCmap() if _own(point))
     font.flavor = "woff"
     packed = io.BytesIO()
     font.save(packed, reorderTables=None)
-    data = base64.b64encode(packed.getvalue()).decode()
+    encoded = base64.b64encode(packed.getvalue()).decode()
     ranges = ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in covered)
     return (
         f'@font-face {{ font-family: "tg-{script}"; font-display: block; '
-        f'src: url("data:font/woff;base64,{data}") format("woff"); '
+        f'src: url("data:font/woff;base64,{encoded}") format("woff"); '
         f"unicode-range: {ranges}; }}"
     )
 

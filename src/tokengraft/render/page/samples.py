@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.core.files import ASSETS
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
@@ -103,7 +103,7 @@ def graft_shelves(folder: Path, base: str) -> list[Shelf]:
     name = folder.resolve().name
     label = name if "graft" in name else f"{name} (grafted)"
     own = Shelf(label, find(str(folder)).open, graft=True)
-    embedded = resources.files("tokengraft") / "assets" / base
+    embedded = ASSETS / base
     here = _find(str(embedded) if base and embedded.is_dir() else base, ())
     return [own] if here is None else [Shelf(base, here.open), own]
 
