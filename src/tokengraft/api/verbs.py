@@ -313,11 +313,7 @@ def adapt_input(
 
 
 def verify(
-    folder: Named,
-    model: Named,
-    text: Sources | None = None,
-    *,
-    served_by: Sequence[str] = (),
+    folder: Named, model: Named, text: Sources | None = None, *, served_by: Sequence[str] = ()
 ) -> Verified:
     """Prove a grafted folder sound against its base by loading it afresh.
 

@@ -37,14 +37,7 @@ from tokengraft.corpus.shards import (
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine import Counting
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
-from tokengraft.languages.codes import (
-    canonical,
-    known,
-    language_name,
-    meanings,
-    resolve,
-    suggest,
-)
+from tokengraft.languages.codes import canonical, known, language_name, meanings, resolve, suggest
 from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
 
@@ -134,7 +127,7 @@ def _frames(
 ) -> Frames:
     """The tables that sums allow: premiums of parallel text, counts of any other."""
     main: dict[str, Callable[[], pl.DataFrame]] = {
-        "counts": lambda: counts(total.payload, packed, pivot),
+        "counts": lambda: counts(total.payload, packed, pivot)
     }
     if parallel:
         main = {

@@ -27,10 +27,7 @@ def breakdown(clean: frozenset[bytes], raw_bytes: bool) -> Breakdown:
     if raw_bytes:
         # Single bytes are too short for the recovery rule, yet every ASCII character is a token.
         characters |= {chr(p[0]) for p in clean if len(p) == 1 and p[0] < 0x80}
-    row = {
-        "clean_vocab_size": len(clean),
-        "unicode_blocks": len({block(c) for c in characters}),
-    }
+    row = {"clean_vocab_size": len(clean), "unicode_blocks": len({block(c) for c in characters})}
     sizes = [len(c.encode("utf-8")) for c in characters]
     row |= {f"chars_{n}b": sizes.count(n) for n in range(1, 5)}
     lengths = np.bincount([len(p) for p in clean], minlength=LENGTHS)

@@ -65,7 +65,7 @@ def audit(
         typer.Argument(
             help="A corpus by name (`udhr`, the default, is bundled; see [bold]tokengraft "
             "corpora[/bold]), a folder, an archive or a table file; or two or more text files as "
-            "`eng_Latn=a.txt shn_Mymr=b.txt`.",
+            "`eng_Latn=a.txt shn_Mymr=b.txt`."
         ),
     ] = None,
     tokenizer: Annotated[

@@ -27,8 +27,7 @@ def evaluate(
     base: Annotated[str, typer.Argument(help="The base model: rootstock, a folder or a hub id.")],
     graft: Annotated[str, typer.Argument(help="The grafted model's folder.")],
     corpus: Annotated[
-        str,
-        typer.Option(help="Text to judge by: udhr (bundled), flores200, a folder or archive."),
+        str, typer.Option(help="Text to judge by: udhr (bundled), flores200, a folder or archive.")
     ] = "udhr",
     language: Annotated[
         list[str] | None,
@@ -44,7 +43,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Text the rows were trained on, refused if it holds a corpus line; FILE or "
-            f"CODE=FILE: {KINDS}. Repeat for more.",
+            f"CODE=FILE: {KINDS}. Repeat for more."
         ),
     ] = None,
     text_column: PlainTextColumnOption = "text",
@@ -83,8 +82,7 @@ def evaluate(
         ),
     ] = None,
     positions: Annotated[
-        int,
-        typer.Option(min=0, help="Positions at which distributions are compared; 0: all."),
+        int, typer.Option(min=0, help="Positions at which distributions are compared; 0: all.")
     ] = MOST_POSITIONS,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = RESAMPLES,
     window: Annotated[int | None, typer.Option(min=8, help="Most tokens read of a line.")] = None,

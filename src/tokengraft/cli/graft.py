@@ -55,15 +55,12 @@ def _layer(said: str | None) -> int | str | None:
 def graft(
     model: ModelArgument,
     plan: PlanArgument,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help=f"Folder for the model. {WHOLE_RULE}"),
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder for the model. {WHOLE_RULE}")],
     method: Annotated[
         str,
         _rows(
             help=f"How rows are derived. auto: distil when text is given, else {TRAINING_FREE}. "
-            + " ".join(f"{one.name}: {one.summary}." for one in METHODS.values()),
+            + " ".join(f"{one.name}: {one.summary}." for one in METHODS.values())
         ),
     ] = "auto",
     text: Annotated[
@@ -145,7 +142,7 @@ def graft(
             help="What learns from the text. rows: the new tokens' alone, every old weight stays. "
             "lora: adapters in the body too, which reads and writes new tokens better; English "
             "and code are replayed until they move by 0.003 nats at most. all: every weight but "
-            "the tables.",
+            "the tables."
         ),
     ] = "rows",
     adapter_only: Annotated[
@@ -164,8 +161,7 @@ def graft(
         ),
     ] = "0",
     device: Annotated[
-        str,
-        _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …"),
+        str, _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …")
     ] = "auto",
     seed: Annotated[int, _training(help="Seed of everything random.")] = 0,
     force: ReplaceOption = False,
@@ -244,8 +240,7 @@ def adapt_input(
     model: ModelArgument,
     plan: PlanArgument,
     text: Annotated[
-        list[str],
-        typer.Option("--text", help=f"Text to train on, FILE or CODE=FILE: {KINDS}."),
+        list[str], typer.Option("--text", help=f"Text to train on, FILE or CODE=FILE: {KINDS}.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder for the adapter. {WHOLE_RULE}")],
     kind: Annotated[
@@ -355,8 +350,7 @@ def verify(
 def export(
     graft: Annotated[str, typer.Argument(help="A grafted model's folder (or any model's).")],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The file to write; one that exists needs --force."),
+        Path, typer.Option("--out", "-o", help="The file to write; one that exists needs --force.")
     ],
     to: Annotated[
         Literal["gguf"], typer.Option(help="gguf: for llama.cpp, Ollama, LM Studio.")
@@ -372,7 +366,7 @@ def export(
         str | None,
         typer.Option(
             help="Without --base: Q8_0, Q4_K_M, Q6_K, Q5_0, Q5_1, Q4_0, Q4_1, F16, BF16 or F32; "
-            "default: the types of the folder.",
+            "default: the types of the folder."
         ),
     ] = None,
     text: Annotated[
@@ -390,8 +384,7 @@ def export(
         typer.Option(help="llama.cpp's split pattern to try first (tokenizer.ggml.pre)."),
     ] = None,
     unchecked: Annotated[
-        bool,
-        typer.Option("--unchecked", help="Write the file without running llama.cpp on it."),
+        bool, typer.Option("--unchecked", help="Write the file without running llama.cpp on it.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace --out where it exists.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

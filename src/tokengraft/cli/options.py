@@ -160,8 +160,7 @@ EngineOption = Annotated[
     ),
 ]
 AddressOption = Annotated[
-    str | None,
-    _option("--address", help="A running Ray cluster: `auto` or host:port."),
+    str | None, _option("--address", help="A running Ray cluster: `auto` or host:port.")
 ]
 WorkersOption = Annotated[
     int | None, _option("--workers", min=1, help="Processes that count. Default: one per core.")
@@ -210,8 +209,7 @@ ShardOption = Annotated[
     int | None, _option("--shard-bytes", min=1, help="Size of a shard (default 16 MiB).")
 ]
 StateOption = Annotated[
-    Path | None,
-    _option("--state", help="Folder that keeps finished shards. Default: the cache."),
+    Path | None, _option("--state", help="Folder that keeps finished shards. Default: the cache.")
 ]
 
 

@@ -70,7 +70,7 @@ def plan(
         typer.Option(
             help="auto relaxes the split pattern for the planned scripts where its floor is above "
             "1.2; keep never does; relax always; portable only as every program can cut (llama.cpp "
-            "has no relaxed pattern, so today as keep), and says what that costs.",
+            "has no relaxed pattern, so today as keep), and says what that costs."
         ),
     ] = "auto",
     objective: Annotated[
@@ -78,7 +78,7 @@ def plan(
         typer.Option(
             help="total: most tokens saved; parity: always help the costliest language; equal: as "
             "many tokens for each; speakers: weigh by number of speakers; minimax:2.0: the "
-            "fewest tokens that bring every language to that premium, within the budget.",
+            "fewest tokens that bring every language to that premium, within the budget."
         ),
     ] = "total",
     protect: Annotated[
@@ -86,7 +86,7 @@ def plan(
         typer.Option(
             help="Text whose ids may not change in any line: FILE, or LANGUAGE for its bundled "
             "UDHR; repeat for more. For languages in Latin script a bundled sample of English and "
-            "source code is protected anyway, unless this is 'nothing'.",
+            "source code is protected anyway, unless this is 'nothing'."
         ),
     ] = None,
     keep_names: Annotated[

@@ -128,7 +128,7 @@ def fidelity(
         str,
         typer.Option(
             help="What layer n is: norm, after the model's final norm, which is what the paper's "
-            "layer 16 is; or block, the last block's output before it.",
+            "layer 16 is; or block, the last block's output before it."
         ),
     ] = "norm",
     minutes: Annotated[

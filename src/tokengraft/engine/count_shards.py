@@ -121,12 +121,7 @@ class Work(Protocol):
 
 
 def count_shard(
-    shard: Shard,
-    layout: Layout,
-    counter: Counter,
-    *,
-    skip_bad: bool,
-    report: Report | None = None,
+    shard: Shard, layout: Layout, counter: Counter, *, skip_bad: bool, report: Report | None = None
 ) -> ShardResult:
     """Count one shard: the same outcome anywhere, any time, as long as its files stay the same.
 

@@ -73,12 +73,7 @@ class Tasks:
 
 
 def run_tasks(
-    base: str | Path,
-    graft: str | Path,
-    tasks: Tasks,
-    *,
-    device: str | None = None,
-    seed: int = 0,
+    base: str | Path, graft: str | Path, tasks: Tasks, *, device: str | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
     """One row for each task, metric and model: value and standard error as the harness gives them.
 

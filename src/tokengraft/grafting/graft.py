@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import (
-    GraftError,
-    MissingExtra,
-    TokengraftError,
-    UsageError,
-    no_such,
-)
+from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr

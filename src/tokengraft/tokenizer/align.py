@@ -90,7 +90,8 @@ def _lengths(tokenizer: Tokenizer) -> Ints:
 def _silent(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """Ids that stand for text other than their own bytes."""
     empty = np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
-    return tokenizer.vocabulary.is_unknown | empty
+    silent: npt.NDArray[np.bool_] = tokenizer.vocabulary.is_unknown | empty
+    return silent
 
 
 def _offsets(tokenizer: Tokenizer, text: str) -> Ints:

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import check_highest_id, parse_json
-from tokengraft.tokenizer.adapters import (
-    Tokenizer,
-    count_batch,
-    for_oniguruma,
-    pretoken_counter,
-)
+from tokengraft.tokenizer.adapters import Tokenizer, count_batch, for_oniguruma, pretoken_counter
 from tokengraft.tokenizer.convert import from_tiktoken
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
 from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces

@@ -10,13 +10,7 @@ from matplotlib.figure import Figure
 
 from tokengraft.core.errors import look_up
 from tokengraft.render.figures.bars import apart, cost, vocabulary
-from tokengraft.render.figures.heatmap import (
-    containment,
-    coverage,
-    jaccard,
-    premiums,
-    premiums_all,
-)
+from tokengraft.render.figures.heatmap import containment, coverage, jaccard, premiums, premiums_all
 from tokengraft.render.figures.speakers import speakers
 from tokengraft.render.figures.style import save_figure, styled
 

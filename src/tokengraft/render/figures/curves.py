@@ -12,16 +12,7 @@ from matplotlib.figure import Figure
 from tokengraft.languages.codes import language
 from tokengraft.planning.curve import LIMIT, Spread
 from tokengraft.planning.plan import spoilt
-from tokengraft.render.figures.style import (
-    FAINT,
-    LINE,
-    QUIET,
-    bare,
-    dots,
-    sheet,
-    styled,
-    write,
-)
+from tokengraft.render.figures.style import FAINT, LINE, QUIET, bare, dots, sheet, styled, write
 
 if TYPE_CHECKING:
     from tokengraft.planning.plan_files import TestedPlan
