@@ -44,7 +44,10 @@ class Cluster:
             try:
                 yield from pool.results(on_progress)
             except ray.exceptions.RayError as error:
-                raise _explained(error) from error
+                raise TokengraftError(
+                    f"Ray failed ({type(error).__name__}: {_first_line(error)}). What was counted "
+                    "is kept: run the command again to go on."
+                ) from error
             finally:
                 pool.end()
 
@@ -198,14 +201,6 @@ def _require_listener(address: str | None) -> None:
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _explained(error: Any) -> TokengraftError:
-    """Ray's own failure in one line; errors of ours come back inside results."""
-    return TokengraftError(
-        f"Ray failed ({type(error).__name__}: {_first_line(error)}). What was counted is "
-        f"kept: run the command again to go on."
-    )
 
 
 def _first_line(error: Any) -> str:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tokengraft.core.errors import ModelError, TokengraftError, UsageError
-from tokengraft.core.files import parse_json
+from tokengraft.core.errors import ModelError, UsageError
+from tokengraft.model.checkpoint import read_json
 from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.libraries import body, load_frozen, pick_devices, require_torch
@@ -100,7 +100,7 @@ class FrozenModel:
         reading = reading or Reading()
         require_torch()
         source = resolve(model)
-        config = _json(source.path / CONFIG)
+        config = read_json(source.path / CONFIG)
         if config.get("auto_map"):
             raise UsageError(f"{source.name} runs code of its own, which is never loaded here")
         if config.get("is_encoder_decoder"):
@@ -170,7 +170,7 @@ class FrozenModel:
     def manifest(self) -> dict[str, Any]:
         """What the graft says about itself; empty for a model that is none."""
         file = self.folder / MANIFEST
-        return _json(file) if file.is_file() else {}
+        return read_json(file) if file.is_file() else {}
 
     @property
     def policy(self) -> str:
@@ -183,7 +183,7 @@ class FrozenModel:
         limits = [_MOST_WINDOW, getattr(self._config, "max_position_embeddings", None)]
         settings = None if self._folder is None else self._folder / "tokenizer_config.json"
         if settings is not None and settings.is_file():
-            limits.append(_json(settings).get("model_max_length"))
+            limits.append(read_json(settings).get("model_max_length"))
         known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _SANE]
         return self._window or min(known)
 
@@ -300,15 +300,6 @@ def kind_of(config: dict[str, Any]) -> Kind:
     name = str(next(iter(config.get("architectures") or ()), ""))
     causal = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return "causal" if name.endswith(causal) else "encoder"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        parsed: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        where = f"{path.name} of {path.parent.name}"
-        raise TokengraftError(f"{where} cannot be read ({error})") from None
-    return parsed
 
 
 def _dtype(name: str, device: torch.device) -> Any:

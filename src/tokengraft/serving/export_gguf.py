@@ -56,6 +56,8 @@ def export(
     folder, out = resolve(graft).path, Path(out)
     if out.is_dir() or (out.exists() and not force):
         raise UsageError(f"{out} exists: name another file, or replace it with --force")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is not a folder: make it first")
     if base is not None and quantize is not None:
         raise UsageError("--quantize is for an export without --base: the base's types are kept")
     kind = None if quantize is None else check_kind(quantize)
@@ -79,7 +81,7 @@ def export(
         checked = len(lines)
         if note := split_patterns.in_form(folder, lines)[1]:
             notes.append(note)
-    with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
+    with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         made = Path(scratch) / out.name
         if old is not None:
             gguf_file.write_from_base(old, folder, made, pre=name)
@@ -94,7 +96,12 @@ def export(
         notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
     if policy is not None and policy.trains:
         notes.append("sample from it: decoded greedily it writes old tokens more than it should")
-    modelfile = write_text(out.with_name(f"{out.stem}.Modelfile"), _modelfile(out))
+    said = (
+        f"# llama.cpp:  llama-server -m {out.name} --port 8080\n"
+        f"# Ollama:     ollama create {out.stem.lower()} -f {out.stem}.Modelfile\n"
+        f"FROM ./{out.name}\n"
+    )
+    modelfile = write_text(out.with_name(f"{out.stem}.Modelfile"), said)
     return Exported(out, modelfile, name, checked, tuple(notes))
 
 
@@ -131,17 +138,3 @@ def _try(file: Path, folder: Path) -> list[str]:
             "llama.cpp cannot parse the chat template, the base's as it is: start llama-server "
             f"with --no-jinja, or give it another with --chat-template ({error})"
         ]
-
-
-def _parent(out: Path) -> Path:
-    if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is not a folder: make it first")
-    return out.parent
-
-
-def _modelfile(out: Path) -> str:
-    return (
-        f"# llama.cpp:  llama-server -m {out.name} --port 8080\n"
-        f"# Ollama:     ollama create {out.stem.lower()} -f {out.stem}.Modelfile\n"
-        f"FROM ./{out.name}\n"
-    )

@@ -271,8 +271,7 @@ def _short(code: str) -> str:
 
 def jaccard(audit: AuditTables) -> Figure | None:
     """Jaccard similarity of the vocabularies in clustering order; None for a single one."""
-    names = audit.jaccard.columns[1:]
-    values = audit.jaccard.drop("label").to_numpy().astype(np.float64)
+    names, values = _overlap(audit.jaccard)
     if len(names) < 2:
         return None
     apart = values - 2 * np.eye(len(values))
@@ -288,8 +287,7 @@ def jaccard(audit: AuditTables) -> Figure | None:
 
 def containment(audit: AuditTables) -> Figure | None:
     """Share of the row's vocabulary that the column's holds; None for a single one."""
-    names = audit.containment.columns[1:]
-    values = audit.containment.drop("label").to_numpy().astype(np.float64)
+    names, values = _overlap(audit.containment)
     if len(names) < 2:
         return None
     inside = (values - 2 * np.eye(len(values))).clip(0).sum(axis=0) / (len(values) - 1)
@@ -300,6 +298,10 @@ def containment(audit: AuditTables) -> Figure | None:
         "Space markers removed before comparing; same order as the Jaccard map."
     )
     return _square(audit, title, subtitle, names, values)
+
+
+def _overlap(frame: pl.DataFrame) -> tuple[list[str], Values]:
+    return frame.columns[1:], frame.drop("label").to_numpy().astype(np.float64)
 
 
 def coverage(audit: AuditTables) -> Figure | None:
