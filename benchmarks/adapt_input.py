@@ -85,8 +85,8 @@ def student_of(base: Any, way: str) -> Any:
 def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     """Train and judge one language in several ways; the teacher reads once."""
     from tokengraft.core.options import options_from
+    from tokengraft.deriving.distil.as_method import FRONT_RATE, _mixed
     from tokengraft.deriving.distil.distiller import Distiller
-    from tokengraft.deriving.distil.from_task import FRONT_RATE, _mixed
     from tokengraft.deriving.distil.matching import judge
     from tokengraft.deriving.distil.passages import mix, shorten
     from tokengraft.deriving.distil.teacher import Teacher

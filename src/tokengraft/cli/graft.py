@@ -189,7 +189,7 @@ def graft(
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
     from tokengraft.tokenizer.boundaries import is_relaxed, tells_case
-    from tokengraft.tokenizer.classes import rebuilt
+    from tokengraft.tokenizer.transformers_classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)

@@ -147,7 +147,7 @@ METHODS: dict[str, Method] = {
                Later("tokengraft.deriving.methods.context:derive"), ("layer",)),
         Method("distil", "rows trained so that the frozen model reads new tokens as old ones",
                "https://arxiv.org/abs/2505.20133", "text",
-               Later("tokengraft.deriving.distil.from_task:distil"),
+               Later("tokengraft.deriving.distil.as_method:distil"),
                ("minutes", "steps", "own", "work")),
     )
 }  # fmt: skip

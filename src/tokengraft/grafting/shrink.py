@@ -26,7 +26,7 @@ from tokengraft.model.embedding_tables import Tables, find_layout
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
-from tokengraft.tokenizer import classes
+from tokengraft.tokenizer import transformers_classes as classes
 from tokengraft.tokenizer.insert import first_free_id, fold, replaced, unfold, without_entries
 
 Table: TypeAlias = Any  # a torch tensor, (rows, width) or (rows,)

@@ -15,7 +15,7 @@ from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.embedding_tables import text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
-from tokengraft.tokenizer import classes
+from tokengraft.tokenizer import transformers_classes as classes
 
 GENERATION = "generation_config.json"
 TEMPLATES = "additional_chat_templates"

@@ -9,9 +9,9 @@ from tokengraft.core.errors import ModelError, TokenizerError
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
-from tokengraft.tokenizer.classes import completed, with_start
 from tokengraft.tokenizer.convert import from_sentencepiece
-from tokengraft.tokenizer.shape import checked
+from tokengraft.tokenizer.file_shape import checked
+from tokengraft.tokenizer.transformers_classes import completed, with_start
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

@@ -33,11 +33,11 @@ from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
-from tokengraft.tokenizer.classes import PLAIN, taken_as_it_is, tokenizer_config
+from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
 from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece import checked_file
-from tokengraft.tokenizer.shape import settings
+from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
 Given: TypeAlias = Source  # the text of one language

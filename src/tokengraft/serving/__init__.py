@@ -81,8 +81,8 @@ def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> s
     """A sentence on which programs read the tokens as the folder does.
 
     `rebuilt`: some transformers have a split pattern of their own for the model
-    (`tokenizer.classes`). `cased`: the pattern tells capitals (`tokenizer.boundaries.tells_case`),
-    which llama.cpp does in ASCII only, for the base as well.
+    (`transformers_classes`). `cased`: the pattern tells capitals (`boundaries.tells_case`), which
+    llama.cpp does in ASCII only, for the base as well.
     """
     by_trial = [name for name, server in SERVERS.items() if server.relaxed is None]
     more = f" Others ({', '.join(by_trial)}): verify --served-by tells."

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.shape import checked, settings
+from tokengraft.tokenizer.file_shape import checked, settings
 from tokengraft.tokenizer.sources import Source, bundled
 
 CONFIG = "tokenizer_config.json"
@@ -130,8 +130,8 @@ def _open_sentencepiece(name: str, fingerprint: str, source: Source, kind: str) 
 
 
 def _parse_sentencepiece(source: Source, kind: str) -> dict[str, Any]:
-    from tokengraft.tokenizer.classes import completed
     from tokengraft.tokenizer.convert import from_sentencepiece
+    from tokengraft.tokenizer.transformers_classes import completed
 
     return completed(from_sentencepiece(source.read(kind)), _config(source))
 
@@ -142,8 +142,8 @@ def _beside_sentencepiece(source: Source, kind: str) -> tuple[str, ...]:
 
 
 def _parse_wordpiece(source: Source, kind: str) -> dict[str, Any]:
-    from tokengraft.tokenizer.classes import completed
     from tokengraft.tokenizer.convert import from_vocab_txt
+    from tokengraft.tokenizer.transformers_classes import completed
 
     said = _config(source)
     lower = bool(said.get("do_lower_case", True))

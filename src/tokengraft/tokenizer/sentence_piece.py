@@ -30,8 +30,8 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import AWKWARD, Tokenizer, difference
+from tokengraft.tokenizer.file_shape import json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
-from tokengraft.tokenizer.shape import json_object, settings
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 

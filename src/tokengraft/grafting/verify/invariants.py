@@ -35,8 +35,8 @@ from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
 from tokengraft.tokenizer import sentence_piece
-from tokengraft.tokenizer.classes import rebuilt
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.transformers_classes import rebuilt
 
 #: Languages of many scripts that every check includes, planned for or not.
 _WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")

@@ -18,7 +18,8 @@ from tokengraft.model.embedding_tables import Tables, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.planning.permitted import shares_letters, territory
 from tokengraft.planning.symbols import piece_reader
-from tokengraft.tokenizer import classes, sentence_piece
+from tokengraft.tokenizer import sentence_piece
+from tokengraft.tokenizer import transformers_classes as classes
 from tokengraft.tokenizer.boundaries import (
     SCRIPTS,
     pattern_of,
