@@ -36,7 +36,7 @@ from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model import checkpoint as weights
 from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.plan_files import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
@@ -106,6 +106,24 @@ def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -
     before, after = measured.premiums(["amh_Ethi"])["amh_Ethi"]
     assert f"| {before:.2f} | {after:.2f} |" in card
     assert after < before
+
+
+def test_a_saving_that_is_not_measured_is_told_on_the_card(base: Path, tmp_path: Path) -> None:
+    assert "far greater saving" not in card_of(base, plan(), tmp_path / "true")
+    stated = plan()
+    effects = {
+        code: replace(one, premium_before=20.0, premium_after=1.01, curve=())
+        for code, one in stated.languages.items()
+    }
+    false = replace(stated, languages=effects)
+    assert "Amharic (amh_Ethi): the plan states a far greater saving than was measured" in card_of(
+        base, false, tmp_path / "false"
+    )
+
+
+def card_of(base: Path, steps: Plan, out: Path) -> str:
+    graft(base, steps, out, ROWS, options=Finishing(LINES, verified=False))
+    return (out / "README.md").read_text(encoding="utf-8")
 
 
 def base_json() -> dict[str, Any]:

@@ -144,7 +144,10 @@ def test_plans_of_earlier_versions_load() -> None:
     ends = outcome.premium_before, outcome.premium_after
     outcome = replace(
         outcome, unk_share_before=0.5, unk_share_after=0.0,
-        curve=(Point(0, 5, ends[0], 0.5), Point(2, 5, ends[1], 0.0)),
+        curve=(
+            Point(0, outcome.planning_before, ends[0], 0.5),
+            Point(2, outcome.planning_after, ends[1], 0.0),
+        ),
     )  # fmt: skip
     new = replace(plan, label="Tiny", languages={"hin_Deva": outcome})
     assert Plan.from_json(new.to_json()) == new
@@ -268,6 +271,9 @@ FALSE_VALUES = {
     "another premium": lambda d: d["languages"]["hin_Deva"].update(premium_after=1.01),
     "no premium where its curve has one": lambda d: d["languages"]["hin_Deva"].update(
         premium_after=None
+    ),
+    "fewer tokens than its curve ends at": lambda d: d["languages"]["hin_Deva"].update(
+        planning_after=3
     ),
     "a curve that loses its premium": lambda d: d["languages"]["hin_Deva"]["curve"][-1].update(
         premium=None

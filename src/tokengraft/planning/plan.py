@@ -265,11 +265,14 @@ def _check_effect(code: str, effect: Effect) -> None:
             elif value is not None and name.startswith("unk_share"):
                 require(0 <= value <= 1, f"{name} of {code}", value, "a share from 0 to 1")
     if effect.curve:
-        ends = (effect.premium_before, effect.curve[0]), (effect.premium_after, effect.curve[-1])
-        for said, point in ends:
-            end = point.premium
+        first, last = effect.curve[0], effect.curve[-1]
+        ends = [("premium", effect.premium_before, first.premium),
+                ("premium", effect.premium_after, last.premium),
+                ("number of tokens", effect.planning_before, first.planning_tokens),
+                ("number of tokens", effect.planning_after, last.planning_tokens)]  # fmt: skip
+        for what, said, end in ends:
             same = said == end or (said and end and math.isclose(said, end, rel_tol=1e-6))
-            require(same, f"a premium of {code}", said, f"where its curve ends, {end}")
+            require(same, f"a {what} of {code}", said, f"where its curve ends, {end}")
 
 
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
