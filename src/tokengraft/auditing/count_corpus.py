@@ -133,6 +133,7 @@ def count_corpus(
                 packed[located.name, code] = own
                 store.put(missing[located.name, code], own)
                 done += sizes[code]
+        del tokenizer  # before the next is opened
     if on_count and total:
         on_count("", "", total, total)
     return CorpusCounts(packed)
