@@ -169,7 +169,7 @@ def plan(
     `text` is what to choose on, by language where there are several (`chosen_on` names it);
     premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
     The ids of `protect` stay as they are, with `keep_names` those of words with a capital too; with
-    `same_size` new tokens take the ids of old ones that no text at hand uses, and the vocabulary
+    `same_size` new tokens take the ids of old ones that none of the text uses, and the vocabulary
     does not grow. See `planning.plan_files.plan` and
     `Planning` for more.
     """

@@ -18,8 +18,8 @@ _WHAT = (
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help=f"What to hold against. {_WHAT}")],
-    b: Annotated[str, typer.Argument(help="What is held against it, given the same way.")],
+    a: Annotated[str, typer.Argument(help=f"The first to compare. {_WHAT}")],
+    b: Annotated[str, typer.Argument(help="The second, given the same way.")],
     corpus: Annotated[
         str | None,
         typer.Option(
@@ -46,10 +46,10 @@ def compare(
     figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print every language as JSON.")] = False,
 ) -> None:
-    """Hold two audits, tokenizers, plans or grafts side by side.
+    """Compare two audits, tokenizers, plans or grafts side by side.
 
-    Better and worse go by the tokens that the same text takes; premiums stand
-    beside them, since they also move where only the pivot language did.
+    Better and worse go by the tokens that the same text takes. Premiums are shown too,
+    but they also move when only the pivot language changed.
 
     [bold]Examples[/bold]
 

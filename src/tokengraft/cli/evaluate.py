@@ -27,7 +27,8 @@ def evaluate(
     base: Annotated[str, typer.Argument(help="The base model: rootstock, a folder or a hub id.")],
     graft: Annotated[str, typer.Argument(help="The grafted model's folder.")],
     corpus: Annotated[
-        str, typer.Option(help="Text to judge by: udhr (bundled), flores200, a folder or archive.")
+        str,
+        typer.Option(help="Text to evaluate on: udhr (bundled), flores200, a folder or archive."),
     ] = "udhr",
     language: Annotated[
         list[str] | None,
@@ -85,9 +86,11 @@ def evaluate(
         int, typer.Option(min=0, help="Positions at which distributions are compared; 0: all.")
     ] = MOST_POSITIONS,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = RESAMPLES,
-    window: Annotated[int | None, typer.Option(min=8, help="Most tokens read of a line.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=8, help="Read at most this many tokens of a line.")
+    ] = None,
     device: options.DeviceOption = "auto",
-    seed: Annotated[int, typer.Option(help="For every random choice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     fail_below_floor: Annotated[
@@ -100,7 +103,7 @@ def evaluate(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    r"""Say how much of a model survived a graft: each figure with floor, ceiling and interval.
+    r"""Measure how much of a model survived a graft: each figure with floor, ceiling and interval.
 
     [bold]Examples[/bold]
 

@@ -93,19 +93,21 @@ def graft(
         int | None,
         _rows(
             min=1,
-            help="For methods that read states: so many mixtures of each new token's parts as "
+            help="For methods that read states: this many mixtures of each new token's parts as "
             "anchors besides the vocabulary (0).",
         ),
     ] = None,
     minutes: Annotated[
-        float | None, _training(min=0, help="Stop distilling after this many minutes.")
+        float | None, _training(min=0, help="Stop distillation after this many minutes.")
     ] = None,
-    steps: Annotated[int | None, _training(min=1, help="Most steps of distilling.")] = None,
+    steps: Annotated[
+        int | None, _training(min=1, help="At most this many steps of distillation.")
+    ] = None,
     own: Annotated[
         int | None,
         _training(
             min=1,
-            help="So many passages, begun as lines of the text, are written by the model itself "
+            help="This many passages, begun as lines of the text, are written by the model itself "
             "and trained on too: where text is little, or all of one kind. On a GPU: 6000.",
         ),
     ] = None,
@@ -163,7 +165,7 @@ def graft(
     device: Annotated[
         str, _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …")
     ] = "auto",
-    seed: Annotated[int, _training(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, _training(help="Seed of every random choice.")] = 0,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -255,9 +257,11 @@ def adapt_input(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop training after this many minutes.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Most steps of training.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="At most this many steps of training.")
+    ] = None,
     device: DeviceOption = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -34,9 +34,9 @@ def tokenizers(
     ] = None,
     json: JSON = False,
 ) -> None:
-    """List the known tokenizers and where each would come from.
+    """List the known tokenizers and where each comes from.
 
-    Any hub id, local path or tiktoken encoding name works beside these.
+    Any hub id, local path or tiktoken encoding name works as well.
 
     [bold]Examples[/bold]
 

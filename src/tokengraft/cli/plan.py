@@ -70,7 +70,7 @@ def plan(
         typer.Option(
             help="auto relaxes the split pattern for the planned scripts where its floor is above "
             "1.2; keep never does; relax always; portable only as every program can cut (llama.cpp "
-            "has no relaxed pattern, so today as keep), and says what that costs."
+            "has no relaxed pattern, so today the same as keep), and says what that costs."
         ),
     ] = "auto",
     objective: Annotated[
@@ -103,7 +103,7 @@ def plan(
         typer.Option(
             "--same-size",
             help="Replace instead of add: new tokens take free rows, reserved tokens, then the ids "
-            "of old tokens that no merge builds on and that neither the text at hand, nor the "
+            "of old tokens that no merge builds on and that neither the given text nor the "
             "bundled English, code and UDHR uses. The model does not grow; other text that did use "
             "them gets longer.",
         ),
@@ -135,7 +135,7 @@ def plan(
     skip_bad: options.SkipBadOption = False,
     state: options.StateOption = None,
 ) -> None:
-    r"""Choose new tokens for languages and say what premium they buy; no model is touched.
+    r"""Choose new tokens for languages and say how far they lower the premium; no model is touched.
 
     The plan is proved with the real encoder before it is given: no line of
     the text, of the test corpus or of the bundled UDHR in the planned scripts

@@ -33,7 +33,7 @@ def report(
         bool,
         typer.Option(
             "--site",
-            help="Write a folder for static hosting: besides the page one for each language under "
+            help="Write a folder for static hosting: besides the page, one for each language under "
             "an address of its own, pictures for previews of links, and a playground that "
             "tokenizes in the browser, so that no server is needed.",
         ),
@@ -80,7 +80,7 @@ def playground(
     port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 8181,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Type text, see its tokens under every tokenizer; nothing leaves this machine.
+    """Type text and see its tokens under every tokenizer; nothing leaves this machine.
 
     [bold]Examples[/bold]
 
@@ -111,7 +111,7 @@ def push(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Only say what would be sent; so it is anyway where no token is."
+            "--dry-run", help="Only say what would be sent, as is always done without a hub token."
         ),
     ] = False,
     message: Annotated[str | None, typer.Option(help="Commit message on the hub.")] = None,

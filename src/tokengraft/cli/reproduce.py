@@ -142,7 +142,7 @@ def fidelity(
     force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
 ) -> None:
-    """The paper's 40 strategies × 12 languages, by its metric and by those that rank rightly.
+    """The paper's 40 strategies × 12 languages, by its metric and by those that rank correctly.
 
     An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
     paper's figures come out; for any other model they stand beside ours for comparison.

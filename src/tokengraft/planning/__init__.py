@@ -33,7 +33,7 @@ MODES: dict[Mode, PlanMode] = {
     mode.name: mode
     for mode in (
         PlanMode(
-            "merges", "continued BPE on the old tokens, which buys most",
+            "merges", "continued BPE on the old tokens, which saves most",
             "Sennrich, Haddow and Birch 2016",
         ),
         PlanMode("characters", "completes split characters, no more", "tokengraft"),
@@ -50,7 +50,7 @@ MODES: dict[Mode, PlanMode] = {
             "Kudo 2018", Later("tokengraft.planning.baselines:by_unigram"),
         ),
         PlanMode(
-            "prefix-free", "a baseline, the paper's dream of a set of equiprobable strings",
+            "prefix-free", "a baseline, the paper's ideal of equiprobable strings",
             "Tunstall 1967", Later("tokengraft.planning.baselines:by_prefix_free"),
         ),
     )

@@ -419,7 +419,7 @@ class _Verification:
         untaught = () if POLICIES[manifest["output"]["policy"]].trains else self.new
         moved = self.moved or verify_protected.measure(self.folder, self.base, untaught)
         if not moved:
-            return True, "not measured: no text at hand, or no memory for both models"
+            return True, "not measured: no text for it, or no memory for both models"
         moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
         moves += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
         return all(one.kl <= _TOLERATED * promised["kl"] for one in moved.values()), moves
