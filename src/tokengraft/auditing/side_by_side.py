@@ -167,7 +167,7 @@ _BOTH = ("tokens", "tokens_per_unit", "premium", "premium_low", "premium_high", 
 
 
 def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
-    """Which tokenizers to hold against each other: of one name, or the only ones."""
+    """Which tokenizers to compare: those of one name, or the only ones; UsageError without any."""
     for audit in (a, b):
         if not audit.parallel:
             raise UsageError(

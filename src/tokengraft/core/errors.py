@@ -82,6 +82,7 @@ def panics_as_errors(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        # `tokenizers` raises bare Exceptions, which nothing else does.
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         said = str(error).partition("\n")[0]

@@ -262,7 +262,7 @@ _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
 
 def hold(folder: Path) -> Lock:
-    """The lock of `folder`, there or not, while it is kept; TokengraftError if another has it."""
+    """The lock of `folder` while it is kept: twice by one process; TokengraftError for another."""
     path = os.path.realpath(folder)
     if (mine := _held.get(path)) is not None:
         return mine

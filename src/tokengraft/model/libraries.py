@@ -66,7 +66,7 @@ def quiet(warnings: bool = True) -> Iterator[Any]:
 
 
 def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
-    """The model in `folder`, for reading only: safetensors, checked, nothing run or downloaded."""
+    """The model in `folder`, to be read: checked safetensors, no code of its own; or ModelError."""
     from tokengraft.model.checkpoint import read_checkpoint
 
     try:
