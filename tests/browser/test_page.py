@@ -323,7 +323,7 @@ def test_dollars_are_for_models_with_a_price(open_page: Open, tmp_path: Path) ->
     names = ["llama-3", "o200k_base"]
     audit("udhr", names, ["shn"], resamples=0).save(tmp_path / "run", figures=False)
     page = open_page(build_page([tmp_path / "run"], tmp_path / "site").as_uri())
-    expect(page.locator("#cost h2")).to_contain_text("What costs a dollar in English")
+    expect(page.locator("#cost h2")).to_contain_text("What a dollar’s worth of English costs")
     models = page.locator("#cost-model option").all_inner_texts()
     assert models == ["GPT-5", "GPT-4.1", "GPT-4o", "GPT-4o mini"]
 

@@ -48,11 +48,11 @@ sections.push({
     const paint = () => {
       const model = models[at];
       paintCost(box, model, costliest);
-      caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}${stale ? `, ${stale}` : ""}. By the ratio of sums, all tokens of the text over all of ${pivot().name}, which is what money follows; premiums elsewhere are means of ratios.`;
+      caption.textContent = `${model.model}: ${model.source}. Price list of ${asOf}${stale ? `, ${stale}` : ""}. Cost follows the ratio of sums: all tokens of the text over all tokens in ${pivot().name}. Premiums elsewhere on the page are means of ratios.`;
     };
     draw(
       host,
-      heading("cost", priced.length ? `What costs a dollar in ${pivot().name}` : `What the same content costs`, `${priced.length ? "The price of the same content" : `How many times as many tokens the same content takes as in ${pivot().name}`}, language by language. Where the bar is long, the context window is short by the same factor.`),
+      heading("cost", priced.length ? `What a dollar’s worth of ${pivot().name} costs` : `What the same content costs`, `${priced.length ? "The price of the same content" : `How many times as many tokens the same content takes as in ${pivot().name}`}, language by language. The longer the bar, the less fits into the context window, by the same factor.`),
       el(
         "div",
         { class: "controls" },

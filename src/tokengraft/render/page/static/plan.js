@@ -161,7 +161,7 @@ sections.push({
   draw(host) {
     draw(
       host,
-      heading("plan", "What new tokens would buy", (page.plans.every(onlyShortens) ? "Tokens added at the end of a vocabulary can only shorten text. " : "") + "Move the slider: from how many new tokens to what premium."),
+      heading("plan", "What new tokens would buy", (page.plans.every(onlyShortens) ? "Tokens added at the end of a vocabulary can only shorten text. " : "") + "Move the slider to see what premium a number of new tokens buys."),
       drawFrontier(page.plans),
       page.plans.map(drawPlan),
     );

@@ -158,7 +158,7 @@ sections.push({
     });
     draw(
       host,
-      heading("tokens", "See the tokens", "One sentence, cut by every tokenizer; each colour is a token. Where a character is torn apart its loose bytes stand in hexadecimal above it."),
+      heading("tokens", "See the tokens", "One sentence, cut by every tokenizer; each colour is a token. Where a character is torn apart, its loose bytes are shown in hexadecimal above it."),
       el("div", { class: "controls" }, picker.field, units),
       view,
       source,

@@ -56,8 +56,8 @@ sections.push({
     draw(
       host,
       heading("vocabularies", "What the vocabularies hold", several(a.jaccard)
-        ? "Every tokenizer spends a fixed number of entries. These show how much two of them have in common, and on what they spend the rest."
-        : "A tokenizer spends a fixed number of entries. This shows on what."),
+        ? "Every vocabulary has a fixed number of entries. This is how much each pair has in common, and what they spend their entries on."
+        : "A vocabulary has a fixed number of entries. This is what they are spent on."),
       el(
         "div",
         { class: "pair" },
