@@ -91,7 +91,8 @@ def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Nam
     effect = planned.languages[code]
     base_json = as_json(find(name, options.tokenizers))
     base = Tokenizer.from_str(json.dumps(base_json))
-    new = Tokenizer.from_str(json.dumps(insert(base_json, planned)))
+    extended = insert(base_json, planned)
+    new = Tokenizer.from_str(json.dumps(extended))
     row: dict[str, Any] = {
         "tokenizer": name, "language": code, "tokens": len(planned.tokens),
         "planning_cpu_seconds": round(time.process_time() - started, 1),
@@ -126,7 +127,7 @@ def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Nam
             "English": [*devtest.lines(PIVOT), *more],
             "code": unprotected_code(),
         }
-        for found in measure_elsewhere(base_json, base, new, other.items()):
+        for found in measure_elsewhere(base_json, extended, other.items()):
             row[found.text] = {"words": found.words, "changed": found.changed}
     return row
 

@@ -145,12 +145,13 @@ class Run:
         self._note(0, old, old)
         sizes = [size for size in self.options.size or SIZES if size < len(plan.tokens)]
         for size in (len(plan.tokens), *sizes):
-            new = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(plan, size))))
+            extended = insert(base_json, first_tokens(plan, size))
+            new = Tokenizer.from_str(json.dumps(extended))
             english = self.devtest[PIVOT]
             self.row["english_lines_changed"][str(size)] = changed(base, new, english)
             if size == len(plan.tokens):
                 other = {"English": english, "code": unprotected_code()}
-                measured = measure_elsewhere(base_json, base, new, other.items())
+                measured = measure_elsewhere(base_json, extended, other.items())
                 lines = list(self.protected.lines)
                 self.row |= {
                     "changed_elsewhere": {one.text: [one.changed, one.words] for one in measured},

@@ -20,9 +20,14 @@ from test_graft_tiny import tokenizer_json
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
+from tokengraft.planning.boundaries import decide, floors_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
 from tokengraft.tokenizer.boundaries import (
+    DIGITS,
+    LATIN,
+    is_relaxed,
     relaxed_pattern,
     script_names,
     with_pattern,
@@ -151,6 +156,69 @@ def test_merged_takes_the_lowest_rank_first_from_the_left() -> None:
     assert merged("abc", ranks) == ["abc"]
     assert merged("abab", ranks) == ["ab", "ab"]
     assert merged("aaa", {("a", "a"): 0}) == ["aa", "a"]
+
+
+DIGIT_TEXT = st.lists(
+    st.sampled_from([*"ab3 7-2'tsé1\u0301்த\n.A9", " zdrav", "uyordu", "lardan", " Cumhuriyet"]),
+    max_size=14,
+).map("".join)
+
+
+@functools.cache
+def with_digits(name: str, *scripts: str) -> tuple[Tokenizer, Tokenizer]:
+    relaxed = with_pattern(base(name), relaxed_pattern(base(name), [LATIN, *scripts]))
+    assert is_relaxed(relaxed) and not is_relaxed(base(name))
+    return tuple(Tokenizer.from_str(json.dumps(one)) for one in (base(name), relaxed))
+
+
+@pytest.mark.parametrize("name", ["llama-3", "cl100k_base"])
+@given(text=DIGIT_TEXT)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_digits_kept_in_their_words_change_no_id_and_add_no_cut(name: str, text: str) -> None:
+    """Also of words that Llama 3 knows only as a whole, where digits stand beside them."""
+    old, new = with_digits(name)
+    assert old.encode(text).ids == new.encode(text).ids
+    cuts = [{end for _, (_, end) in t.pre_tokenizer.pre_tokenize_str(text)} for t in (old, new)]
+    assert cuts[1] <= cuts[0]
+    both = with_digits(name, "Tamil")[1]
+    assert len(both.encode(text).ids) <= len(old.encode(text).ids)
+
+
+def test_which_digits_stay_in_their_words() -> None:
+    _, new = with_digits("llama-3")
+    cut = new.pre_tokenizer.pre_tokenize_str(" 3ala al-baqa2, x2y2z 13a a23b 4523a a3é")
+    assert [piece for piece, _ in cut] == [
+        "Ġ3ala", "Ġal", "-baqa2", ",", "Ġx2y2z", "Ġ", "13", "a", "Ġa", "23", "b", "Ġ", "452", "3a",
+        "Ġa3", "Ã©",
+    ]  # fmt: skip
+    with pytest.raises(TokenizerError, match="not cut apart"):
+        relaxed_pattern(base("gpt2"), [LATIN])
+
+
+def test_a_plan_for_text_that_writes_letters_as_digits() -> None:
+    """Maltese spelled as chat Arabic is; English keeps its ids, and what changes is counted."""
+    llama = base("llama-3")
+    spelled = {"għ": "3", "ħ": "7", "q": "2"}
+    lines = load_corpus("udhr").lines("mlt_Latn")
+    for letter, digit in spelled.items():
+        lines = [line.replace(letter, digit) for line in lines]
+    english = ["the 7th at 5pm, 3 km", "a 3-year-old x2 = 2b in utf8"]
+    kept = Protected(("English",), english, names=True)
+    plan = plan_tokens(llama, {"mlt_Latn": lines}, Planning(budget=150), protect=kept)
+    assert plan.cut.scripts == (LATIN,) and plan.check.longer == 0
+    digits = [t.text for t in plan.tokens if t.text and any(c in DIGITS for c in t.text)]
+    assert len(digits) > 20 and any(text[0] == " " for text in digits)
+    made = insert_proved(llama, plan)
+    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (llama, made))
+    english += ["Mulej and Costello, Hamid", "Qalbek 7 u 2"]
+    assert all(old.encode(line).ids == new.encode(line).ids for line in english)
+    shorter = sum(len(old.encode(x).ids) > len(new.encode(x).ids) for x in lines)
+    assert shorter > len(lines) / 2
+    (elsewhere,) = measure_elsewhere(llama, made, [("itself", lines)])
+    assert elsewhere.changed > sum(line.count(digits[0]) for line in lines) > 0
+    floors = floors_of(llama, {"mlt_Latn": lines}, None)
+    assert decide(llama, "auto", floors)[0] == plan.cut
+    assert not decide(llama, "portable", floors)[0].scripts
 
 
 def test_a_plan_with_another_pattern_is_refused() -> None:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.corpus import load
 from tokengraft.planning import protect
+from tokengraft.planning.boundaries import digits_as_letters
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import borrowed_letters, shares_letters, territory
@@ -198,6 +199,10 @@ def test_pieces_of_words_in_latin_letters(piece: str, expected: bool) -> None:
 def test_letters_of_other_scripts_inside_words_are_borrowed() -> None:
     ewe = {" nyͻnu": 7, " kͻ": 5, " Ελλάδα": 40, " ט": 30, "wo": 9}
     assert borrowed_letters({"ewe_Latn": ewe}) == {"ͻ"}
+    assert digits_as_letters([" 3ala al-baqa2", " min 15"])
+    assert not digits_as_letters([" 3ala", " 2015", " 2", " 7"])
+    chat = territory(["arb_Latn"], set("37"))
+    assert chat is not None and chat(b" 3ala") and not chat(b"u3") and not chat(b"37")
     assert borrowed_letters({"ewe_Latn": {" kͻ": 9}}) == set()  # too seldom
     assert borrowed_letters({"ell_Grek": ewe}) == set()
     hebrew = territory(["ewe_Latn"], {"ט"})

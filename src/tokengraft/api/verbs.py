@@ -31,7 +31,7 @@ from tokengraft.planning import Mode
 from tokengraft.planning.count_words import CountedTexts
 from tokengraft.planning.count_words import count_words as count_files
 from tokengraft.planning.plan import Boundaries, Objective, Plan, Planning
-from tokengraft.planning.plan_files import Given, TestedPlan, read_plan
+from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.plan_files import plan as plan_tokens
 from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.catalog import BUNDLED
@@ -148,7 +148,7 @@ def count_words(
 def plan(
     tokenizer: Named,
     languages: str | Iterable[str],
-    text: Mapping[str, Given] | Given | None = None,
+    text: Sources | None = None,
     *,
     budget: int | None = None,
     mode: Mode = "merges",

@@ -165,8 +165,6 @@ def plan(
     from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
     from tokengraft.serving import where_served
-    from tokengraft.tokenizer.boundaries import tells_case
-    from tokengraft.tokenizer.catalog import as_json, find
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
@@ -202,8 +200,7 @@ def plan(
         print_json(chosen.plan.to_json())
         return
     show_plans(stdout, plans, chosen)
-    cased = tells_case(as_json(find(tokenizer, tokenizers or ())))
-    stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=cased), markup=False)
+    stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=chosen.cased), markup=False)
     if out:
         stdout.print(f"{len(written)} files written to {out}")
 

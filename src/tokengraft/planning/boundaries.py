@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.planning.plan import Boundaries, PlanCut
 from tokengraft.tokenizer.boundaries import (
+    DIGITS,
+    LATIN,
     SCRIPTS,
     floor,
     relax_pattern,
@@ -23,6 +25,8 @@ from tokengraft.tokenizer.boundaries import (
 )
 
 HIGH_FLOOR = 1.2  # a premium no vocabulary can beat, above which `auto` relaxes
+_BESIDE = re.compile(rf"(?<=[A-Za-z])[{DIGITS}](?!\d)|(?<!\d)[{DIGITS}](?=[A-Za-z])")
+_ALL = re.compile(f"[{DIGITS}]")
 _WORTH_IT = 0.95  # Vietnamese has a floor of 1.26, but no marks: relaxing would not lower it
 
 
@@ -53,6 +57,19 @@ def script_of(code: str) -> str:
     return match[1] if match else ""
 
 
+def digits_as_letters(lines: Iterable[str]) -> bool:
+    """Whether text writes letters as digits: most stand beside a letter, one word in 20 has one.
+
+    Of FLORES-200 that is Arabic in Latin letters alone.
+    """
+    words = every = beside = 0
+    for line in lines:
+        words += len(line.split())
+        every += len(_ALL.findall(line))
+        beside += len(_BESIDE.findall(line))
+    return beside > max(every / 2, words / 20)
+
+
 def floors_of(
     tokenizer: dict[str, Any],
     samples: Mapping[str, Sequence[str]],
@@ -68,6 +85,12 @@ def floors_of(
     @functools.cache
     def relaxed(script: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """As it may be relaxed, and as it would be if no cut had to stay."""
+        if script == "Latn":
+            try:
+                latin = with_pattern(tokenizer, relaxed_pattern(tokenizer, [LATIN]))
+            except TokenizerError:  # digits are not cut off, or not always
+                return tokenizer, tokenizer
+            return latin, latin
         names = script_names([script])
         patterns = relaxed_pattern(tokenizer, names), relax_pattern(pattern or "", names)
         return with_pattern(tokenizer, patterns[0]), with_pattern(tokenizer, patterns[1])
@@ -78,8 +101,10 @@ def floors_of(
         if before.max(initial=0) <= 1:
             continue  # the vocabulary sees whole lines
         after = opened = before
-        if script_of(code) in SCRIPTS and pattern is not None:
-            after, opened = (np.array(floor(t, lines), float) for t in relaxed(script_of(code)))
+        script = script_of(code)
+        digits = script == "Latn" and digits_as_letters(lines)
+        if pattern is not None and (script in SCRIPTS or digits):
+            after, opened = (np.array(floor(t, lines), float) for t in relaxed(script))
         unit = np.maximum(1, after if pivot_tokens is None else np.array(pivot_tokens, float))
         floors[code] = Floors(
             *(float((pieces / unit).mean()) for pieces in (before, after, opened))
@@ -108,7 +133,7 @@ def decide(
     codes = set()
     for code, own in floors.items():
         script = script_of(code)
-        if script not in SCRIPTS:
+        if script not in SCRIPTS and own.after == own.before:
             if boundaries == "relax":
                 notes.append(f"{code}: boundaries stay as they are, {script} cannot be relaxed")
         elif boundaries == "relax" or (
@@ -122,10 +147,11 @@ def decide(
         if boundaries == "relax":
             raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")
         return PlanCut(old_pattern=pattern), notes
-    names = script_names(codes)
+    latin = [LATIN] if "Latn" in codes else []
+    names = (*latin, *script_names(codes - {"Latn"}))
     return PlanCut(names, pattern, relaxed_pattern(tokenizer, names)), notes
 
 
 def relaxes(cut: PlanCut, code: str) -> bool:
     """Whether the language's script is among those relaxed."""
-    return bool(cut.scripts) and set(SCRIPTS.get(script_of(code), ("",))) <= set(cut.scripts)
+    return bool(cut.scripts) and set(SCRIPTS.get(script_of(code), (LATIN,))) <= set(cut.scripts)

@@ -110,8 +110,8 @@ def _measured(
     """The plan with what was proved of protected text and what is measured on other text."""
     if protect is None:
         return plan
-    base, extended = load(tokenizer), load(insert(tokenizer, plan.additions))
-    measured = measure_elsewhere(tokenizer, base, extended, elsewhere.items())
+    extended = insert(tokenizer, plan.additions)
+    measured = measure_elsewhere(tokenizer, extended, elsewhere.items())
     protection = Protection(protect.sources, protect.hash, len(protect.lines), measured)
     return replace(plan, protected=protection)
 
@@ -204,7 +204,7 @@ def _plan_merges(request: Request) -> Plan:
     job = Job(request, cut, pipeline)
     if job.borrowed:
         borrowed = " ".join(sorted(job.borrowed))
-        notes.append(f"letters of other scripts inside words count as Latin: {borrowed}")
+        notes.append(f"inside words these count as Latin letters: {borrowed}")
     for _ in range(_ATTEMPTS):
         learner, curve = job.run()
         additions = _additions_of(learner, cut)

@@ -23,7 +23,7 @@ from tokengraft.planning.plan import PlanCut, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
-from tokengraft.tokenizer.boundaries import any_of, with_pattern
+from tokengraft.tokenizer.boundaries import DIGITS, LATIN, any_of, with_pattern
 from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
@@ -91,7 +91,7 @@ class Job:
         self.premiums = self._premiums()
         self._known = self.premiums if options.premiums is None else options.premiums
         chunks = {code: text.chunks for code, text in request.texts.items()}
-        self.borrowed = borrowed_letters(chunks)
+        self.borrowed = borrowed_letters(chunks) | set(DIGITS if LATIN in cut.scripts else "")
         self.forbidden = forbidden(base, pipeline, request.protected)
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
@@ -112,8 +112,8 @@ class Job:
             for number, word in enumerate(self.words):
                 if isinstance(word, str):
                     text = word.translate(table).encode("latin-1").decode("utf-8")
-                    # A relaxed pattern joins at marks only: letters alone were never cut.
-                    if not (text.isalpha() or text[1:].isalpha()):
+                    # A relaxed pattern joins at marks and digits: letters alone were never cut.
+                    if not (text.isalpha() or (text[1:].isalpha() and not text[0].isdigit())):
                         torn[number] = text
             old[list(torn)] = lengths(pipeline, list(torn.values()))
         return old

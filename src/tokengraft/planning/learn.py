@@ -183,10 +183,15 @@ class Learner:
                     heapq.heappush(self._heaps[group], (-self._score(symbol, gain), symbol))
 
     def _offer_words(self) -> None:
-        """Words of three tokens or more; one of two is a pair, which other words may have too."""
+        """Words of three tokens or more; one of two is a pair, which other words may have too.
+
+        Unless that pair is never merged, and the word may be one all the same.
+        """
         words = np.fromiter(self._whole_words.values(), np.int64, len(self._whole_words))
-        words = np.sort(words[self.lengths[words] > 2])
+        words = np.sort(words[self.lengths[words] > 1])
         for word in words.tolist():
+            if self.lengths[word] == 2 and not self._never_merged(*self.spell(word)):
+                continue
             at = slice(*self._weights.indptr[word : word + 2].tolist())
             for group, times in zip(
                 self._weights.indices[at].tolist(), self._weights.data[at].tolist(), strict=True
@@ -214,6 +219,11 @@ class Learner:
     def _is_forbidden(self, pair: int) -> bool:
         at = np.searchsorted(self._forbidden, pair)
         return bool(at < len(self._forbidden) and self._forbidden[at] == pair)
+
+    def _never_merged(self, left: int, right: int) -> bool:
+        names = self.symbols.names
+        pair = key_of(left, right)
+        return self._is_forbidden(pair) or self.symbols.refuses(names[left], names[right])
 
     def _change(self, edges: Ints, sign: int) -> None:
         """Add (+1) or take away (-1) the weights of the pairs that start at `edges`."""
@@ -281,9 +291,7 @@ class Learner:
         if key < 1 << _SHIFT:
             return self.symbols.refuses(self.symbols.names[key], "")
         left, right = _pair(key)
-        if self._is_forbidden(key):
-            return True
-        if self.symbols.refuses(self.symbols.names[left], self.symbols.names[right]):
+        if self._never_merged(left, right):
             return True
         new = [s for s in {left, right} if s >= self.symbols.first_new]
         if not new:

@@ -43,6 +43,7 @@ _ENDS_INSIDE = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\
 _INSIDE_WORDS = "'-’‘ʻʼ\u02b9"  # written between letters: Uzbek oʻ, Kabyle d-yusan
 _ACCENT = re.compile("[\u0300-\u036f][.,]")  # the end of a clause in Yoruba, cut off its letter
 _ACCENTED = re.compile("[\u0300-\u036f]")
+_DIGIT = re.compile(rb"[0-9]")
 _OFTEN = 10  # times a letter stands in a text before it counts as borrowed
 
 
@@ -148,9 +149,13 @@ def keeps_names(piece: bytes, whole: bool) -> bool:
     """Whether a token leaves every word with a capital alone, and the inside of all words.
 
     Tokens with a character outside ASCII do not count. Others have to be in lower case and to begin
-    a word, by the space or the hyphen before it; a `whole` word is looked up, never met inside one.
+    a word, by the space or the hyphen before it, or to hold a digit, which no name does; a `whole`
+    word is looked up, never met inside one. None goes on to a hyphen (`co-`).
     """
-    return not piece.isascii() or (piece.islower() and (whole or not piece[:1].isalpha()))
+    if not piece.isascii():
+        return True
+    first = whole or not piece[:1].isalpha() or _DIGIT.search(piece) is not None
+    return piece.islower() and first and b"-" not in piece[1:]
 
 
 def names_spoiled(plan: Plan) -> str | None:
@@ -177,9 +182,13 @@ def foreign_piece(plan: Plan) -> str | None:
 
 
 def _of_a_word(text: str, borrowed: Collection[str]) -> bool:
-    """Whether `text`, with or without a space before it, is ASCII letters and what joins them."""
+    """Whether `text`, with or without a space before it, is ASCII letters and what joins them.
+
+    With a digit two letters at least: `u3` would change source code (`u32`).
+    """
     word = text.removeprefix(" ")
-    return any(c.isascii() and c.isalpha() for c in word) and all(
+    letters = sum(c.isascii() and c.isalpha() for c in word)
+    return letters > any(map(str.isdigit, word)) and all(
         (c.isascii() and c.isalpha())
         or c in _INSIDE_WORDS
         or c in borrowed

@@ -23,7 +23,7 @@ from tokengraft.languages.codes import well_formed
 from tokengraft.planning import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.tokenizer import insert as inserting
-from tokengraft.tokenizer.boundaries import SCRIPTS, relaxed_pattern
+from tokengraft.tokenizer.boundaries import RELAXABLE, relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family, family, fold
 
 SCHEMA = 1
@@ -241,9 +241,8 @@ def _check_values(plan: Plan) -> None:
     require(objective in objectives, "objective", objective, f"one of {', '.join(objectives)}")
     require(plan.tokens, "tokens", plan.tokens, "at least one token")
     require(plan.languages, "languages", plan.languages, "at least one language")
-    relaxable = {script for names in SCRIPTS.values() for script in names}
     for name in plan.cut.scripts:
-        require(name in relaxable, "a script", name, f"one of {', '.join(sorted(relaxable))}")
+        require(name in RELAXABLE, "a script", name, f"one of {', '.join(RELAXABLE)}")
     for token in plan.tokens:
         require(token.parts, f"parts of token {token.id}", token.parts, "old ids")
     count = len(plan.tokens) if plan.places is None else len(plan.places)

@@ -12,9 +12,8 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from tokenizers import Tokenizer
 
@@ -22,7 +21,7 @@ from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.core.files import read_json, write_json, writing_folder
 from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
-from tokengraft.corpus.lines_of import CountedText, Source, files_named, lines_of
+from tokengraft.corpus.lines_of import CountedText, Source, Sources, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known, language, listed, meanings, resolve, well_formed
 from tokengraft.planning.boundaries import script_of
@@ -32,6 +31,7 @@ from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
 from tokengraft.planning.words import lengths, load
+from tokengraft.tokenizer.boundaries import tells_case
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
@@ -40,7 +40,6 @@ from tokengraft.tokenizer.sentence_piece import checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
-Given: TypeAlias = Source  # the text of one language
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,12 +49,13 @@ class TestedPlan:
     plan: Plan
     chosen_on: str
     tested_on: str
+    cased: bool = field(default=False, compare=False)  # of a plan just made: `tells_case`
 
 
 def plan(
     tokenizer: str | Path,
     languages: str | Iterable[str],
-    text: Mapping[str, Given] | Given | None = None,
+    text: Sources | None = None,
     options: Planning = Planning(),  # noqa: B008 - frozen
     *,
     chosen_on: str | None = None,
@@ -77,8 +77,8 @@ def plan(
     `protect` names files, or languages of the bundled UDHR, whose ids may not change in any line.
     A bundled sample of English and source code is protected besides where a planned language is in
     Latin script; "nothing" leaves it out. With `options.keep_names` a dictionary is too, and every
-    word with a capital. How much of other English changes is measured on the
-    pivot's side of `test`, how much of other code on bundled lines.
+    word with a capital. How much of other English changes is measured on the pivot's side of
+    `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(options.pivot)
@@ -132,7 +132,7 @@ def plan(
         },
     )
     result = replace(result, label=one_line(base.label), notes=(*result.notes, *notes))
-    return TestedPlan(result, one_line(chosen_on), one_line(tested_on))
+    return TestedPlan(result, one_line(chosen_on), one_line(tested_on), tells_case(parsed))
 
 
 def premium_before(
@@ -224,14 +224,14 @@ def read_plan(path: Path) -> Plan:
     return Plan.from_json(read_json(path, what="plan"))
 
 
-def _by_language(text: Mapping[str, Given] | Given, codes: Sequence[str]) -> dict[str, Given]:
+def _by_language(text: Sources, codes: Sequence[str]) -> dict[str, Source]:
     """The text of each planned language, whatever way it was given."""
     form = f"text={{{codes[0]!r}: [FILE, …], …}} (--text {codes[0]}=FILE)"
     if not isinstance(text, Mapping):
         if len(codes) > 1:
             raise UsageError(f"several languages are planned for, so say whose text it is: {form}")
         text = {codes[0]: text}
-    texts: dict[str, Given] = {}
+    texts: dict[str, Source] = {}
     for key, given in text.items():
         code = resolve(key)
         if code in texts:
@@ -243,7 +243,7 @@ def _by_language(text: Mapping[str, Given] | Given, codes: Sequence[str]) -> dic
     return {code: texts[code] for code in codes}
 
 
-def _names(given: Given) -> list[str]:
+def _names(given: Source) -> list[str]:
     if isinstance(given, CountedText):
         return ["counted text"]
     named = files_named(given)

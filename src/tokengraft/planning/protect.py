@@ -43,14 +43,18 @@ from tokengraft.planning.learn import key_of
 from tokengraft.planning.permitted import foreign_piece, names_spoiled
 from tokengraft.planning.plan import Elsewhere, Plan, PlanCut, Protection, folded, insert
 from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
-from tokengraft.tokenizer.boundaries import relaxed_pattern
+from tokengraft.tokenizer.boundaries import DIGITS, LATIN, relaxed_pattern
+from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 NOTHING = "nothing"  # asks that the bundled sample be not protected
 BUNDLED = "English words and source code (bundled)"
 DICTIONARY = "an English dictionary, and words with a capital by rule (bundled)"
 _UDHR = " (UDHR)"
 _WORDS_A_LINE = 64
-_WORD = re.compile(r" ?[^\W\d_]+")
+_WORD = re.compile(r"[ -]?[^\W\d_]+")
+_DIGIT_WORD = re.compile(r"[ -]?[A-Za-z]*[2-9][A-Za-z2-9]*")
+# What English writes after a digit; a single letter is no token with one (`permitted`).
+_AFTER_DIGITS = "nd rd th am pm km cm mm kg mg ml hr hrs min sec mph bn ft in px pt ms"
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,9 @@ def dictionary() -> tuple[str, ...]:
     more = _asset("dictionary").split("\n")
     accented = [word[0].upper() + word[1:] for word in more if not word.isascii()]
     common = _asset("english").split("\n")
-    return (*_joined([*more, *accented], " -"), *_joined(common, "-"))
+    numbered = [f"{n}{end}" for n in DIGITS for end in _AFTER_DIGITS.split()]
+    words = _joined([*more, *accented], " -")
+    return (*words, *_joined(common, "-"), *_joined(numbered, " \n"))
 
 
 def _joined(words: Sequence[str], signs: str) -> Iterator[str]:
@@ -160,7 +166,8 @@ def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | 
         keys.append(distinct(key_of(ids[at], ids[at + 1])))
     words: frozenset[str] = frozenset()
     if tokenizer["model"].get("ignore_merges"):
-        words = frozenset(word for line in text.lines for word in _WORD.findall(line))
+        kinds = _WORD, _DIGIT_WORD
+        words = frozenset(w for line in text.lines for one in kinds for w in one.findall(line))
     normal = pipeline.normalizer
     seen = {c for line in text.lines for c in set(normal.normalize_str(line) if normal else line)}
     return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old, text.names)
@@ -231,14 +238,19 @@ def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protectio
 def unrelaxed(
     tokenizer: dict[str, Any], cut: PlanCut, text: Protected | None
 ) -> tuple[PlanCut, list[str]]:
-    """The cut without the scripts that protected text is written in, and a note on each."""
+    """The cut without the scripts that protected text is written in, and a note on each.
+
+    Latin stays: words with digits in them keep their ids unless a merge acts there, and which may
+    not the protected text says.
+    """
     if text is None or not cut.scripts:
         return cut, []
     seen = "".join(sorted(set().union(*text.lines)))
     kept, notes = [], []
     for name in cut.scripts:
         taker = pre_tokenizers.Split(Regex(rf"\p{{{name}}}"), "removed")
-        if sum(len(piece) for piece, _ in taker.pre_tokenize_str(seen)) == len(seen):
+        others = sum(len(piece) for piece, _ in taker.pre_tokenize_str(seen))
+        if name == LATIN or others == len(seen):
             kept.append(name)
         else:
             notes.append(f"boundaries stay as they are for {name}: protected text is written in it")
@@ -249,20 +261,28 @@ def unrelaxed(
 
 def measure_elsewhere(
     tokenizer: dict[str, Any],
-    base: Tokenizer,
-    extended: Tokenizer,
+    extended: dict[str, Any],
     texts: Iterable[tuple[str, Sequence[str]]],
 ) -> tuple[Elsewhere, ...]:
-    """How many words (pre-tokens) of text that was not protected change their ids."""
+    """How many words (pre-tokens) of text that was not protected change their ids.
+
+    Text is cut as `extended` cuts it, since a merge may act across an old cut; what is one word
+    only there is cut anew for the old ids.
+    """
     changes = []
-    cutter = Cutter(tokenizer)
+    cutter, old_cutter = Cutter(extended), Cutter(tokenizer)
+    old_encoder, new_encoder = Encoder(load(tokenizer)), Encoder(load(extended))
     for name, lines in texts:
         words = Counter(word for line in lines for word in cutter.words(line))
-        spelled = list(words)
-        pairs = zip(Encoder(base).ids(spelled), Encoder(extended).ids(spelled), strict=True)
-        changed = sum(
-            words[word] for word, (old, new) in zip(spelled, pairs, strict=True) if old != new
-        )
+        whole = {word for line in lines for word in old_cutter.words(line)}
+        joined = [word for word in words if word not in whole]
+        spelled = [word for word in words if word in whole]
+        old, new = list(old_encoder.ids(spelled)), list(new_encoder.ids([*spelled, *joined]))
+        for word in joined:
+            parts = old_cutter.words(byte_level_piece(str(word)).decode("utf-8"))
+            old.append(old_encoder.ids(parts).ids.tolist())
+        pairs = zip([*spelled, *joined], old, new, strict=True)
+        changed = sum(words[word] for word, was, now in pairs if was != now)
         changes.append(Elsewhere(name, words.total(), changed))
     return tuple(changes)
 

@@ -141,7 +141,7 @@ def write_up(planned: TestedPlan) -> str:
         lines += [
             "",
             f"Word boundaries are relaxed for {', '.join(plan.cut.scripts)}: marks stay with their "
-            "letters. Other scripts are cut as before.",
+            "letters, and in Latin digits that stand for letters. Other scripts are cut as before.",
         ]
     said = plan.checked
     if plan.mode != "paper":

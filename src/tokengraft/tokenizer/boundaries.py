@@ -16,6 +16,11 @@ Three things follow:
   the old tokens `<mark><punctuation>` would be torn (Llama 3 has 62 of them), which lengthened
   918 of 1,012 Hindi lines;
 - a joined piece begins with the tokens of its parts, so that no text gets longer.
+
+Arabic in Latin letters writes digits for letters (`3ala`, `al-baqa2`), and patterns cut at each. Of
+the script Latin one such digit between ASCII letters, before or after them, is kept in its word
+(`_digit_words`). Old tokens hold no letter beside a digit, so text that no new merge touches keeps
+its ids whatever its language.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.core.wording import runs
-from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts
+from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts, only_whole_words
+from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 # ISO 15924 codes, as in `hin_Deva`, to Unicode script names, as regular expressions know them.
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -49,11 +55,17 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "Tibt": ("Tibetan",), "Vaii": ("Vai",), "Yiii": ("Yi",),
 }  # fmt: skip
 
+LATIN = "Latin"
+RELAXABLE = (LATIN, *sorted({name for names in SCRIPTS.values() for name in names}))
+DIGITS = "2356789"  # that chat Arabic writes for letters: 3 for ain, 7 for ha
+
 Word: TypeAlias = str | int  # what the model encodes, or the id of an added token cut out before it
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _TAIL = r"(?:(?<=\p{M})[^\s\p{L}\p{N}]*"  # of the alternative that `relax_pattern` puts in front
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
+_NUMBERS = re.compile(r"\|\\p\{N\}(\{1,3\})?\|")
+_DIGIT_BESIDE = re.compile(rb"[ \-A-Za-z][0-9]|[0-9][A-Za-z]")
 _REST = re.compile(r" \?(?P<rest>\[\^\\s\\p\{L\}\\p\{N\}\])\+(?P<after>\[\\r\\n/?\]\*)?")
 
 
@@ -179,7 +191,35 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     pattern = split_pattern(tokenizer)
     if pattern is None:
         raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
-    return relax_pattern(pattern, scripts, kept_cuts(tokenizer, *word_classes(scripts)))
+    digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
+    if others := [name for name in scripts if name != LATIN]:
+        kept = kept_cuts(tokenizer, *word_classes(others))
+        pattern = relax_pattern(pattern, others, kept)
+    return digits + pattern
+
+
+def _digit_words(tokenizer: dict[str, Any], pattern: str) -> str:
+    r"""The alternative that keeps digits in a word of ASCII letters.
+
+    Every piece of it is several old ones joined: letters, and digits that no other digit stands
+    beside. Raises TokenizerError where an old token reaches across such a cut. Words that the
+    encoder knows only as a whole are not joined.
+    """
+    vocab = tokenizer["model"]["vocab"]
+    word = _WORD.search(pattern)
+    spaced = word is None or word["lead"] == " ?" or not _NUMBERS.search(pattern)
+    if spaced or any(_DIGIT_BESIDE.search(byte_level_piece(token)) for token in vocab):
+        raise TokenizerError("digits and letters are not cut apart by this tokenizer: use keep")
+    only = only_whole_words(tokenizer)
+    not_letter, digit = r"(?!\p{L})", rf"[{DIGITS}](?!\p{{N}})"
+    first = f"(?!(?:{'|'.join(only)}){not_letter})" if only else ""
+    inner = [one for one in only if one[0].isalpha()]
+    later = f"(?!(?:{'|'.join(inner)}){not_letter})" if inner else ""
+    whole = f"{later}(?>[A-Za-z]+){not_letter}"
+    # Whether a digit is near is asked first, so that other words are not compared with `only`.
+    gate = rf"(?=[ -]?(?>\p{{{LATIN}}}*)[{DIGITS}])"
+    start = rf"(?>[A-Za-z]+){digit}|{digit}{whole}(?:{digit})?"
+    return rf"{gate}{first}[ -]?(?:{start})(?:{whole}(?:{digit})?)*"
 
 
 def with_pattern(tokenizer: dict[str, Any], new_pattern: str) -> dict[str, Any]:
@@ -287,7 +327,8 @@ def steps_of(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 def is_relaxed(tokenizer: dict[str, Any]) -> bool:
     """Whether a parsed `tokenizer.json` has a pattern that `relax` wrote."""
-    return any(_TAIL in (pattern_of(s) or "") for s in steps_of(tokenizer.get("pre_tokenizer")))
+    patterns = [pattern_of(step) or "" for step in steps_of(tokenizer.get("pre_tokenizer"))]
+    return any(_TAIL in one or rf"\p{{{LATIN}}}*)[{DIGITS}]" in one for one in patterns)
 
 
 def tells_case(tokenizer: dict[str, Any]) -> bool:

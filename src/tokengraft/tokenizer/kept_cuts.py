@@ -20,15 +20,19 @@ last bytes of one character and some first bytes of the next. So a cut stays
 from __future__ import annotations
 
 import functools
+import json
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.tokenizer.vocabulary import byte_level_piece
+
+_ASCII_WORD = re.compile(rb"[ -]?[A-Za-z]+")
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,19 @@ def _only_whole(
             if not concerned.isdisjoint(text) and merged(token, ranks) != [token]
         )
     )
+
+
+def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
+    """Words of ASCII letters that are known as a whole and that their merges do not lead to."""
+    model = tokenizer["model"]
+    if not model.get("ignore_merges"):
+        return ()
+    words = [token for token in model["vocab"] if _ASCII_WORD.fullmatch(byte_level_piece(token))]
+    bare = {"version": "1.0", "model": {**model, "ignore_merges": False}, "added_tokens": []}
+    merges = Tokenizer.from_str(json.dumps(bare))
+    encoded = merges.encode_batch_fast(words, add_special_tokens=False)
+    spelled = (byte_level_piece(w) for w, one in zip(words, encoded, strict=True) if len(one) > 1)
+    return tuple(sorted(piece.decode("ascii") for piece in spelled))
 
 
 def _parted(

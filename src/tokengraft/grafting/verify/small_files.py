@@ -21,7 +21,7 @@ from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer import transformers_classes as classes
 from tokengraft.tokenizer.boundaries import (
-    SCRIPTS,
+    RELAXABLE,
     pattern_of,
     relaxed_pattern,
     split_pattern,
@@ -144,9 +144,8 @@ def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     has = _as_loaded(new)
     if has == _as_loaded(settle(old)):
         return None
-    named = {name for names in SCRIPTS.values() for name in names}
     patterns = "".join(filter(None, map(pattern_of, steps_of(new.get("pre_tokenizer")))))
-    scripts = [name for name in sorted(named) if rf"\p{{{name}}}" in patterns]
+    scripts = [name for name in RELAXABLE if rf"\p{{{name}}}" in patterns]
     if scripts and split_pattern(old) is not None:
         relaxed = with_pattern(old, relaxed_pattern(old, scripts))
         if has == _as_loaded(settle(relaxed)):
