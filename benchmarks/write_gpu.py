@@ -75,7 +75,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
         given["start"] = load_file(setting["start"].format(code))["rows"].float().numpy()
     if (adapting := setting.get("adapting")) is not None:
         given["adapting"] = Adapting(**{"protect": english, "protected": 8000} | adapting)
-        vars(replay).update(_RATE=0.0 if setting.get("fixed") else 0.02)
+        if setting.get("fixed"):
+            vars(replay)["Replay"].control = lambda *_: None
     made = derive_rows(
         base, [token.parts for token in plan.tokens], "distil",
         text=lines_in(options.text / f"{code}.txt"), tokenizer=spec,

@@ -359,6 +359,20 @@ def test_the_weight_of_protected_text_follows_the_promise(llama):
         before = replay.weight
 
 
+def test_the_weight_of_protected_text_comes_to_rest(llama):
+    """What was learned is undone in hundreds of steps only: weighed by its sum alone it swings."""
+    reader, _, quiet = setting(llama)
+    replay = Replay(reader, quiet, ADAPTING)
+    strain, weights = 0.0, []
+    for _ in range(3000):
+        strain += 0.002 * (60 / replay.weight - strain)
+        replay._seen = strain
+        replay.control()
+        weights.append(replay.weight)
+    assert weights[-1] == pytest.approx(100, rel=0.02)  # at which six tenths are used up
+    assert min(weights[500:]) > 60 and max(weights[500:]) < 150
+
+
 @pytest.mark.parametrize(("train", "promise"), [("lora", 1e-4), ("all", 1e-3)])
 def test_no_more_is_kept_than_was_promised(llama, train, promise):
     """Replay without weight cannot hold a body back that learns fast: it keeps a share of it."""

@@ -409,7 +409,7 @@ class Distiller:
             "score": asdict(out.score),
             "start": asdict(out.start),
             "curve": [asdict(check) for check in out.curve],
-            "replay": None if self.replay is None else [self.replay.weight, self.replay.strain],
+            "replay": None if self.replay is None else self.replay.state,
         }
         begun = time.monotonic()
         best = {"best": torch.from_numpy(out.rows)}
@@ -430,7 +430,7 @@ class Distiller:
         weights = {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
         ends.restore({name: one.to(self.device) for name, one in tensors.items()})
         if self.replay is not None:
-            self.replay.weight, self.replay.strain = facts["replay"]
+            self.replay.state = facts["replay"]
         curve = [CurvePoint(c["step"], c["seconds"], HeldOut(**c["score"])) for c in facts["curve"]]
         return Distillation(
             _array(best), HeldOut(**facts["score"]), HeldOut(**facts["start"]),

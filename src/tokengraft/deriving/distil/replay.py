@@ -2,16 +2,19 @@
 
     loss = (terms of the new tokens)  +  λ KL(p ‖ q) in protected text
     strain = max(KL / promised KL, (1 − top-1) / (1 − promised top-1)),  averaged over steps
-    log λ ← log λ + rate · (strain / allowed − 1),  at most ± rate
-    allowed = aim · (1 + slack · s²),  s the share of the learning rate that is left
+    r = strain / allowed,  between 1/e and e;   allowed = aim · (1 + slack · s²)
+    log level ← log level + rate · log r;   λ = level · r²
+    s the share of the learning rate that is left
 
 p is the base's and q the student's, over all that can be written, at every position of whole
 passages. No weight is right for two models or two languages; the promise is, so the weight is
-moved until it holds: a dual variable, ascended. Steps of size s shake protected text by s², which
-passes as they get smaller: held down to the promise at once, λ runs away and nothing is learned
-(rootstock: to 1e5, and reading no better than rows alone). Aimed at is less than promised, since
-what is judged is text that was not trained on. Whatever λ has reached, no more of what was learned
-is kept than the promise allows: a share of it costs about that share in top-1, its square in KL.
+moved until it holds: a dual variable, ascended, and at once where r is not 1, without which it
+swings between its bounds (rootstock: from 1,000 to 5 and back in a thousand steps). Steps of size s
+shake protected text by s², which passes as they get smaller: held down to the promise at once, λ
+runs away and nothing is learned (rootstock: to 1e5, and reading no better than rows alone). Aimed
+at is less than promised, since what is judged is text that was not trained on. Whatever λ has
+reached, no more of what was learned is kept than the promise allows: a share of it costs about
+that share in top-1, its square in KL.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from tokengraft.tokenizer.align import Alignment, Ints
 _HELD_OUT = 10  # one protected passage in so many judges,
 _JUDGES = 240  # and no more than these: some ten thousand positions
 _AIM = 0.6  # of the promise: English unlike what is replayed moves up to 1.65 times as far
-_RATE = 0.02
+_RATE = 0.005
 _SLACK = 2.0
 _MEMORY = 0.9  # of the strain so far
 _BOUNDS = (1.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
@@ -67,7 +70,17 @@ class Replay:
 
     def reset(self) -> None:
         """Back to the start."""
-        self.weight, self.strain, self._seen = self.adapting.replay, 0.0, 0.0
+        self.weight = self.level = self.adapting.replay
+        self.strain = self._seen = 0.0
+
+    @property
+    def state(self) -> tuple[float, float, float]:
+        """What a checkpoint has to hold."""
+        return self.level, self.weight, self.strain
+
+    @state.setter
+    def state(self, values: tuple[float, float, float]) -> None:
+        self.level, self.weight, self.strain = values
 
     def facts(self) -> dict[str, object]:
         """What a checkpoint's key has to know."""
@@ -95,9 +108,10 @@ class Replay:
         """Raise or lower the weight by what the last gradient saw, steps being of size `pace`."""
         self.strain = _MEMORY * self.strain + (1 - _MEMORY) * self._seen
         allowed = _AIM * (1 + _SLACK * pace**2)
-        push = min(1.0, max(-1.0, self.strain / allowed - 1))
+        ratio = min(math.e, max(1 / math.e, self.strain / allowed))
         low, high = _BOUNDS
-        self.weight = min(high, max(low, self.weight * float(np.exp(_RATE * push))))
+        self.level = min(high, max(low, self.level * ratio**_RATE))
+        self.weight = min(high, max(low, self.level * ratio**2))
 
     def drawn(self, seed: Sequence[int], share: float = 1.0) -> Ints:
         """Passages of a step, in order; a smaller step has its share of them."""
