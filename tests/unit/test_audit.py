@@ -217,11 +217,11 @@ def test_a_tokenizer_is_opened_once(tmp_path, monkeypatch):
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     store, seen = Store(tmp_path), []
 
-    def interrupt(tokenizer, texts, cut):
+    def interrupt(tokenizer, texts, cut, alone):
         if len(seen) == 2:
             raise KeyboardInterrupt
         seen.append(len(texts))
-        return count(tokenizer, texts, cut)
+        return count(tokenizer, texts, cut, alone)
 
     monkeypatch.setattr("tokengraft.auditing.count_corpus.count", interrupt)
     with pytest.raises(KeyboardInterrupt):

@@ -60,14 +60,17 @@ class TextCounts:
     histogram: dict[str, int]  # non-space characters of all lines
 
 
-def count(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut | None = None) -> Counts:
+def count(
+    tokenizer: Tokenizer, texts: Sequence[str], cut: Cut | None = None, alone: bool = False
+) -> Counts:
     """Count `texts`; ids are reduced to numbers at once and dropped.
 
-    `cut` is what `Cut.of` made of the same texts, where several tokenizers count them.
+    `cut` is what `Cut.of` made of the same texts, where several tokenizers count them; `alone` as
+    in `count_words`.
     """
     if by_words(tokenizer, len(texts)):
-        return count_by_words(tokenizer, texts, cut or Cut.of(texts))
-    return count_whole(tokenizer, texts)
+        return count_by_words(tokenizer, texts, cut or Cut.of(texts), alone)
+    return count_whole(tokenizer, texts, alone)
 
 
 def by_words(tokenizer: Tokenizer, texts: int) -> bool:
@@ -107,9 +110,12 @@ class Cut:
         return Listed(words, False, self._plain[1], self._characters)
 
 
-def count_by_words(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut) -> Counts:
+def count_by_words(
+    tokenizer: Tokenizer, texts: Sequence[str], cut: Cut, alone: bool = False
+) -> Counts:
     """Counts of texts whose ids are those of their words, from each distinct word's."""
-    first, later = count_words(tokenizer, cut.first), count_words(tokenizer, cut.later)
+    first = count_words(tokenizer, cut.first, alone=alone)
+    later = count_words(tokenizer, cut.later, alone=alone)
     uncut = bool((first.pretokens < 0).any())
     wrong = [replace(counts, exact=1 - counts.exact).table for counts in (first, later)]
     summed = Counts(*cut.places.sums(*wrong).T)
@@ -120,7 +126,7 @@ def count_by_words(tokenizer: Tokenizer, texts: Sequence[str], cut: Cut) -> Coun
     )
     if whole := holding(texts, tokenizer.across):
         table = counts.table
-        table[whole] = count_whole(tokenizer, [texts[n] for n in whole]).table
+        table[whole] = count_whole(tokenizer, [texts[n] for n in whole], alone).table
         return Counts(*table.T)
     return counts
 
@@ -131,7 +137,7 @@ def count_words(
     """Counts of each word as it begins a text, or as it stands after a space.
 
     With `only_ids` nothing is measured that takes more than the ids (`exact`, `pretokens`); with
-    `alone` other threads are left to other processes.
+    `alone` the other cores are left to whoever counts beside.
     """
     words, begin = listed.words, listed.begin
     prefix = "" if begin else tokenizer.word_prefix or ""
@@ -169,9 +175,9 @@ def ids_counted(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Count
     )
 
 
-def count_whole(tokenizer: Tokenizer, texts: Sequence[str]) -> Counts:
+def count_whole(tokenizer: Tokenizer, texts: Sequence[str], alone: bool = False) -> Counts:
     """Counts of texts that are encoded as they are."""
-    rows = tokenizer.encode_texts(texts)
+    rows = tokenizer.encode_texts(texts, alone)
     counts = ids_counted(tokenizer, texts, rows)
     return _completed(counts, tokenizer, texts, rows, tokenizer.pretokens(texts), begin=True)
 

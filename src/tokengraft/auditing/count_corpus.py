@@ -15,7 +15,7 @@ import numpy as np
 from tokengraft.auditing.count import Counts, Cut, TextCounts, by_words, count
 from tokengraft.core.cache import Store
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.engine.protocol import Engine, Report
+from tokengraft.engine.protocol import Engine, Report, cores
 from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
@@ -151,10 +151,11 @@ def _counted(
             cuts[number] = cuts.get(number) or Cut.of([*chain.from_iterable(texts.values())])
         else:
             texts = {code: texts[code] for code in codes if code in wanted}
-        counts = count(tokenizer, [*chain.from_iterable(texts.values())], cuts.get(number))
+        lines = [*chain.from_iterable(texts.values())]
+        counts = count(tokenizer, lines, cuts.get(number), cores() <= 2)
         parts = {}
-        for code, lines in texts.items():
-            parts[code], counts = counts.parted(len(lines))
+        for code, own in texts.items():
+            parts[code], counts = counts.parted(len(own))
         return {code: part.pack() for code, part in parts.items() if code in wanted}
 
     # Two at a time: while one is encoded, which leaves Python alone, the other's ids are added up.
