@@ -9,7 +9,7 @@
 p is the base's and q the student's, over all that can be written, at every position of whole
 passages. No weight is right for two models or two languages; the promise is, so the weight is
 moved until it holds: a dual variable, ascended, and at once where r is not 1, without which it
-swings between its bounds (rootstock: from 1,000 to 5 and back in a thousand steps). Steps of size s
+swings (rootstock, Hindi: 1,000, 49 and 419, a thousand steps apart). Steps of size s
 shake protected text by s², which passes as they get smaller: held down to the promise at once, λ
 runs away and nothing is learned (rootstock: to 1e5, and reading no better than rows alone). Aimed
 at is less than promised, since what is judged is text that was not trained on. Whatever λ has
