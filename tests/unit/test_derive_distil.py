@@ -46,7 +46,7 @@ from tokengraft.deriving.distil.recipe import HeldOut, Recipe, Writing  # noqa: 
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.distil.writer import Writer  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
-from tokengraft.deriving.task import Deriving  # noqa: E402
+from tokengraft.deriving.task import Deriving, Task  # noqa: E402
 from tokengraft.model.divergence import (  # noqa: E402
     MEASURING,
     TRAINING,
@@ -441,6 +441,28 @@ def test_little_time_makes_small_steps(setting):
     assert used == [4, 64, 64]
 
 
+def test_a_processor_with_some_minutes_hurries(setting):
+    from tokengraft.deriving.distil.as_method import _mixed, _recipe
+
+    reader, lots, _, parts = setting
+
+    def task(**given):
+        options = options_from(Deriving, given)
+        return Task(reader.model, parts, None, None, options, lambda _: None)
+
+    plain, short, hurried = (_recipe(task(max_minutes=m)) for m in (None, 2, 10))
+    assert replace(short, max_minutes=None) == plain == _recipe(task())
+    assert (hurried.teaching, hurried.enough, hurried.rest) == (0.1, 400, 48)
+    assert (hurried.kl, hurried.mixed) == (plain.kl, 2 * plain.mixed)
+    own = _recipe(task(max_minutes=10, teaching=0.5))
+    assert (own.teaching, own.enough) == (0.5, 400)  # what was asked for stays
+    writing = task(max_minutes=10, writing=Writing())
+    assert _recipe(writing) == writing.options.recipe
+    cut = [_mixed(task(), lots, replace(plain, rest=n)).mixed for n in (3, 128)]
+    rests = [max(len(one.old) - one.old_at[0] - 1 for one in mixed) for mixed in cut]
+    assert rests[0] == 3 < rests[1]
+
+
 @pytest.mark.parametrize("minutes", [0, -1, float("nan")])
 def test_no_time_is_refused(folder, parts, minutes):
     with pytest.raises(UsageError, match="minutes nothing can be learned"):
@@ -757,6 +779,8 @@ def test_a_worse_answer_than_after_another_text_is_said():
     made = Derived(np.zeros((1, 2), np.float32), "distil", held_out=judged, floor=floor)
     assert "works only in part" in made.verdict
     assert "continuation_excess 0.17" in made.verdict
+    assert "end of every prompt in old tokens" in made.verdict
+    assert "on more text" in replace(made, held_out=replace(judged, kl=3.0)).verdict
     assert "works:" in replace(made, held_out=replace(judged, excess=0.02)).verdict
     assert "works:" in replace(made, held_out=replace(judged, excess=None)).verdict
 

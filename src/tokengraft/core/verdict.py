@@ -68,8 +68,7 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         outcome = "did not work" if 2 * len(below) >= len(held) else "works only in part"
         return Verdict(
             f"This graft {outcome}: {len(below)} of {len(held)} deciding figures are no better "
-            f"than if the new tokens had learned nothing ({named}). Train it longer or on more "
-            "text before you use it.",
+            f"than if the new tokens had learned nothing ({named}). {_advice(below)}",
             below,
         )
     others = sum(one.below for one in figures if one.measure not in TELLING)
@@ -80,6 +79,16 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         else ""
     )
     return Verdict(f"This graft works: {_kept(held)}.{more}")
+
+
+def _advice(below: Sequence[Judged]) -> str:
+    if any(one.measure != "continuation_excess" for one in below):
+        return "Train it longer or on more text before you use it."
+    return (
+        "It reads, but what follows a prompt in new tokens is worse than after an unrelated text: "
+        "leave the end of every prompt in old tokens, let the graft write (--policy write), train "
+        "the body too (--train lora), or train longer (docs/write.md)."
+    )
 
 
 def _kept(held: Sequence[Judged]) -> str:

@@ -61,7 +61,6 @@ from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
-_ENOUGH = 200  # steps without which rows hardly move: under a short limit, smaller ones instead
 _SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
 _TRIES = 3  # to keep what was promised by less of what was learned
@@ -342,7 +341,7 @@ class Distiller:
             self._gradients(self._ends(), sample, 0)[0].cpu()
         each = (time.monotonic() - begun) / len(sample)
         seconds = 60 * recipe.max_minutes * (1 - recipe.teaching)
-        fitting = int(seconds / (_ENOUGH * each))
+        fitting = int(seconds / (recipe.enough * each))
         return min(recipe.passages, max(4, fitting))
 
     @property

@@ -26,22 +26,24 @@ class Recipe:
     `head_share` that of the output rows' bridge.
     Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
     (a tenth of that for held-out text), so that passages are seen more than once, and steps have
-    fewer than `passages` passages where there would be less than 200 of them. `patience`
+    fewer than `passages` passages where there would be less than `enough` of them. `patience`
     held-out checks without a better score end the run (0: never).
 
     The base writes `own` passages itself, to be trained on beside the text that is given.
     For every passage there are `mixed` more that change their spelling midway, twice as many where
     only reading is trained, and twice that, with `kl` counting four times, where rows are all that
-    learns. Where the new tokens are written too (`Writing`), the reading loss
-    counts `reading_weight` times, beside the pooled divergence, the split of each pool, and what
-    new tokens take in text that is not theirs, at `strays` positions a step. `by_base` is how much
-    of the split is the base's word instead of the text's (`branches`); output rows move at
-    `head_rate` times the learning rate.
+    learns; at most `rest` old tokens follow where they change. On a CPU under `max_minutes` such
+    rows are trained otherwise (`as_method`). Where the new tokens are written too (`Writing`), the
+    reading loss counts `reading_weight` times, beside the pooled divergence, the split of each
+    pool, and what new tokens take in text that is not theirs, at `strays` positions a step.
+    `by_base` is how much of the split is the base's word instead of the text's (`branches`); output
+    rows move at `head_rate` times the learning rate.
     """
 
     steps: int = 1500
     max_minutes: float | None = None
     teaching: float = 0.35
+    enough: int = 200
     passages: int = 48
     learning_rate: float = 0.045
     share: float = 0.36
@@ -52,6 +54,7 @@ class Recipe:
     kl: float = 1.0
     own: int = 0
     mixed: float = 0.5
+    rest: int = 128
     reading_weight: float = 3.4
     pooled: float = 1.0
     split: float = 2.5
