@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.distil.distiller import Distiller
@@ -29,7 +30,7 @@ _MIXED = 2.0  # mixtures .217 and 2.09 %).
 # more ways and read more often, short rests, and twice as many steps, of fewer passages. At the
 # cost of ten minutes on two cores (FLORES dev; amh, tam): KL .137 and .151, excess 3.4 and 2.9 %
 # instead of .165 and .260, 3.9 and 3.8 %.
-_HURRIED = {"teaching": 0.1, "enough": 400, "rest": 48}
+_HURRIED: dict[str, Any] = {"teaching": 0.1, "enough": 400, "rest": 48}
 _HURRIED_MIXED = 4.0
 _SOME = 5.0  # minutes; of fewer nothing was measured
 
