@@ -780,6 +780,7 @@ def test_a_worse_answer_than_after_another_text_is_said():
     assert "works only in part" in made.verdict
     assert "continuation_excess 0.17" in made.verdict
     assert "end of every prompt in old tokens" in made.verdict
+    assert [one.measure for one in made.judged.below] == ["continuation_excess"]
     assert "on more text" in replace(made, held_out=replace(judged, kl=3.0)).verdict
     assert "works:" in replace(made, held_out=replace(judged, excess=0.02)).verdict
     assert "works:" in replace(made, held_out=replace(judged, excess=None)).verdict

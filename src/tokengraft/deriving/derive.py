@@ -24,7 +24,7 @@ import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
-from tokengraft.core.verdict import Judged, judge
+from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.deriving.known_methods import named
 from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving, Task
@@ -77,9 +77,14 @@ class Derived:
     @property
     def verdict(self) -> str:
         """What the scores on held-out text say of the rows, in a sentence; empty without any."""
+        return "" if self.judged is None else self.judged.sentence
+
+    @property
+    def judged(self) -> Verdict | None:
+        """The verdict with the figures that are no better than their floor; None without any."""
         score = self.held_out
         if score is None:
-            return ""
+            return None
         low = self.floor or score
         figures = (
             ("kl", score.kl, low.kl),
@@ -93,7 +98,7 @@ class Derived:
                 for name, value, floor in figures
                 if value is not None
             ]
-        ).sentence
+        )
 
 
 def derive_rows(

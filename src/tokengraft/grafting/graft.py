@@ -231,6 +231,8 @@ def graft(
             shutil.rmtree(whole)
             describe(folder, written, replace(stated, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
+    if made.judged is not None and made.judged.below:  # the card says it already
+        made = replace(made, notes=(*made.notes, made.verdict))
     return Graft(out, written, made, report)
 
 
