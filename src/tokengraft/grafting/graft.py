@@ -184,6 +184,8 @@ def graft(
         fidelity={"held-out text": made.scores} if made.scores else {},
         measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict, encoder=encoder,
     )  # fmt: skip
+    if made.judged is not None and made.judged.below:  # the card says it already
+        made = replace(made, notes=(*made.notes, made.verdict))
     report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
@@ -210,7 +212,7 @@ def graft(
         if bias is None:
             bias, said = _choose_bias(whole, written, parts, training or lines)
             stated = replace(stated, notes=(*stated.notes, said))
-            made = replace(made, notes=stated.notes)
+            made = replace(made, notes=(*made.notes, said))
         if adapting is not None:
             if options.verified:
                 shifts = measure(whole, base.path, () if chosen.trains else written.new)
@@ -231,8 +233,6 @@ def graft(
             shutil.rmtree(whole)
             describe(folder, written, replace(stated, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
-    if made.judged is not None and made.judged.below:  # the card says it already
-        made = replace(made, notes=(*made.notes, made.verdict))
     return Graft(out, written, made, report)
 
 
