@@ -495,6 +495,28 @@ def test_text_that_is_taken_away_before_the_model_is_no_saving(tmp_path: Path, h
     assert not load(tmp_path).lossless
 
 
+def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) -> None:
+    from sentencepiece import SentencePieceTrainer
+
+    from tokengraft.corpus import load as load_corpus
+
+    corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "ita_Latn"])
+    rules = tmp_path / "rules.tsv"  # every character of Myanmar script becomes nothing
+    rules.write_text("".join(f"{n:X}\t\n" for n in range(0x1000, 0x10A0)))
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus.lines("eng_Latn")),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=500,
+        byte_fallback=True,
+        normalization_rule_tsv=str(rules),
+        minloglevel=2,
+    )
+    found = tg.audit(corpus, [str(tmp_path / "tokenizer.model")], resamples=10)
+    cells = {row["language"]: row for row in found.premiums.to_dicts()}
+    assert cells["shn_Mymr"]["meaningless"] and cells["shn_Mymr"]["unk_share"] > 0.3
+    assert not cells["eng_Latn"]["meaningless"] and not cells["ita_Latn"]["meaningless"]
+
+
 def test_a_pattern_that_keeps_all_it_cuts_takes_nothing_away() -> None:
     """OLMo's keeps what its pattern matches and removes the rest, of which there is none."""
     assert load("olmo-2").lossless

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError, gave_up
-from tokengraft.tokenizer.vocabulary import Vocabulary
+from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Ints, Rows, count_pieces, parted, together
 
 Form: TypeAlias = Literal["NFC", "NFKC"]
@@ -279,3 +279,16 @@ def difference(
     """What `read` encodes otherwise than `ids`, the tokenizer's own of each line, or None."""
     wrong = [line for line, own in zip(lines, ids, strict=True) if read(line) != own]
     return Difference(len(wrong), len(lines), wrong[0]) if wrong else None
+
+
+def is_lost(char: str, normal: str) -> bool:
+    """Whether nothing is left of a character, or of a letter or a mark only other signs are."""
+    kind = unicodedata.category(char)[0]
+    if kind in "ZC" or char == SPACE_MARK:
+        return False
+    left = "".join(normal.split()).replace(SPACE_MARK, "")
+    return not (set(_bare(char)) & set(_bare(left)) if kind in "LM" else left)
+
+
+def _bare(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).casefold()

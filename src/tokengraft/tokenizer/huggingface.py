@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Pipeline
 from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
 from tokengraft.core.files import check_highest_id, sha256
 from tokengraft.tokenizer import vocabulary as pieces
-from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
+from tokengraft.tokenizer.adapters import Tokenizer, count_batch, is_lost, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
@@ -332,7 +332,7 @@ class HuggingFace(Tokenizer):
         with panics_as_errors("normalising"):
             for char in characters:
                 if char not in judged:
-                    judged[char] = _is_lost(char, normalizer.normalize_str(char))
+                    judged[char] = is_lost(char, normalizer.normalize_str(char))
         return frozenset(filter(judged.__getitem__, characters))
 
     @functools.cached_property
@@ -388,19 +388,6 @@ def _outline(pipeline: Any) -> dict[str, Any]:
         settings = {name: getattr(model, name, None) for name in _SETTINGS}
         spec["model"] = {"type": type(model).__name__, **settings}
     return spec
-
-
-def _is_lost(char: str, normal: str) -> bool:
-    """Whether nothing is left of a character, or of a letter or a mark only other signs are."""
-    kind = unicodedata.category(char)[0]
-    if kind in "ZC" or char == pieces.SPACE_MARK:
-        return False
-    left = "".join(normal.split()).replace(pieces.SPACE_MARK, "")
-    return not (set(_bare(char)) & set(_bare(left)) if kind in "LM" else left)
-
-
-def _bare(text: str) -> str:
-    return unicodedata.normalize("NFKD", text).casefold()
 
 
 def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
