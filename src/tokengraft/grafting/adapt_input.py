@@ -20,7 +20,7 @@ from tokengraft.core.files import write_text, writing_folder
 from tokengraft.core.wording import in_code, in_markdown
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.derive import Derived
-from tokengraft.grafting import side_files
+from tokengraft.grafting import small_files
 from tokengraft.grafting.graft import check_target, derive_for
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.grafting.verify.loading import load_model
@@ -82,7 +82,7 @@ def adapt_input(
     first = len(made.student.tokenizer.vocabulary)
     with writing_folder(out) as folder:
         _write(folder, made, {"kind": kind, "first": str(first), "base": base.name})
-        side_files.write_tokenizer(base.path, folder, read_json(base.path / CONFIG), old, new)
+        small_files.write_tokenizer(base.path, folder, read_json(base.path / CONFIG), old, new)
         weights = sum(one.numel() for one in made.student.learning.values())
         write_text(folder / CARD, _card(out.name, base.name, kind, weights, made))
         tokenizer = HuggingFace.from_parsed("new", new)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import write_json
-from tokengraft.grafting import side_files
+from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import file_hashes, read_manifest
 from tokengraft.model.checkpoint import INDEX, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, find_layout
@@ -113,8 +113,8 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
         _rewrite_tables(folder, whole, layout, grow)
         _write_tokenizer(whole, tokenizer)
         write_json(whole / TOKENIZER_CONFIG, settings)
-        write_json(whole / CONFIG, side_files.grown(config, layout.rows, after))
-        own = read_if_there(base / side_files.GENERATION).get("suppress_tokens") or ()
+        write_json(whole / CONFIG, small_files.grown(config, layout.rows, after))
+        own = read_if_there(base / small_files.GENERATION).get("suppress_tokens") or ()
         _bar(whole, {place: first + order for order, place in enumerate(places)}, own)
         table = {**manifest["table"], "after": after}
         rest = {key: value for key, value in manifest.items() if key != "places"}
@@ -164,7 +164,7 @@ def _write_tokenizer(folder: Path, tokenizer: Mapping[str, Any]) -> None:
 
 def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:
     """Let generation bar the ids that barred ones have moved to."""
-    settings = read_if_there(folder / side_files.GENERATION)
+    settings = read_if_there(folder / small_files.GENERATION)
     if barred := settings.get("suppress_tokens"):
         settings["suppress_tokens"] = sorted({*(moved.get(i, i) for i in barred), *besides})
-        write_json(folder / side_files.GENERATION, settings)
+        write_json(folder / small_files.GENERATION, settings)

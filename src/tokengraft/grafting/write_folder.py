@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import ModelError, TokengraftError
 from tokengraft.core.files import write_json
 from tokengraft.grafting import output_policies as policies
-from tokengraft.grafting import side_files
+from tokengraft.grafting import small_files
 from tokengraft.grafting.output_policies import DEFAULT, OutputPolicy, named
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import (
@@ -141,7 +141,7 @@ def write_model(
             for shard in checkpoint.shards
             if shard.path.name in changed
         ]
-        side_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred, untied)
+        small_files.write(model_dir, folder, base, tokenizer, (layout.rows, after), barred, untied)
         _write_index(checkpoint, layout, after, folder, untied)
         for job in as_completed(jobs):
             job.result()

@@ -12,7 +12,7 @@ from typing import Any
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
 from tokengraft.core.files import refuse_links_out
 from tokengraft.corpus import udhr
-from tokengraft.grafting import side_files
+from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.shrink import grown
@@ -347,7 +347,7 @@ class _Verification:
             )
         manifest = read_manifest(self.folder)
         own, said = (
-            set(read_if_there(d / side_files.GENERATION).get("suppress_tokens") or ())
+            set(read_if_there(d / small_files.GENERATION).get("suppress_tokens") or ())
             for d in (self.base, self.folder)
         )
         least = {*own, *range(self.layout.rows, self.new.start)}

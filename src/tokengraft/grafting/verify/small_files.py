@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.files import sha256_file
-from tokengraft.grafting import output_policies, side_files
+from tokengraft.grafting import output_policies, small_files
 from tokengraft.grafting.verify.tokens import frames
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
@@ -32,7 +32,7 @@ from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, 
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
-    CONFIG, side_files.GENERATION, CARD, MANIFEST, INDEX,
+    CONFIG, small_files.GENERATION, CARD, MANIFEST, INDEX,
     tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece.FILE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
@@ -57,7 +57,7 @@ def config_difference(
     `untied`: it has to say that the head no longer is the input table.
     """
     if untied:
-        old = side_files.untie(old)
+        old = small_files.untie(old)
     if is_tied(new, untied or layout.head is not None) != (layout.tied and not untied):
         return "the tables are tied otherwise than the base's"
     if difference := first_difference(_without(old, "text_config"), _without(new, "text_config")):
@@ -77,14 +77,14 @@ def _without(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def generation_difference(base: Path, folder: Path) -> str | None:
     """What generation_config.json says otherwise, barred ids apart, or None."""
-    path = base / side_files.GENERATION
+    path = base / small_files.GENERATION
     old = read_json(path) if path.is_file() else None
-    new = read_if_there(folder / side_files.GENERATION)
+    new = read_if_there(folder / small_files.GENERATION)
     config = read_json(base / CONFIG)
     wanted = output_policies.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
     kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
     difference = first_difference(*kept)
-    return difference and f"{side_files.GENERATION}: {difference}"
+    return difference and f"{small_files.GENERATION}: {difference}"
 
 
 def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:
@@ -216,7 +216,7 @@ def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | No
     Hidden files and documents may be added. Code, pickled weights, other weights and the old
     vocabulary in other formats may not: a program could read them instead.
     """
-    copies = [name for name in side_files.carried(base) if name not in _WRITTEN]
+    copies = [name for name in small_files.carried(base) if name not in _WRITTEN]
     copies = [name for name in copies if Path(name).suffix not in _DOCUMENTS]
     for name in copies:
         path = folder / name
