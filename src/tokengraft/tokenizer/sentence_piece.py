@@ -36,7 +36,7 @@ from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
 _BYTE_PAIRS = 2  # SentencePiece's number of the model
-_UNKNOWN, _CONTROL = 2, 3  # and of kinds of pieces
+_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # and of kinds of pieces
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
 _OWN = (*_INERT, "nmt_nfkc_cf", "nfkc_cf")  # the library's, which take no letter away
 
@@ -78,7 +78,7 @@ class SentencePiece(Tokenizer):
 
     @property
     def family(self) -> str:
-        fallback = any(self.processor.is_byte(n) for n in range(len(self.processor)))
+        fallback = any(kind == _BYTE for _, kind in self._named)
         return "SentencePiece" + (" with byte fallback" if fallback else "")
 
     @property

@@ -138,10 +138,10 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
 def segment(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Shown]]:
     """The tokens of each text, one entry per token."""
     spelled: Any = getattr(tokenizer, "pipeline", None)
+    wordpiece = tokenizer.family == "WordPiece"
 
     def opens(token: int) -> bool:
         """Whether a WordPiece token opens a word; its piece carries no space of its own."""
-        wordpiece = tokenizer.family == "WordPiece"
         return wordpiece and not str(spelled.id_to_token(token)).startswith(CONTINUATION_MARK)
 
     return [
