@@ -168,12 +168,13 @@ DIGIT_TEXT = st.lists(
 def with_digits(name: str, *scripts: str) -> tuple[Tokenizer, Tokenizer]:
     relaxed = with_pattern(base(name), relaxed_pattern(base(name), [LATIN, *scripts]))
     assert is_relaxed(relaxed) and not is_relaxed(base(name))
-    return tuple(Tokenizer.from_str(json.dumps(one)) for one in (base(name), relaxed))
+    old = with_digits(name)[0] if scripts else Tokenizer.from_str(json.dumps(base(name)))
+    return old, Tokenizer.from_str(json.dumps(relaxed))
 
 
 @pytest.mark.parametrize("name", ["llama-3", "cl100k_base"])
 @given(text=DIGIT_TEXT)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 def test_digits_kept_in_their_words_change_no_id_and_add_no_cut(name: str, text: str) -> None:
     """Also of words that Llama 3 knows only as a whole, where digits stand beside them."""
     old, new = with_digits(name)
@@ -197,28 +198,28 @@ def test_which_digits_stay_in_their_words() -> None:
 
 def test_a_plan_for_text_that_writes_letters_as_digits() -> None:
     """Maltese spelled as chat Arabic is; English keeps its ids, and what changes is counted."""
-    llama = base("llama-3")
+    gpt4 = base("cl100k_base")
     spelled = {"għ": "3", "ħ": "7", "q": "2"}
     lines = load_corpus("udhr").lines("mlt_Latn")
     for letter, digit in spelled.items():
         lines = [line.replace(letter, digit) for line in lines]
     english = ["the 7th at 5pm, 3 km", "a 3-year-old x2 = 2b in utf8"]
     kept = Protected(("English",), english, names=True)
-    plan = plan_tokens(llama, {"mlt_Latn": lines}, Planning(budget=150), protect=kept)
+    plan = plan_tokens(gpt4, {"mlt_Latn": lines}, Planning(budget=150), protect=kept)
     assert plan.cut.scripts == (LATIN,) and plan.check.longer == 0
     digits = [t.text for t in plan.tokens if t.text and any(c in DIGITS for c in t.text)]
     assert len(digits) > 20 and any(text[0] == " " for text in digits)
-    made = insert_proved(llama, plan)
-    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (llama, made))
+    made = insert_proved(gpt4, plan)
+    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (gpt4, made))
     english += ["Mulej and Costello, Hamid", "Qalbek 7 u 2"]
     assert all(old.encode(line).ids == new.encode(line).ids for line in english)
     shorter = sum(len(old.encode(x).ids) > len(new.encode(x).ids) for x in lines)
     assert shorter > len(lines) / 2
-    (elsewhere,) = measure_elsewhere(llama, made, [("itself", lines)])
+    (elsewhere,) = measure_elsewhere(gpt4, made, [("itself", lines)])
     assert elsewhere.changed > sum(line.count(digits[0]) for line in lines) > 0
-    floors = floors_of(llama, {"mlt_Latn": lines}, None)
-    assert decide(llama, "auto", floors)[0] == plan.cut
-    assert not decide(llama, "portable", floors)[0].scripts
+    floors = floors_of(gpt4, {"mlt_Latn": lines}, None)
+    assert decide(gpt4, "auto", floors)[0] == plan.cut
+    assert not decide(gpt4, "portable", floors)[0].scripts
 
 
 def test_a_plan_with_another_pattern_is_refused() -> None:

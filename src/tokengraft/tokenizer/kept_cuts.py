@@ -32,7 +32,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
-_ASCII_WORD = re.compile(rb"[ -]?[A-Za-z]+")
+_OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,12 @@ def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
     model = tokenizer["model"]
     if not model.get("ignore_merges"):
         return ()
-    words = [token for token in model["vocab"] if _ASCII_WORD.fullmatch(byte_level_piece(token))]
-    bare = {"version": "1.0", "model": {**model, "ignore_merges": False}, "added_tokens": []}
-    merges = Tokenizer.from_str(json.dumps(bare))
-    encoded = merges.encode_batch_fast(words, add_special_tokens=False)
+    vocab = {token: n for token, n in model["vocab"].items() if _OF_A_WORD.fullmatch(token)}
+    merges = [pair for pair in map(_pair, model["merges"]) if "".join(pair) in vocab]
+    own = {**model, "vocab": vocab, "merges": merges, "ignore_merges": False}
+    encoder = Tokenizer.from_str(json.dumps({"version": "1.0", "model": own, "added_tokens": []}))
+    words = [token for token in vocab if token[-1].isascii() and token[-1].isalpha()]
+    encoded = encoder.encode_batch_fast(words, add_special_tokens=False)
     spelled = (byte_level_piece(w) for w, one in zip(words, encoded, strict=True) if len(one) > 1)
     return tuple(sorted(piece.decode("ascii") for piece in spelled))
 
