@@ -1,11 +1,7 @@
-"""A graft that others train further and save keeps its ids and what it bars.
-
-Rootstock's own is in test_graft_rootstock.
-"""
+"""The check of a graft that others trained further and saved; test_graft_rootstock trains one."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -21,22 +17,6 @@ import test_graft_tiny as tiny
 
 import fine_tune
 from tokengraft.grafting.graft import Finishing, graft
-from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning
-
-
-def test_a_fine_tuned_graft_keeps_its_ids(tmp_path, one_thread):
-    base = tiny.make(tmp_path / "base", "qwen2")
-    given = {code: lines for code, lines in tiny.texts().items() if code != "eng_Latn"}
-    plan = plan_tokens(
-        json.loads(tiny.tokenizer_json()), given, Planning(budget=24, boundaries="portable")
-    )
-    lines = [line for group in tiny.texts().values() for line in group]
-    graft(base, plan, tmp_path / "graft", rows=tiny.new_rows(), options=Finishing(check=lines))
-    kept = fine_tune.fine_tuned(tmp_path / "graft", lines, tmp_path, steps=2)
-    assert set(kept["saved"]) == {"Trainer", "TRL", "PEFT adapter", "PEFT merged"}
-    for way, outcome in kept["saved"].items():
-        assert (outcome["other_ids"], outcome["bars"]) == (0, True), way
 
 
 def test_lost_ids_are_seen(tmp_path, one_thread):
