@@ -111,12 +111,13 @@ class _Pool:
             for answer in ready:
                 if answer not in self._pending:  # of an actor that died
                     continue
-                actor, number = self._pending.pop(answer)
+                actor, number = self._pending[answer]
                 try:
                     data = ray.get(answer)
                 except ray.exceptions.RayActorError as error:
-                    self._replace(actor, number, error)
+                    self._replace(actor, error)
                     continue
+                del self._pending[answer]
                 self._died[number] = 0
                 for _ in range(_AHEAD if number is None else 1):
                     self._give(actor)
@@ -133,8 +134,13 @@ class _Pool:
             number = self._todo.popleft()
             self._pending[actor.count.remote(number, self._items[number])] = actor, number
 
-    def _replace(self, actor: Any, number: int | None, error: Any) -> None:
-        """Another actor for one that died over the item (None: as it started)."""
+    def _replace(self, actor: Any, error: Any) -> None:
+        """Another actor for one that died, over the first item that it had (None: as it started).
+
+        Whose answer says so first is chance: those of the items behind it fail at the same moment.
+        """
+        had = {ref: item for ref, (other, item) in self._pending.items() if other is actor}
+        number, *_ = had.values()
         self._died[number] += 1
         if self._died[number] >= _DEATHS:
             doing = "it started" if number is None else f"{self._items[number].name} was counted"
@@ -142,12 +148,9 @@ class _Pool:
                 f"A worker died {_DEATHS} times while {doing}, perhaps for lack of memory "
                 f"({_first_line(error)}). What was counted is kept: run the command again to go on."
             ) from error
-        lost = [number] if number is not None else []
-        for answer, (other, item) in list(self._pending.items()):
-            if other is actor:
-                del self._pending[answer]
-                lost += [] if item is None else [item]
-        self._todo.extendleft(reversed(lost))
+        for ref in had:
+            del self._pending[ref]
+        self._todo.extendleft(item for item in reversed([*had.values()]) if item is not None)
         self._start()
 
     def end(self) -> None:
