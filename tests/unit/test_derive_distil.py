@@ -43,6 +43,7 @@ from tokengraft.deriving.distil.passages import (  # noqa: E402
     read_lots,
 )
 from tokengraft.deriving.distil.recipe import HeldOut, Recipe, Writing  # noqa: E402
+from tokengraft.deriving.distil.silent_text import bundled, untrained  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.distil.writer import Writer  # noqa: E402
 from tokengraft.deriving.states import part_states  # noqa: E402
@@ -791,6 +792,15 @@ def tokenizer_pieces():
 
     new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
     return new.vocabulary.pieces
+
+
+def test_what_new_tokens_keep_silent_in_is_neither_judged_by_nor_ours():
+    trained = "\n\n".join(bundled())
+    assert "    def " in trained
+    judged = untrained()
+    assert all(len(lines) > 100 for lines in judged.values())
+    assert not any(line in trained for lines in judged.values() for line in lines)
+    assert "tokengraft" not in trained  # else every change of this package would move rows
 
 
 @pytest.mark.parametrize("shared", [False, True])

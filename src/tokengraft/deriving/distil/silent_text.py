@@ -1,11 +1,11 @@
 """Text in which new tokens have no business: English, code, and what the user gives.
 
 At hand on every machine: the Universal Declaration in English and a few languages of other scripts
-(bundled), the help pages that come with Python (English about code), and the source of this
-package. Passages in which the new tokenizer emits a new token are left out: there it belongs.
+(bundled), the help pages that come with Python (English about code), and source of Python's own
+library. Passages in which the new tokenizer emits a new token are left out: there it belongs.
 
 What was protected is judged by other text, which nothing is trained on: the docstrings and the
-code of Python's own library.
+code of other modules of that library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import ast
 import importlib
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 
@@ -28,7 +27,15 @@ _ENGLISH = "eng_Latn"
 _OTHERS = ("fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
 _MOST = 1200  # passages
 _UNTRAINED = 200  # lines of a kind
-#: Modules of Python's library that say much about other things than themselves.
+#: Modules of Python's library that have hardly changed for years: code to train on.
+_TRAINED = (
+    "bdb", "code", "colorsys", "configparser", "copy", "csv", "filecmp", "fileinput", "fnmatch",
+    "getopt", "graphlib", "hmac", "html/parser", "http/cookiejar", "json/decoder", "json/encoder",
+    "linecache", "netrc", "ntpath", "numbers", "pprint", "quopri", "reprlib", "shelve", "shlex",
+    "stringprep", "tabnanny", "timeit", "trace", "wave", "weakref", "wsgiref/handlers",
+    "xml/dom/minidom",
+)  # fmt: skip
+#: Modules that say much about other things than themselves: to judge by.
 _LIBRARY = (
     "argparse", "bisect", "calendar", "cmd", "datetime", "decimal", "difflib", "doctest",
     "fractions", "functools", "gettext", "heapq", "imaplib", "inspect", "ipaddress", "mailbox",
@@ -43,7 +50,7 @@ def bundled(most: int = _MOST) -> Iterator[str]:
     corpus = udhr.load([_ENGLISH, *_OTHERS])
     english = list(corpus.lines(_ENGLISH))
     others = [line for code in _OTHERS for line in corpus.lines(code)[::6]]
-    kinds = (english, _help_pages(most // 2), _source(most // 4), others)
+    kinds = (english, _help_pages(most // 2), _code(most // 4), others)
     for group in zip_longest(*kinds):
         yield from (line for line in group if line)
 
@@ -56,10 +63,7 @@ def untrained() -> dict[str, list[str]]:
     english: list[str] = []
     code: list[str] = []
     for name in _LIBRARY:
-        file = Path(sysconfig.get_path("stdlib")) / f"{name}.py"
-        if not file.is_file():
-            continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = ast.parse(_source(name))
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
                 said := ast.get_docstring(node)
@@ -108,14 +112,16 @@ def _help_pages(most: int) -> list[str]:
     return _spaced([p for p in paragraphs if len(p) > 60], most)
 
 
-def _source(most: int) -> list[str]:
-    """Blocks of code of this package."""
-    blocks: list[str] = []
-    for folder in ("planning", "tokenizer", "auditing"):
-        for file in sorted(resources.files("tokengraft").joinpath(folder).iterdir(), key=str):
-            if file.name.endswith(".py"):
-                blocks += file.read_text(encoding="utf-8").split("\n\n")
+def _code(most: int) -> list[str]:
+    """Blocks of code, one in some."""
+    blocks = [block for name in _TRAINED for block in _source(name).split("\n\n")]
     return _spaced([block for block in blocks if len(block) > 60], most)
+
+
+def _source(module: str) -> str:
+    """The source of a module of Python's library; nothing where this Python comes without it."""
+    file = Path(sysconfig.get_path("stdlib")) / f"{module}.py"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def _spaced(lines: Sequence[str], most: int) -> list[str]:
