@@ -26,6 +26,7 @@ its ids whatever its language.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -191,11 +192,36 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     pattern = split_pattern(tokenizer)
     if pattern is None:
         raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
-    digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
-    if others := [name for name in scripts if name != LATIN]:
-        kept = kept_cuts(tokenizer, *word_classes(others))
-        pattern = relax_pattern(pattern, others, kept)
-    return digits + pattern
+    known, asked = _relaxed_before(_Same(tokenizer["model"])), (pattern, tuple(scripts))
+    if asked not in known:
+        digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
+        if others := [name for name in scripts if name != LATIN]:
+            kept = kept_cuts(tokenizer, *word_classes(others))
+            pattern = relax_pattern(pattern, others, kept)
+        known[asked] = digits + pattern
+    return known[asked]
+
+
+class _Same:
+    """A parsed model as a key: equal to itself alone, as long as it has as many entries."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        self._model = model
+        self._size = len(model["vocab"]), len(model.get("merges") or ())
+
+    def __hash__(self) -> int:
+        return id(self._model)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Same) and self._model is other._model and self._size == other._size
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _relaxed_before(model: _Same) -> dict[tuple[str, tuple[str, ...]], str]:
+    """Patterns of the model asked about last: a plan asks several times, half a second each."""
+    return {}
 
 
 def _digit_words(tokenizer: dict[str, Any], pattern: str) -> str:
