@@ -353,7 +353,7 @@ def test_the_weight_of_protected_text_follows_the_promise(llama):
     before = replay.weight
     for seen, higher in ((3.0, True), (0.1, False)):
         for _ in range(60):
-            replay._seen = seen
+            replay.strain = seen
             replay.control()
         assert (replay.weight > before) == higher
         before = replay.weight
@@ -366,11 +366,46 @@ def test_the_weight_of_protected_text_comes_to_rest(llama):
     strain, weights = 0.0, []
     for _ in range(3000):
         strain += 0.002 * (60 / replay.weight - strain)
-        replay._seen = strain
+        replay.strain = strain
         replay.control()
         weights.append(replay.weight)
     assert weights[-1] == pytest.approx(100, rel=0.02)  # at which six tenths are used up
     assert min(weights[500:]) > 60 and max(weights[500:]) < 150
+
+
+def test_the_weight_is_steered_by_text_that_is_neither_replayed_nor_judged(llama):
+    reader, _, quiet = setting(llama)
+    replay = Replay(reader, quiet, replace(ADAPTING, keep_kl=1e-4))
+    three = replay.passages, replay.looked, replay.judged
+    lots = [[tuple(one.old) for one in lot] for lot in three]
+    assert all(lots) and sorted(one for lot in lots for one in lot) == sorted(map(tuple, quiet))
+    student = twin(reader.model, replay.adapting)
+    torch.manual_seed(0)
+    for held in student.learning.values():
+        held.data.add_(0.1 * torch.randn_like(held))
+    mine = Reader(student, reader.first_new, reader.prefix)
+    replay.look(mine, None, (0, 1))  # not yet
+    assert replay.strain == 0
+    replay.look(mine, None, (0, 4))
+    apart = []
+    for ids in lots[1]:
+        given = torch.tensor([[*reader.prefix, *ids]])
+        old, new = (
+            one(input_ids=given).logits[0, len(reader.prefix) :, : reader.first_new].log_softmax(-1)
+            for one in (reader.model.model, student.model)
+        )
+        apart.append((old.exp() * (old - new)).sum(-1).detach())
+    assert replay.strain == pytest.approx(0.2 * float(torch.cat(apart).mean()) / 1e-4, rel=0.01)
+
+
+def test_one_share_names_the_whole_promise(llama, tmp_path):
+    assert Adapting().keeping(0.97) == Adapting()
+    looser = Adapting().keeping(0.94)
+    assert looser.promise()["promised"] == pytest.approx({"kl": 0.012, "top1": 0.94})
+    for share, train in ((1.0, "lora"), (0.0, "lora"), (0.9, "rows")):
+        with pytest.raises(UsageError, match="keep"):
+            grafted(llama, tmp_path / "out", train=train, keep=share)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("train", "promise"), [("lora", 1e-4), ("all", 1e-3)])

@@ -242,6 +242,7 @@ def graft(
     protect: Sources | None = None,
     untie: bool = True,
     train: str = "rows",
+    keep: float | None = None,
     adapter_only: bool = False,
     check: Sources | None = None,
     verified: bool = True,
@@ -257,9 +258,10 @@ def graft(
     `derive`), or taken from `rows`; an encoder can learn from a `translation` of the text, line by
     line, into a language that it reads. `policy` and what
     belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `train` (`rows`, `lora`,
-    `all`) says what learns, `adapter_only` writes what adapters learned without the base; `check`
-    is text to verify on, by default the bundled UDHR. A folder at `out` that is no graft is
-    replaced with `force` only. Raises GraftError where verification fails; then `out` is as it was.
+    `all`) says what learns, `keep` which share of English's and code's likeliest tokens must stay
+    (.97), `adapter_only` writes what adapters learned without the base; `check` is text to verify
+    on, by default the bundled UDHR. A folder at `out` that is no graft is replaced with `force`
+    only. Raises GraftError where verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -274,7 +276,7 @@ def graft(
     name = _name(model)
     made = write_graft(
         name, _plan(plan), out,
-        Derivation(method, text, settings, train) if rows is None else rows,
+        Derivation(method, text, settings, train, keep) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
         options=Finishing(check, verified, license, seed, command, force, adapter_only),
     )  # fmt: skip

@@ -147,6 +147,17 @@ def graft(
             "the tables."
         ),
     ] = "rows",
+    keep: Annotated[
+        float | None,
+        _training(
+            min=0,
+            max=1,
+            help="With --train lora or all: the share of places in English, code and --protect at "
+            "which the likeliest next token must stay the base's, on text not trained on. Default "
+            "0.97, at which their bits change by some hundredths of a percent. Less reads the new "
+            "tokens better, more worse: docs/adapt.md has the curve.",
+        ),
+    ] = None,
     adapter_only: Annotated[
         bool,
         _training(
@@ -210,8 +221,8 @@ def graft(
             translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic, "own": own},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
-            untie=not tied, train=train, adapter_only=adapter_only, seed=seed, force=force,
-            command=["tokengraft", *sys.argv[1:]], progress=progress,
+            untie=not tied, train=train, keep=keep, adapter_only=adapter_only, seed=seed,
+            force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
     for note in result.notes:
         warn(note)

@@ -58,7 +58,8 @@ class Derivation:
     """How rows come about: by `method`, from `text` where it is given (`corpus.lines_of`).
 
     `train` is what learns: the new `rows` alone, adapters in the body beside them (`lora`), or
-    `all` of the body. `options` are fields of `Deriving` and of the options in it by name, and
+    `all` of the body, whereby protected text is to `keep` that share of its likeliest tokens
+    (`Adapting.keeping`). `options` are fields of `Deriving` and of the options in it by name, and
     `progress`.
     """
 
@@ -66,6 +67,7 @@ class Derivation:
     text: Sources | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     train: str = "rows"
+    keep: float | None = None
 
 
 @dataclass(frozen=True)
@@ -273,11 +275,14 @@ def _adapting(
     if train not in TRAINED:
         raise no_such("way to train", train, TRAINED)
     if train == "rows" or not isinstance(rows, Derivation):
+        if isinstance(rows, Derivation) and rows.keep is not None:
+            raise UsageError("rows alone keep all of English: --keep goes with --train lora or all")
         return None
     if text is None:
         raise UsageError(f"--train {train} learns from text: give some with --text FILE")
     quiet = () if protect is None else tuple(lines_of(protect))
     given: Adapting = rows.options.get("adapting") or Adapting()
+    given = given if rows.keep is None else given.keeping(rows.keep)
     return replace(given, train=train, protect=quiet or given.protect)
 
 

@@ -278,6 +278,8 @@ class Distiller:
         seen = self._seen([self.lots.train[n] for n in numbers])
         self._whole = False
         if self.replay is not None:
+            share = min(1.0, len(numbers) / recipe.passages)
+            self.replay.look(self.student, ends.head(), (recipe.seed, 5, step), share)
             self.replay.control(shape)
         body = 0.0 if self.weights is None else self._body_rate * shape
         head = rate * recipe.head_rate * self._head_unit
@@ -301,7 +303,7 @@ class Distiller:
         if self.replay is not None:
             share = min(1.0, len(numbers) / recipe.passages)
             drawn = self.replay.drawn((recipe.seed, 2, step), share)
-            back, held = self.replay.gradient(self.student, head, drawn)
+            back, held = self.replay.gradient(self._learner, head, drawn)
             weight = self.replay.weight
             slopes = [one.add_(more, alpha=weight) for one, more in zip(slopes, held, strict=True)]
             if other is not None and back is not None:

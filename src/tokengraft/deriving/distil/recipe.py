@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tokengraft.core.errors import UsageError
@@ -116,6 +116,18 @@ class Adapting:
     def __post_init__(self) -> None:
         if self.train not in TRAINED[1:]:
             raise UsageError(f"no {self.train!r} to train; known: {', '.join(TRAINED)}")
+
+    def keeping(self, share: float) -> Adapting:
+        """The same with another promise: top-1 `share`, and the KL that goes with it.
+
+        Text that moves half as far in top-1 moves a quarter as far in KL.
+        """
+        if not 0 < share < 1:
+            raise UsageError(
+                f"keep {share:g}: give a share below 1, as 0.97; to keep all of it train rows only"
+            )
+        times = (1 - share) / (1 - self.keep_top1)
+        return replace(self, keep_top1=share, keep_kl=self.keep_kl * times**2)
 
     def promise(self) -> dict[str, object]:
         """What a manifest says of it."""
