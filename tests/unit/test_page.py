@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -20,8 +21,17 @@ from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
 from tokengraft.evaluating.measures import PLAIN, described
+from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.planning.plan_files import read_plan
-from tokengraft.render.colours import READABLE, STEPS, colour_css, contrast
+from tokengraft.render.colours import (
+    GROUND,
+    LINES,
+    READABLE,
+    SCRIPTS,
+    STEPS,
+    colour_css,
+    contrast,
+)
 from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT
 from tokengraft.render.page.document import font_css, safe_json, without_paths
@@ -167,6 +177,33 @@ def test_every_cell_colour_can_be_read() -> None:
     assert len(rules) == 2 * STEPS
     for day, night, ink_day, ink_night in rules:
         assert contrast(day, ink_day) >= READABLE and contrast(night, ink_night) >= READABLE
+
+
+def test_marks_stand_out_and_names_of_lines_can_be_read_by_day_and_by_night() -> None:
+    css = colour_css()
+    for contrast_needed, pairs in ((3.0, SCRIPTS.values()), (READABLE, LINES)):
+        for pair in pairs:
+            assert f"light-dark({pair[0]}, {pair[1]})" in css
+            for colour, paper in zip(pair, GROUND["paper"], strict=True):
+                assert contrast(colour, paper) >= contrast_needed, pair
+
+
+def test_the_page_colours_scripts_and_parts_as_figures_print_them() -> None:
+    from tokengraft.render.figures.bars import PARTS
+    from tokengraft.render.figures.curves import COLOURS
+    from tokengraft.render.figures.speakers import MARKS
+
+    css = colour_css()
+    for n, (group, (colour, _)) in enumerate(MARKS.items()):
+        assert SCRIPT_GROUPS[n] == group and f".g{n} {{ --group: light-dark({colour}, " in css
+    for name, (colour, *_) in zip(("floor", "longer", "split"), PARTS.values(), strict=True):
+        assert f".{name} {{ background: light-dark({colour}, " in css
+    assert [f"--c{n}: light-dark({c}, " in css for n, c in enumerate(COLOURS)] == [True] * 12
+    # Nothing but that palette paints charts: no colour of their own in style or script.
+    static = files("tokengraft.render.page") / "static"
+    for name in ("charts.css", "charts.js", "scatter.js", "plan.js", "frontier.js", "share.js"):
+        own = set(re.findall(r"#[0-9a-f]{6}", (static / name).read_text(encoding="utf-8")))
+        assert own <= ({"#43919f", "#3f8f96"} if name == "charts.css" else {"#ffffff"}), name
 
 
 def test_fonts_only_for_scripts_on_the_page() -> None:

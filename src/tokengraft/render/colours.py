@@ -1,11 +1,60 @@
-"""Colours between stops, what reads on them, and the heat maps' as CSS classes, light and dark."""
+"""The palette of page and figures, each colour by day and by night, and what reads on it.
+
+Figures print the colours of the day; the page takes both from `colour_css`, so that a script, a
+line or a part of a premium looks the same wherever it is drawn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Light: as the figures print them. Dark: the same hues around a dark middle.
-_PREMIUM = (
+from tokengraft.languages.codes import SCRIPT_GROUPS
+
+Pair = tuple[str, str]  # by day, by night
+
+GROUND: dict[str, Pair] = {  # CSS variables of these names
+    "paper": ("#fdfcfa", "#121518"),
+    "raised": ("#ffffff", "#1a1e22"),
+    "sunk": ("#f3f1ec", "#0d0f11"),
+    "ink": ("#1c2126", "#e9ecee"),
+    "quiet": ("#565f68", "#a9b2ba"),
+    "line": ("#dcdad3", "#30363c"),
+    "strong-line": ("#b9b6ad", "#4b535b"),
+    "accent": ("#a3242a", "#ff8f7e"),
+    "link": ("#1f5f95", "#7cc0f2"),
+    "less": ("#2f79b5", "#4f97cf"),
+    "more": ("#c42f2f", "#e0604f"),
+    "unk": ("#f1efe9", "#22272b"),
+    "unk-line": ("#dedbd3", "#343b41"),
+}
+# Okabe and Ito's palette, safe in every common colour vision deficiency; its orange, sky blue and
+# purple are darker here, so that every mark stands out from the paper.
+SCRIPTS: dict[str, Pair] = dict(
+    zip(
+        SCRIPT_GROUPS,
+        (
+            ("#7d8c99", "#8d9ba7"), ("#0072b2", "#4ba3e0"), ("#009e73", "#3fc79d"),
+            ("#d55e00", "#f58a4a"), ("#b97f00", "#f0c04c"), ("#2b94cf", "#8ad0f7"),
+            ("#c0609a", "#e39cc4"), ("#7b3294", "#bf86d8"), ("#1c2126", "#e9ecee"),
+        ),
+        strict=True,
+    )
+)  # fmt: skip
+# Lines and their names: each can be read as text.
+LINES: tuple[Pair, ...] = (
+    ("#a3242a", "#ff8f7e"), ("#1f5f95", "#7cc0f2"), ("#23713f", "#6fd096"), ("#7a3c96", "#d29be8"),
+    ("#8a5a00", "#eab64e"), ("#0f6b73", "#5fd0d8"), ("#8f2f63", "#f09cc4"), ("#5566cc", "#a9b4ff"),
+    ("#6b5d20", "#cfc07a"), ("#8a4b22", "#e0a37a"), ("#2b4c3f", "#a3cfbb"), ("#4d5a66", "#b3bfca"),
+)  # fmt: skip
+# Of a premium: the part nobody can graft away stands out; the rest is what can be won.
+PARTS: dict[str, Pair] = {
+    "floor": ("#16324f", "#9db8d2"),
+    "longer": ("#e0a458", "#d98743"),
+    "split": GROUND["more"],
+}
+# Blue below 1, red above, around a light middle by day and a dark one by night; both ends stay
+# apart in every common colour vision deficiency.
+PREMIUM = (
     ("#08306b", "#2f79b5", "#9cc9e1", "#f6f3ee", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"),
     ("#9fd0f5", "#4f97cf", "#27567d", "#24282d", "#6b4528", "#b5562f", "#e0604f", "#ffb3a8"),
 )
@@ -13,23 +62,47 @@ SHARE = (
     ("#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"),
     ("#1d2125", "#22383c", "#2a5a60", "#358089", "#5fb0b4", "#b5e3dc"),
 )
+# Lengths of tokens, shortest first: places on the scale of shares.
+LENGTHS = tuple(0.16 + 0.84 * n / 7 for n in range(8))
 STEPS = 41  # of each scale; odd, so that a premium of 1 has its own
 _INK, _WHITE, _BLACK = "#14181c", "#ffffff", "#000000"
 READABLE = 4.5  # WCAG AA
 
 
+def ground_css() -> str:
+    """The colours that everything stands on, as variables of the root element."""
+    variables = {f"--{name}": pair for name, pair in GROUND.items()}
+    variables |= {f"--c{n}": pair for n, pair in enumerate(LINES)}
+    return f":root {{ {' '.join(f'{name}: {_both(*p)};' for name, p in variables.items())} }}"
+
+
 def colour_css() -> str:
-    """Classes `.p0` … for premiums on a log scale from 1/20 to 20, `.v0` … for shares 0 to 1."""
-    rules = []
-    for letter, (light, dark) in (("p", _PREMIUM), ("v", SHARE)):
+    """Every colour of the page.
+
+    Classes `.p0` … are premiums on a log scale from 1/20 to 20, `.v0` … shares from 0 to 1, `.s0` …
+    lengths of tokens, `.g0` … groups of scripts, `.c0` … lines, `.floor` … parts of a premium.
+    """
+    rules = [ground_css()]
+    rules += [f".g{n} {{ --group: {_both(*pair)}; }}" for n, pair in enumerate(SCRIPTS.values())]
+    rules += [f".c{n} {{ color: var(--c{n}); }}" for n in range(len(LINES))]
+    rules += [f".{name} {{ background: {_both(*pair)}; }}" for name, pair in PARTS.items()]
+    rules += [
+        f".s{n} {{ background: {_both(*(mix(stops, at) for stops in SHARE))}; }}"
+        for n, at in enumerate(LENGTHS)
+    ]
+    for letter, (light, dark) in (("p", PREMIUM), ("v", SHARE)):
         for step in range(STEPS):
             at = step / (STEPS - 1)
             day, night = mix(light, at), mix(dark, at)
             rules.append(
-                f".{letter}{step} {{ background: light-dark({day}, {night}); "
-                f"color: light-dark({ink(day)}, {ink(night)}); fill: light-dark({day}, {night}); }}"
+                f".{letter}{step} {{ background: {_both(day, night)}; "
+                f"color: {_both(ink(day), ink(night))}; fill: {_both(day, night)}; }}"
             )
     return "\n".join(rules)
+
+
+def _both(day: str, night: str) -> str:
+    return f"light-dark({day}, {night})"
 
 
 def mix(stops: Sequence[str], at: float) -> str:

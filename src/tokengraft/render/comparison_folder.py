@@ -163,7 +163,17 @@ def edges(own: pl.DataFrame) -> pl.DataFrame:
 
 def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -> Figure | None:
     """Bars left of zero for what got cheaper, right of it for what got dearer."""
-    from tokengraft.render.figures.style import INK, QUIET, bare, row_labels, sheet, styled, write
+    from tokengraft.render.figures.style import (
+        INK,
+        LESS,
+        MORE,
+        QUIET,
+        bare,
+        row_labels,
+        sheet,
+        styled,
+        write,
+    )
 
     shown = edges(own.filter(pl.col("change").is_not_null()))
     if shown.is_empty():
@@ -187,7 +197,7 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
         axes = page.axes(2.6, 0, 6.0, tall)
         for y, row in enumerate(shown.to_dicts()):
             better = row["change"] < 0
-            axes.barh(y, row["change"], 0.7, color="#2f79b5" if better else "#c42f2f", linewidth=0)
+            axes.barh(y, row["change"], 0.7, color=LESS if better else MORE, linewidth=0)
             side = {"ha": "right" if better else "left", "fontsize": 8, "weight": "bold"}
             place = (-4 if better else 4, -3)
             write(axes, percent(row["change"]), (row["change"], y), place, "data", **side)

@@ -75,7 +75,16 @@ def write_up(measured: Measurements) -> str:
 
 def draw(measured: Measurements) -> Figure | None:
     """One panel per metric, one row per language: value, interval, floor and ceiling."""
-    from tokengraft.render.figures.style import INK, LINE, QUIET, row_labels, sheet, styled
+    from tokengraft.render.figures.style import (
+        INK,
+        LESS,
+        LINE,
+        MORE,
+        QUIET,
+        row_labels,
+        sheet,
+        styled,
+    )
 
     scores = measured.scores
     panels = [panel for panel in _PANELS if panel[0] in set(scores["metric"])]
@@ -97,8 +106,8 @@ def draw(measured: Measurements) -> Figure | None:
             for row in rows:
                 y, ends = codes.index(row["language"]), [row["floor"], row["ceiling"]]
                 if None not in ends:
-                    axes.plot(ends, [y, y], color="#c9cfd5", linewidth=1, zorder=1)
-                for end, colour in zip(ends, ("#c42f2f", "#1d5f80"), strict=True):
+                    axes.plot(ends, [y, y], color=LINE, linewidth=1, zorder=1)
+                for end, colour in zip(ends, (MORE, LESS), strict=True):
                     if end is not None:
                         axes.plot([end], [y], "|", color=colour, markersize=9)
                 if row["low"] is not None:

@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from tokengraft.core.wording import counted
+from tokengraft.render import colours
 from tokengraft.render.figures.style import (
     ABOVE,
     BESIDE,
     INK,
     LINE,
+    MORE,
     PAPER_WHITE,
     QUIET,
     SHARE,
@@ -45,16 +47,15 @@ if TYPE_CHECKING:
 
 WELL_KNOWN = 10_000_000  # speakers
 LANGUAGES = 16
-BAR = "#c8553d"
 ROWS, COSTLIEST = 25, 5
 _KEYS = 10.5  # inches that the legend takes
 _NUMBERS = 76  # points left of the bars for two columns of numbers
 PREFERRED = ("llama-3", "o200k_base")
-# Dark to light: the part nobody can graft away stands out; the rest is what can be won.
+_FLOOR, _LONGER, _SPLIT = (colours.PARTS[part][0] for part in ("floor", "longer", "split"))
 PARTS = {
-    "floor": ("#16324f", "Split pattern", "forced by how words are cut before any merge"),
-    "missing_tokens": ("#e0a458", "Missing longer tokens", "saved by a vocabulary of whole words"),
-    "missing_characters": ("#c8553d", "Missing characters", "characters spelled in several tokens"),
+    "floor": (_FLOOR, "Split pattern", "forced by how words are cut before any merge"),
+    "missing_tokens": (_LONGER, "Missing longer tokens", "saved by a vocabulary of whole words"),
+    "missing_characters": (_SPLIT, "Missing characters", "characters spelled in several tokens"),
 }
 
 
@@ -131,7 +132,7 @@ def _money(axes: Axes, rows: Sequence[dict[str, Any] | None], most: float) -> No
         if row is None:
             continue
         dollars = float(row["relative_cost"])
-        axes.barh(y, dollars, 0.68, color=BAR, linewidth=0)
+        axes.barh(y, dollars, 0.68, color=MORE, linewidth=0)
         money = write(axes, f"${dollars:.2f}", (dollars, y), (4, -3), fontsize=8.5, weight="bold")
         beside = (text_width(axes, money) + 9, -3)
         room = _tokens(row["effective_context"])
@@ -168,7 +169,7 @@ def vocabulary(audit: AuditTables) -> Figure | None:
     note = f"Vocabularies of {counted(len(names), 'tokenizer')}."
     page = sheet(audit, left + wide, tall + 0.42, title, subtitle, note)
     axes = page.axes(left, 0, wide, tall)
-    shades = SHARE(np.linspace(0.16, 1, len(lengths)))
+    shades = SHARE(colours.LENGTHS)
     starts = np.zeros(len(names))
     for n, shade in enumerate(shades):
         axes.barh(range(len(names)), shares[:, n], 0.8, starts, color=shade, edgecolor="white")

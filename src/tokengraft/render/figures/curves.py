@@ -12,16 +12,14 @@ from matplotlib.figure import Figure
 from tokengraft.languages.codes import language
 from tokengraft.planning.curve import LIMIT, Spread
 from tokengraft.planning.plan import spoilt
+from tokengraft.render.colours import LINES
 from tokengraft.render.figures.style import FAINT, LINE, QUIET, bare, dots, sheet, styled, write
 
 if TYPE_CHECKING:
     from tokengraft.planning.plan_files import TestedPlan
 
-# Okabe and Ito's palette, and a dash besides: colour alone tells no line apart.
-_LOOKS = (
-    ("#0072b2", "-"), ("#d55e00", "-"), ("#009e73", "--"), ("#cc79a7", "-."), ("#1c2126", ":"),
-    ("#e69f00", "--"),
-)  # fmt: skip
+COLOURS = [day for day, _ in LINES]
+_DASHES = ("-", "-", "--", "-.", ":", "--")  # colour alone tells no line apart
 _PANELS = {
     "highest": "Highest premium",
     "median": "Median premium",
@@ -80,7 +78,8 @@ def _panel(axes: Axes, figure: str, lines: Mapping[str, Mapping[int, float]]) ->
         axes.set_ylim(0, max(values) * 1.05 or 1)
     form = "{:.3f}" if figure == "gini" else "{:.0f}" if figure == "above" else "{:.2f}"
     ends = []
-    for (name, line), (colour, dash) in zip(lines.items(), _LOOKS * 9, strict=False):
+    looks = zip(cycle(COLOURS), cycle(_DASHES), strict=False)
+    for (name, line), (colour, dash) in zip(lines.items(), looks, strict=False):
         axes.plot(list(line), list(line.values()), color=colour, linestyle=dash, linewidth=1.8)
         last = list(line.values())[-1]
         ends.append((last, f"{name} {form.format(last)}", colour))
@@ -156,12 +155,6 @@ def draw_curves(plans: Mapping[str, TestedPlan]) -> Figure | None:
     return page.figure
 
 
-_COLOURS = (
-    "#c8553d", "#1b6ca8", "#2f8f5b", "#8a4fa3", "#d08c1d", "#4d5a66",
-    "#b3446c", "#1f9e9e", "#7a6a2b", "#5566cc", "#a0522d", "#2b4c3f",
-)  # fmt: skip
-
-
 _NAMED = 24  # languages with a name beside their line
 
 
@@ -186,7 +179,7 @@ def _curves(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: f
             for place in (0, -1)
             for code in sorted(drawn, key=lambda c: -drawn[c][place][1])[: _NAMED // 4]
         }
-    colours = dict(zip(filter(named.__contains__, drawn), cycle(_COLOURS), strict=False))
+    colours = dict(zip(filter(named.__contains__, drawn), cycle(COLOURS), strict=False))
     for code in sorted(drawn, key=named.__contains__):
         colour = colours.get(code, FAINT)
         width = 1.8 if code in named else 0.5

@@ -16,7 +16,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from tokengraft.languages.codes import SCRIPT_GROUPS, script_group
+from tokengraft.languages.codes import script_group
+from tokengraft.render.colours import SCRIPTS
 from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
     comparable_note,
@@ -30,12 +31,11 @@ from tokengraft.render.selection import (
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
-# Okabe and Ito's palette, safe in every common colour vision deficiency, and a shape besides.
-_LOOKS = (
-    ("#8d99a3", "o"), ("#0072b2", "s"), ("#009e73", "^"), ("#d55e00", "D"), ("#e69f00", "d"),
-    ("#56b4e9", "P"), ("#cc79a7", "v"), ("#7b3294", "X"), ("#1c2126", "h"),
-)  # fmt: skip
-MARKS = dict(zip(SCRIPT_GROUPS, _LOOKS, strict=True))
+# A group's colour, and a shape besides.
+MARKS = {
+    group: (day, marker)
+    for (group, (day, _)), marker in zip(SCRIPTS.items(), "os^DdPvXh", strict=True)
+}
 ENOUGH = 5  # languages on either side of a claim about the typical one
 LABELLED = 80  # label every language up to this many, the notable ones beyond
 _FRACTION = 0.6  # of the languages that each point of a trend line looks at
@@ -72,16 +72,15 @@ def speakers(audit: AuditTables) -> Figure | None:
     axes = page.axes(0.45, 0.45, 9.5, 5.65)
     xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
     _axes(axes, xs, ys, pivot)
-    for group in SCRIPT_GROUPS:
+    for group, (colour, marker) in MARKS.items():
         here = points["group"].to_numpy() == group
-        colour, marker = MARKS[group]
         size = 26 if group == "Latin" else 40
         axes.scatter(xs[here], ys[here], s=size, c=colour, marker=marker, linewidths=0.6,
                      edgecolors="white", alpha=0.9, zorder=3)  # fmt: skip
     taken = boxes(axes, xs, ys)
     latin_script = pl.col("script") == "Latn"
     _trend(axes, points.filter(~latin_script), INK, "other scripts", taken)
-    _trend(axes, points.filter(latin_script), "#5f6b75", "Latin script", taken)
+    _trend(axes, points.filter(latin_script), QUIET, "Latin script", taken)
     _legend(axes, points["group"].to_list())
     place(axes, _codes(points, audit.pivot), taken)
     return page.figure

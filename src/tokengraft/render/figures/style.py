@@ -28,15 +28,12 @@ from tokengraft.render.selection import credit
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
-INK, QUIET, FAINT, LINE = "#1c2126", "#626b74", "#9aa3ab", "#d9dee2"
-PAPER_WHITE = "#ffffff"
-UNK_FACE, UNK_EDGE = "#eceff1", "#aab2b9"
-
-# Blue below 1, red above; both ends stay apart in every common colour vision deficiency.
-PREMIUM = LinearSegmentedColormap.from_list(
-    "premium",
-    ["#08306b", "#2f79b5", "#9cc9e1", "#f8f6f3", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"],
+INK, QUIET, LINE, LESS, MORE, UNK_FACE, UNK_EDGE = (
+    colours.GROUND[name][0]
+    for name in ("ink", "quiet", "line", "less", "more", "unk", "strong-line")
 )
+FAINT, PAPER_WHITE = "#9aa3ab", "#ffffff"
+PREMIUM = LinearSegmentedColormap.from_list("premium", colours.PREMIUM[0])
 SHARE = LinearSegmentedColormap.from_list("share", colours.SHARE[0])
 
 DPI = 200

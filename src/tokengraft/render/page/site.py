@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.languages.codes import well_formed
+from tokengraft.render.colours import GROUND, ground_css
 from tokengraft.render.page.build import Page
 from tokengraft.render.page.document import CARD, CARD_SIZE, font_css, hashed, preview
 from tokengraft.tokenizer import Located, find
@@ -32,25 +33,27 @@ from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 PAGE = 3000  # characters of the pivot language
 Offered = tuple[str, bytes]  # label and content of a tokenizer's file
-_STYLE = """
+_STYLE = (
+    ground_css()
+    + """
 :root { color-scheme: light dark; }
 body { font: 1.05rem/1.6 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto;
-  padding: 0 1rem;
-  color: light-dark(#1c2126, #e9ecee); background: light-dark(#fdfcfa, #121518); }
+  padding: 0 1rem; color: var(--ink); background: var(--paper); }
 h1 { font-family: Charter, Georgia, serif; line-height: 1.2; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid light-dark(#dcdad3, #30363c);
+th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line);
   text-align: right; }
 th:first-child { text-align: left; }
-a { color: light-dark(#1f5f95, #7cc0f2); }
-.quiet { color: light-dark(#565f68, #a9b2ba); }
-img { width: 100%; height: auto; border: 1px solid light-dark(#dcdad3, #30363c); }
+a { color: var(--link); }
+.quiet { color: var(--quiet); }
+img { width: 100%; height: auto; border: 1px solid var(--line); }
 @media (max-width: 40rem) {
   table { font-size: 0.85rem; }
   th, td { padding: 0.35rem 0.3rem; }
 }
 ul { columns: 14rem; padding-left: 1.2rem; }
 """
+)
 
 
 def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict[str, Offered]:
@@ -148,7 +151,8 @@ def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
     fonts = Path(get_data_path()) / "fonts" / "ttf"
-    picture = Image.new("RGB", CARD_SIZE, "#fdfcfa")
+    paper, ink, quiet, more = (GROUND[name][0] for name in ("paper", "ink", "quiet", "more"))
+    picture = Image.new("RGB", CARD_SIZE, paper)
     pen = ImageDraw.Draw(picture)
 
     def font(size: int, bold: bool = False) -> Any:
@@ -156,18 +160,18 @@ def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
 
     y = 56
     for line in _folded(title, font(52, bold=True), CARD_SIZE[0] - 128)[:4]:
-        pen.text((64, y), line, "#1c2126", font(52, bold=True))
+        pen.text((64, y), line, ink, font(52, bold=True))
         y += 66
     shown, y = list(bars) if len(bars) <= 6 else [bars[0], *bars[-5:]], y + 24
     most = max([1.0, *(value for _, value in shown)])
     step = min(56, (CARD_SIZE[1] - 84 - y) // max(1, len(shown)))
     for label, value in shown:
         size, end = font(min(26, step - 10)), 330 + 660 * value / most
-        pen.text((64, y), label, "#565f68", size)
-        pen.rectangle((330, y, end, y + step - 14), fill="#c42f2f")
-        pen.text((end + 14, y), f"{value:.1f}×", "#1c2126", size)
+        pen.text((64, y), label, quiet, size)
+        pen.rectangle((330, y, end, y + step - 14), fill=more)
+        pen.text((end + 14, y), f"{value:.1f}×", ink, size)
         y += step
-    pen.text((64, CARD_SIZE[1] - 58), credit, "#565f68", font(22))
+    pen.text((64, CARD_SIZE[1] - 58), credit, quiet, font(22))
     data = io.BytesIO()
     picture.quantize(64).save(data, "PNG", optimize=True)
     return data.getvalue()

@@ -9,7 +9,8 @@ function premiumClass(v) {
 }
 const shareClass = (v) => `v${Math.round(Math.min(1, Math.max(0, v)) * (STEPS - 1))}`;
 
-// Groups of scripts in the order of the legend; each has a colour in charts.css.
+// Lines of one chart; groups of scripts in the order of the legend.
+const lineClass = (n) => `c${n % 12}`;
 const GROUPS = page.groups;
 const groupClass = (group) => `g${Math.max(0, GROUPS.indexOf(group))}`;
 

@@ -35,7 +35,7 @@ function frontierPanel([title, figure, form], lines) {
   ]);
   if (most > 2 && form === times) parts.push(shape("line", { x1: left, x2: width - right, y1: y(2), y2: y(2), class: "rule one" }));
   drawn.forEach((points, i) => {
-    parts.push(shape("polyline", { points: points.map(([n, v]) => `${x(n).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `curve c${i % 6}` }));
+    parts.push(shape("polyline", { points: points.map(([n, v]) => `${x(n).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `curve ${lineClass(i)}` }));
   });
   parts.push(shape("text", { x: left, y: height - 4, class: "tick" }, "0"));
   parts.push(shape("text", { x: width - right, y: height - 4, class: "tick end" }, `${count(end)} tokens`));
@@ -43,7 +43,7 @@ function frontierPanel([title, figure, form], lines) {
   return el(
     "figure",
     { class: "panel" },
-    el("figcaption", {}, el("strong", {}, title), ends.map((end, i) => el("div", { class: `c${i % 6}` }, end))),
+    el("figcaption", {}, el("strong", {}, title), ends.map((end, i) => el("div", { class: lineClass(i) }, end))),
     shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by number of new tokens: ${ends.join(", ")}` }, parts),
   );
 }

@@ -69,10 +69,10 @@ function paintPlan(host, plan, budget, width) {
     }
     const now = planValue(l, budget);
     parts.push(
-      shape("polyline", { points: line, class: `curve c${i % 6}` }),
-      shape("text", { x: width - right + 8, y: text + 4, class: `label c${i % 6}` }, l.name),
+      shape("polyline", { points: line, class: `curve ${lineClass(i)}` }),
+      shape("text", { x: width - right + 8, y: text + 4, class: `label line-name ${lineClass(i)}` }, l.name),
     );
-    if (now !== null) parts.push(shape("circle", { cx: x(budget), cy: y(now), r: 5, class: `dot c${i % 6}` }));
+    if (now !== null) parts.push(shape("circle", { cx: x(budget), cy: y(now), r: 5, class: `dot ${lineClass(i)}` }));
   }
   draw(host, shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${planMeasure(plan)}, by number of new tokens: ${curves.filter((l) => named.has(l)).map((l) => `${l.name} from ${times(planValue(l, 0))} to ${times(planValue(l, end))}`).join(", ")}` }, parts));
 }

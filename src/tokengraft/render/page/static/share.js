@@ -2,7 +2,9 @@
 
 const CARD_WIDTH = 1200;
 const CARD_FONT = '"DejaVu Sans", system-ui, sans-serif';
-const CARD_COLOURS = ["#2f79b5", "#c2571a", "#3f7d4f", "#8c4a9e"];
+
+// The colour that a variable of the page has by day.
+const byDay = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).match(/#\w+/)[0];
 
 const languageLink = (code) => `${location.href.split("#")[0]}#${state.run ? `run=${state.run}&` : ""}lang=${encodeURIComponent(code)}`;
 const textLink = (text, reference) => `${location.href.split("#")[0]}#${new URLSearchParams({ text, ...(reference ? { reference } : {}) })}`;
@@ -12,17 +14,17 @@ const madeLine = (source) => `${source ? `Text: ${source}. ` : ""}Made with toke
 function cardCanvas(title, source, height, paint) {
   const canvas = el("canvas", { width: CARD_WIDTH, height });
   const pen = canvas.getContext("2d");
-  pen.fillStyle = "#fdfcfa";
+  pen.fillStyle = byDay("--paper");
   pen.fillRect(0, 0, CARD_WIDTH, height);
   pen.textBaseline = "top";
   let y = 48;
   for (const line of foldedLines(pen, title, `700 44px ${CARD_FONT}`, CARD_WIDTH - 128)) {
-    pen.fillStyle = "#1c2126";
+    pen.fillStyle = byDay("--ink");
     pen.fillText(line, 64, y);
     y += 56;
   }
   paint(pen, y + 20);
-  pen.fillStyle = "#565f68";
+  pen.fillStyle = byDay("--quiet");
   pen.font = `22px ${CARD_FONT}`;
   pen.fillText(madeLine(source), 64, height - 52);
   return canvas;
@@ -54,11 +56,11 @@ function pictureOfLanguage(n) {
     order.forEach((r, i) => {
       const y = top + 46 * i;
       pen.font = `24px ${CARD_FONT}`;
-      pen.fillStyle = "#1c2126";
+      pen.fillStyle = byDay("--ink");
       pen.fillText(r.label, 64, y);
-      pen.fillStyle = r.premium > 2 ? "#c42f2f" : "#2f79b5";
+      pen.fillStyle = byDay(r.premium > 2 ? "--more" : "--less");
       pen.fillRect(330, y, (660 * r.premium) / most, 30);
-      pen.fillStyle = "#1c2126";
+      pen.fillStyle = byDay("--ink");
       pen.fillText(times(r.premium), 344 + (660 * r.premium) / most, y + 2);
     });
   });
@@ -79,10 +81,10 @@ function pictureOfText({ rows, reference }) {
     shown.forEach((row, i) => {
       const ratio = reference && row.reference ? `, ${times(row.count / row.reference)} its reference` : "";
       pen.font = `600 24px ${CARD_FONT}`;
-      pen.fillStyle = "#565f68";
+      pen.fillStyle = byDay("--quiet");
       pen.fillText(`${row.label}: ${counted(row.count, "token")}${ratio}`, 64, y);
       for (const piece of blocks[i].pieces) {
-        pen.fillStyle = CARD_COLOURS[piece.n % CARD_COLOURS.length];
+        pen.fillStyle = byDay(`--c${piece.n % 4}`);
         pen.fillRect(64 + piece.x, y + 40 + 44 * piece.line, piece.width - 3, 36);
         pen.fillStyle = "#ffffff";
         pen.font = piece.font;
