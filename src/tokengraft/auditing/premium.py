@@ -27,7 +27,7 @@ class Premium:
     high: float
     n: int  # sentences
     definition: str  # "mean of ratios" or "ratio of sums"
-    unk_share: float  # share of the language's tokens that are UNK
+    unk_share: float  # of the language's tokens, or of the pivot's where that spoils it
 
     def __str__(self) -> str:
         flag = f", {self.unk_share:.0%} UNK" if self.unk_share else ""

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from tokengraft.auditing.audit_tables import AuditTables
-from tokengraft.auditing.frames import summary
+from tokengraft.auditing.frames import UNK_LIMIT, summary
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.languages.codes import known, language_name, meanings, resolve, suggest
 
@@ -106,8 +106,10 @@ def _below(audit: AuditTables, limits: Mapping[str, float]) -> list[Finding]:
             continue
         passed: bool | None = None
         detail = f"no line in common with {audit.pivot}"
-        if row["meaningless"]:
+        if row["unk_share"] > UNK_LIMIT:
             passed, detail = False, f"{row['unk_share']:.1%} UNK: text is thrown away"
+        elif row["meaningless"]:
+            passed, detail = False, f"no premium: text of {audit.pivot} is thrown away (UNK)"
         elif row["premium"] is not None:
             passed, detail = row["premium"] <= most, f"premium {row['premium']:.3f}"
             if row["premium_low"] is not None:
@@ -128,7 +130,7 @@ def _no_worse(audit: AuditTables, baseline: AuditTables, most: float) -> list[Fi
         detail = f"{row['tokens_a']:,} → {row['tokens_b']:,} tokens"
         if change is not None:
             detail += f" ({change:+.1%})"
-        elif row["meaningless_b"]:
+        elif row["unk_share_b"] > UNK_LIMIT:
             detail += f", {row['unk_share_b']:.1%} UNK"
         allowed = f"at most {100 * most:g} %" if most else "no"
         limit = f"{allowed} more tokens than the baseline"
@@ -203,7 +205,7 @@ def side_by_side(
             row |= {column: left[code][column] for column in _SHARED}
             row |= {f"{column}_{x}": cells[x].get(column) for column in _BOTH for x in "ab"}
             row |= {f"covered_{x}": cells[x]["covered"] for x in "ab"}
-            lost = (row["meaningless_a"], row["meaningless_b"])
+            lost = tuple(row[f"unk_share_{x}"] > UNK_LIMIT for x in "ab")
             before, after = row["tokens_a"], row["tokens_b"]
             row["change"] = after / before - 1 if before and not any(lost) else None
             row["outcome"] = _outcome(before, after, *lost)

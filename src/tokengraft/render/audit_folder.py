@@ -75,8 +75,8 @@ COLUMNS = {
     "that it drops without a token counts as one",
     "lossless_share": "share of units that decode back to exactly the text",
     "utf8": "premium of a tokenizer whose tokens are single bytes",
-    "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens are UNK, so that the "
-    "premium says too little",
+    "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens, or of the tokens of "
+    "{{pivot}}, are UNK, so that the premium is none",
     "floor": "the part of the premium that the split pattern forces whatever the vocabulary; "
     "empty where the tokenizer cuts nothing in advance",
     "missing_tokens": "the part of the premium that longer tokens would save",
@@ -91,7 +91,7 @@ COLUMNS = {
     "worst_language": "the compared language with the highest premium",
     "worst_premium": "its premium",
     "above_2x": "compared languages that pay more than twice what {pivot} pays",
-    "meaningless_cells": f"languages where more than {UNK_LIMIT:.0%} of the tokens are UNK",
+    "meaningless_cells": "languages whose premium is marked meaningless",
     "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
     "unicode_blocks": "Unicode blocks among its characters",
@@ -209,13 +209,19 @@ def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
     return "\n".join(lines)
 
 
+def _even_of_pivot(audit: AuditTables) -> str:
+    """That UNK spoils what premiums are measured against, if it does so on every tokenizer."""
+    own = audit.premiums.filter(pl.col("language") == audit.pivot)
+    return f": text of {pivot_name(audit)} itself is lost" if own["meaningless"].all() else ""
+
+
 def findings(audit: AuditTables) -> list[str]:
     """The headline findings, each a sentence computed from the tables."""
     names = labels(audit)
     if not audit.parallel:
         return _densest(audit, names)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
-    sentences = [f"No language but {pivot_name(audit)} has a premium free of UNK."]
+    sentences = [f"UNK leaves no language a premium{_even_of_pivot(audit)}."]
     if rows:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
         sentences = [

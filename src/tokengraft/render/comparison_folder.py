@@ -146,7 +146,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
     rest = own.height - shown.height
     notes = [f"{rest:,} languages between these are left out here."] if rest else []
     if any(cell.spoilt for row in rows for cell in row):
-        notes.append("† text was lost (over 1 % UNK): the premium says too little.")
+        notes.append("† text was lost (over 1 % UNK), its own or the pivot’s: this is no premium.")
     caption = f"Tokens for the same text, {a} and {b}, most gained first"
     return Printed("languages", caption, header, rows, left=2, codes=1, notes=notes)
 

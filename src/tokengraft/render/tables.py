@@ -150,16 +150,20 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
 
 def unk_note(cells: pl.DataFrame) -> str:
     """Why marked ones of these premiums must not be read as such; empty where none is marked."""
-    shares = cells.filter(pl.col("meaningless"))["unk_share"].to_list()
+    marked = cells.filter(pl.col("meaningless"))["unk_share"].to_list()
+    shares = [share for share in marked if share > UNK_LIMIT]
     if not shares:
         return ""
     ends = min(shares), max(shares)
     low, high = (f"{share:.1%}" if share < 0.1 else f"{share:.0%}" for share in ends)
     here = f"here {low}" if low == high else f"here {low} to {high}"
-    return (
+    note = (
         f"† More than {UNK_LIMIT:.0%} of these tokens ({here}) are UNK: what they stood for was "
         "thrown away, not encoded, so the number says too little and a low one is no merit."
     )
+    if len(shares) < len(marked):
+        note += " A tokenizer that throws away the pivot’s own text has no premium at all."
+    return note
 
 
 def _premiums(audit: AuditTables) -> Printed:

@@ -168,7 +168,10 @@ def show_audit(console: Console, audit: AuditTables) -> None:
             captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
-        captions.append(f"† text was lost (over 1 % UNK): the {figured} says too little")
+        why = f"text was lost (over 1 % UNK): the {figured} says too little"
+        if audit.parallel and audit.pivot in table.filter("meaningless")["language"]:
+            why = f"no premium: text was lost (over 1 % UNK), the language’s or {audit.pivot}’s"
+        captions.append(f"† {why}")
     if "rows" in top.columns:
         columns.insert(0, Column("rows", [f"{rows:,}" for rows in top["rows"]]))
     print_table(
@@ -198,10 +201,13 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
         console.print(note, markup=False)
     if missing := comparable_note(audit):
         console.print(missing, markup=False)
+    spoilt = set(audit.premiums.filter("meaningless").select("language", "tokenizer").rows())
     for row in audit.summary.to_dicts():
         lost = row["meaningless_cells"]
         unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
-        if not row["compared"]:
+        if (audit.pivot, row["tokenizer"]) in spoilt:
+            said, unk = f"no premium: text of {audit.pivot} itself is lost to UNK", ""
+        elif not row["compared"]:
             said = "no premium" if lost else f"no language but {audit.pivot} to compare"
         elif row["compared"] == 1:
             premium = audit.premium(row["tokenizer"], row["worst_language"])

@@ -212,8 +212,8 @@ def _legend(page: Sheet, spoilt: bool) -> None:
     key.add_patch(_hatched([(0, 0)]))
     key.set_axis_off()
     why = (
-        f"No premium: over {UNK_LIMIT:.0%} of the tokens are UNK;\n"
-        "what they stood for is lost, not counted"
+        f"No premium: over {UNK_LIMIT:.0%} of the tokens, or of the pivot’s,\n"
+        "are UNK; what they stood for is lost, not counted"
     )
     write(key, why, (1, 0.5), (6, 0), va="center", fontsize=7.5, color=QUIET)
 

@@ -246,7 +246,9 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     if not cells:
         lost, most = _lost(audit)
         title = f"No language shares a line of text with {pivot}"
-        if lost:
+        if all(row[audit["pivot"]] == "1" for row in audit["bad"]):
+            title = f"No premiums: text of {pivot} itself is lost to UNK"
+        elif lost:
             verb = "is lost to" if lost == most else "loses text to"
             title = f"Every language but {pivot} {verb} UNK"
         return {"title": title, "lead": "", "figures": []}
@@ -328,7 +330,7 @@ def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
         share
         for row, bad in zip(audit["cells"]["unk"], audit["bad"], strict=True)
         for share, mark in zip(row, bad, strict=True)
-        if mark == "1"
+        if mark == "1" and share > audit["unkLimit"]
     ]
     return len(shares), sum(share >= audit["unkMost"] for share in shares)
 

@@ -134,7 +134,9 @@ def language_title(
     if entry["code"] == pivot["code"]:
         return f"{entry['name']} is what every other language is measured against"
     if not kept:
-        return f"No tokenizer measured here writes all of {entry['name']}"
+        lost = rows and all(row["unk"] <= audit["unkLimit"] for row in rows)
+        whose = pivot if lost else entry
+        return f"No tokenizer measured here writes all of {whose['name']}"
     best, worst = kept[0], kept[-1]
     many = f"{best['premium']:.1f} times the tokens of"
     if best["premium"] < 1.05:
@@ -209,7 +211,7 @@ def _language(
     cells = "".join(
         f"<tr><th scope=row>{say(row['label'])}</th>"
         + (
-            f"<td colspan=3>loses text: {row['unk']:.1%} UNK</td>"
+            f"<td colspan=3>{_why_none(audit, row)}</td>"
             if row["bad"] and row["premium"] is not None
             else "<td colspan=3>no line in common</td>"
             if row["bad"]
@@ -249,6 +251,12 @@ def _rounded(number: int) -> str:
         if number >= size:
             return f"{float(f'{number / size:.2g}'):,g}{word}"
     return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def _why_none(audit: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    if row["unk"] > audit["unkLimit"]:
+        return f"loses text: {row['unk']:.1%} UNK"
+    return f"loses text of {html.escape(audit['languages'][audit['pivot']]['name'])} itself"
 
 
 def _interval(row: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ function languageFacts(n) {
     return [el("p", { class: "fact" }, `This run has no lines in both ${entry.name} and ${pivot().name}, so there is no premium.`)];
   }
   if (!order.length) {
-    return [el("p", { class: "fact" }, `No tokenizer of this run writes all of ${entry.name}, so there is no premium.`), ...lostFacts(n)];
+    return [el("p", { class: "fact" }, `No tokenizer of this run writes all of ${audit().tokenizers.some((_, t) => !loses(t, n)) ? pivot().name : entry.name}, so there is no premium.`), ...lostFacts(n)];
   }
   const [best, worst] = [order[0], order.at(-1)];
   const own = n === audit().pivot;
@@ -58,7 +58,7 @@ function fewestFact(order, n) {
 
 // Tokenizers that lose the language to UNK, those that lose most of it apart.
 function lostFacts(n) {
-  const lost = audit().tokenizers.map((k, t) => ({ label: k.label, t, share: unkPercent(audit().cells.unk[t][n]) })).filter((r) => isBad(r.t, n));
+  const lost = audit().tokenizers.map((k, t) => ({ label: k.label, t, share: unkPercent(audit().cells.unk[t][n]) })).filter((r) => loses(r.t, n));
   const [gone, part] = [lost.filter((r) => isGone(r.t, n)), lost.filter((r) => !isGone(r.t, n))];
   return [
     part.length

@@ -95,7 +95,7 @@ class PremiumTable {
     const { look, form } = MEASURES[this.measure];
     for (const row of this.rows) {
       const values = row.cells.map((cell, t) => {
-        const bad = isBad(t, row.n) && this.measure !== "coverage";
+        const bad = (ABSOLUTE.has(this.measure) ? loses : isBad)(t, row.n) && this.measure !== "coverage";
         const value = measured(this.measure, t, row.n);
         cell.className = `c-cell ${bad ? "unk" : value === null ? "none" : look(value)}`;
         const shown = bad ? "UNK" : value === null ? "–" : form(value);

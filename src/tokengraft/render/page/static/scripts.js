@@ -13,7 +13,7 @@ function scriptPanels() {
     const rows = audit().tokenizers.map((k, t) => {
       const values = group.places.map((n) => honest(t, n)).filter((v) => v !== null);
       const lost = group.places.every((n) => isGone(t, n)) ? "lost to UNK" : `UNK above ${percent(audit().unkLimit)}`;
-      return { label: k.label, values, lost: group.places.some((n) => isBad(t, n)) ? lost : "no lines in common" };
+      return { label: k.label, values, lost: isBad(t, audit().pivot) ? `${pivot().name} lost to UNK` : group.places.some((n) => isBad(t, n)) ? lost : "no lines in common" };
     });
     return { ...group, rows, typical: median(rows.map((r) => median(r.values))) ?? 0 };
   });

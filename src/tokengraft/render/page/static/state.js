@@ -11,6 +11,8 @@ const pivot = () => languages()[audit().pivot];
 const isBad = (t, n) => audit().bad[t][n] === "1";
 // Whether UNK spoils a cell so far that most of its text is lost.
 const isGone = (t, n) => isBad(t, n) && audit().cells.unk[t][n] >= audit().unkMost;
+// Whether its own text is lost; where only the pivot's is, there is no premium either.
+const loses = (t, n) => audit().cells.unk[t][n] > audit().unkLimit;
 const placeOf = (code) => languages().findIndex((entry) => entry.code === code);
 
 // The premium of a cell, or null where UNK spoils it.
@@ -25,7 +27,7 @@ const perUnit = (t, n) => audit().cells.perUnit[t][n];
 // Tokens more (or fewer) than with the reference, as a share; null where one of the two loses text.
 function change(t, n) {
   const [own, base] = [perUnit(t, n), perUnit(reference(), n)];
-  return !own || !base || isBad(t, n) || isBad(reference(), n) ? null : own / base - 1;
+  return !own || !base || loses(t, n) || loses(reference(), n) ? null : own / base - 1;
 }
 
 // “312 tokens per sentence”, “0.9 bytes per token”, “12 % fewer tokens than GPT-2”

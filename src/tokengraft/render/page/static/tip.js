@@ -65,6 +65,7 @@ function aboutCell(t, n) {
   const head = el("strong", {}, `${entry.name} · ${name}`);
   if (c.premium[t][n] === null) return [head, entry.n ? "not measured" : `no lines in common with ${pivot().name}`];
   if (isBad(t, n)) {
+    if (!loses(t, n)) return [head, `No premium: ${name} loses text of ${pivot().name} itself (${unkPercent(c.unk[t][a.pivot])} UNK).`];
     return [
       head,
       `No premium: ${unkPercent(c.unk[t][n])} of the tokens are UNK.`,
