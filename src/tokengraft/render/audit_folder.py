@@ -76,7 +76,7 @@ COLUMNS = {
     "lossless_share": "share of units that decode back to exactly the text",
     "utf8": "premium of a tokenizer whose tokens are single bytes",
     "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens, or of the tokens of "
-    "{{pivot}}, are UNK, so that the premium is none",
+    "{pivot}, are UNK, so that the premium is none",
     "floor": "the part of the premium that the split pattern forces whatever the vocabulary; "
     "empty where the tokenizer cuts nothing in advance",
     "missing_tokens": "the part of the premium that longer tokens would save",
