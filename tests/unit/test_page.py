@@ -283,7 +283,7 @@ def test_a_pivot_lost_to_unk_leaves_no_premium(tmp_path: Path) -> None:
     assert [f.passed for f in checked] == [False] and "text of zho_Hans" in checked[0].detail
     spoilt.save(tmp_path / "run")
     said = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "UNK leaves no language a premium: text of Chinese (Simplified) itself is lost." in said
+    assert "- No premiums: text of Chinese (Simplified) itself is lost to UNK." in said
     page = page_of([tmp_path / "run"])
     assert page.title == "No premiums: text of Chinese (Simplified) itself is lost to UNK"
     # Tokens can still be compared: those of English lose nothing.

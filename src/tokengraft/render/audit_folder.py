@@ -209,19 +209,15 @@ def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
     return "\n".join(lines)
 
 
-def _even_of_pivot(audit: AuditTables) -> str:
-    """That UNK spoils what premiums are measured against, if it does so on every tokenizer."""
-    own = audit.premiums.filter(pl.col("language") == audit.pivot)
-    return f": text of {pivot_name(audit)} itself is lost" if own["meaningless"].all() else ""
-
-
 def findings(audit: AuditTables) -> list[str]:
     """The headline findings, each a sentence computed from the tables."""
     names = labels(audit)
     if not audit.parallel:
         return _densest(audit, names)
     rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
-    sentences = [f"UNK leaves no language a premium{_even_of_pivot(audit)}."]
+    sentences = [f"No language but {pivot_name(audit)} has a premium free of UNK."]
+    if audit.premiums.filter(pl.col("language") == audit.pivot)["meaningless"].all():
+        sentences = [f"No premiums: text of {pivot_name(audit)} itself is lost to UNK."]
     if rows:
         worst = max(rows, key=lambda row: float(row["worst_premium"]))
         sentences = [

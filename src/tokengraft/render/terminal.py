@@ -164,7 +164,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
     captions = []
     if "tokens_per_unit" in table.columns:
         captions.append("below each premium: tokens per sentence, bytes per token")
-        if len(audit.tokenizers) > 1:
+        if table["tokens_change"].is_not_null().any():
             captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
