@@ -500,9 +500,10 @@ def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) ->
 
     from tokengraft.corpus import load as load_corpus
 
-    corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "ita_Latn"])
-    rules = tmp_path / "rules.tsv"  # every character of Myanmar script becomes nothing
-    rules.write_text("".join(f"{n:X}\t\n" for n in range(0x1000, 0x10A0)))
+    corpus = load_corpus("udhr").select(["eng_Latn", "shn_Mymr", "fuf_Adlm", "ita_Latn"])
+    rules = tmp_path / "rules.tsv"  # every character of Myanmar and Adlam script becomes nothing
+    taken = (*range(0x1000, 0x10A0), *range(0x1E900, 0x1E960))
+    rules.write_text("".join(f"{n:X}\t\n" for n in taken))
     SentencePieceTrainer.train(
         sentence_iterator=iter(corpus.lines("eng_Latn")),
         model_prefix=str(tmp_path / "tokenizer"),
@@ -513,8 +514,21 @@ def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) ->
     )
     found = tg.audit(corpus, [str(tmp_path / "tokenizer.model")], resamples=10)
     cells = {row["language"]: row for row in found.premiums.to_dicts()}
-    assert cells["shn_Mymr"]["meaningless"] and cells["shn_Mymr"]["unk_share"] > 0.3
+    for code in ("shn_Mymr", "fuf_Adlm"):
+        assert cells[code]["meaningless"] and cells[code]["unk_share"] > 0.3, code
     assert not cells["eng_Latn"]["meaningless"] and not cells["ita_Latn"]["meaningless"]
+
+
+def test_what_is_lost_of_a_text_is_the_same_beside_any_other(tmp_path: Path) -> None:
+    """A joiner that is left out is no letter, also where another text loses an accent."""
+    pipeline = Pipeline(models.WordPiece({"[UNK]": 0, "a": 1, "##a": 2}, unk_token="[UNK]"))
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.save(str(tmp_path / "tokenizer.json"))
+    tokenizer, texts = load(tmp_path), ["a\u200ca", "கா aa", "a\u0301\u0302"]
+    alone = [tokenizer.dropped([text]) for text in texts]
+    assert alone[0] is None and np.asarray(tokenizer.dropped(texts)).tolist() == [0, 0, 2]
+    assert np.asarray(alone[2]).tolist() == [2]
 
 
 def test_a_pattern_that_keeps_all_it_cuts_takes_nothing_away() -> None:

@@ -32,6 +32,7 @@ class Tokenizer(abc.ABC):
     def __init__(self, name: str, fingerprint: str) -> None:
         self.name = name
         self.fingerprint = fingerprint  # sha256 over the files that define the tokenizer
+        self._judged: dict[str, bool] = {}  # whether a character is lost, of those tried
 
     @property
     @abc.abstractmethod
@@ -198,8 +199,28 @@ class Tokenizer(abc.ABC):
         """
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """Characters of each text, spaces apart, that no token stands for; None: it drops none."""
-        del texts
+        """Characters of each text, spaces apart, that no token stands for; None: it drops none.
+
+        Here those that a normaliser takes away, and letters that it makes other signs of.
+        """
+        lost = self._lost(texts)
+        return (
+            np.array([sum(c in lost for c in text) for text in texts], np.int64) if lost else None
+        )
+
+    def _lost(self, texts: Sequence[str]) -> frozenset[str]:
+        """The characters of the texts that the normaliser loses; each is tried once."""
+        judged, normal = self._judged, self._normal
+        if normal is None:
+            return frozenset()
+        characters: frozenset[str] = frozenset().union(*texts)
+        with self._told():
+            judged.update((c, is_lost(c, normal(c))) for c in characters - judged.keys())
+        return frozenset(filter(judged.__getitem__, characters))
+
+    @functools.cached_property
+    def _normal(self) -> Callable[[str], str] | None:
+        """What the normaliser makes of a character alone; None where it loses none."""
         return None
 
     @functools.cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Pipeline
 from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
 from tokengraft.core.files import check_highest_id, sha256
 from tokengraft.tokenizer import vocabulary as pieces
-from tokengraft.tokenizer.adapters import Tokenizer, count_batch, is_lost, pretoken_counter
+from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
@@ -286,14 +286,14 @@ class HuggingFace(Tokenizer):
         return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """What no token holds, and letters that a normaliser takes away or makes other signs of.
+        """With what no token holds.
 
         A model without UNK and without all bytes leaves out what it does not know, unsaid; what
-        comes before the model may take text away, whatever the model knows.
+        cuts text before the model may take some away, whatever the model knows.
         """
-        lost = self._lost(frozenset().union(*texts)) if self._forms else frozenset()
-        if not (self._drops or lost):
-            return None
+        if not self._drops:
+            return super().dropped(texts)
+        lost = self._lost(texts)
         with self._told():
             batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
         dropped = np.zeros(len(texts), np.int64)
@@ -327,17 +327,9 @@ class HuggingFace(Tokenizer):
                 covered[start:end] = True
         return "".join(every[n] for n in np.flatnonzero(~covered).tolist())
 
-    def _lost(self, characters: Iterable[str]) -> frozenset[str]:
-        judged, normalizer = self._judged, self.pipeline.normalizer
-        with panics_as_errors("normalising"):
-            for char in characters:
-                if char not in judged:
-                    judged[char] = is_lost(char, normalizer.normalize_str(char))
-        return frozenset(filter(judged.__getitem__, characters))
-
     @functools.cached_property
-    def _judged(self) -> dict[str, bool]:
-        return {}
+    def _normal(self) -> Callable[[str], str] | None:
+        return self.pipeline.normalizer.normalize_str if self._forms else None
 
     @functools.cached_property
     def _counter(self) -> Any:

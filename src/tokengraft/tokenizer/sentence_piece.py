@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
-from tokengraft.tokenizer.adapters import AWKWARD, Tokenizer, difference, is_lost
+from tokengraft.tokenizer.adapters import AWKWARD, Tokenizer, difference
 from tokengraft.tokenizer.file_shape import json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
@@ -179,22 +179,9 @@ class SentencePiece(Tokenizer):
     def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         return None  # SentencePiece cuts nothing before it consults the vocabulary
 
-    def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """Letters that the model's own normaliser takes away or makes other signs of."""
-        if not self._lost:
-            return None
-        lost = [sum(char in self._lost for char in text) for text in texts]
-        return np.array(lost, np.int64)
-
     @functools.cached_property
-    def _lost(self) -> frozenset[str]:
-        """Characters of the first plane of which the normaliser leaves nothing."""
-        if self._model.normalizer_spec.name in _OWN:
-            return frozenset()
-        every = [*map(chr, (*range(1, 0xD800), *range(0xE000, 0x10000)))]
-        with self._told():
-            normal = self.processor.normalize(every)
-        return frozenset(c for c, left in zip(every, normal, strict=True) if is_lost(c, left))
+    def _normal(self) -> Callable[[str], str] | None:
+        return None if self._model.normalizer_spec.name in _OWN else self.processor.normalize
 
     @functools.cached_property
     def _names(self) -> list[str]:
