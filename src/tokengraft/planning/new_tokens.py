@@ -58,7 +58,9 @@ def check_tokens(
     if literal or kind in ("unigram", "wordpiece"):
         _check_encoded(tokenizer, tokens, literal)
         return
-    pieces = {number: read(name) for name, number in vocabulary(tokenizer).items()}
+    wanted = {part for token in tokens for part in token.parts}
+    old = vocabulary(tokenizer).items()
+    pieces = {number: read(name) for name, number in old if number in wanted}
     looked_up = bool(tokenizer["model"].get("ignore_merges"))
     made = {left + right for left, right in merges}
     for token in tokens:

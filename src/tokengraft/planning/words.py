@@ -26,6 +26,7 @@ from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
+from tokengraft.tokenizer.file_shape import Same
 from tokengraft.tokenizer.insert import added_ids, family, model_type, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
@@ -217,11 +218,22 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
 
-    Read only: who asks for an equal one soon again gets the same. TokenizerError also where two
+    Read only: who asks for the `Same` soon again gets the same. TokenizerError also where two
     tokens share an id, or an added one has another in the file than the library gives it, or the
     model is of another type: what is planned goes by the file, what is encoded by the library.
     """
-    pipeline = _loaded(json.dumps(tokenizer, ensure_ascii=False))
+    return _loaded(Same(tokenizer))
+
+
+@functools.lru_cache(maxsize=3)  # a plan asks for the base and for the extended one several times
+def _loaded(same: Same) -> Tokenizer:
+    tokenizer = same.tokenizer
+    try:
+        pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+    except BaseException as error:  # the library raises bare Exception, and Rust may panic
+        if not gave_up(error):
+            raise
+        raise TokenizerError(f"this tokenizer.json cannot be used ({error})") from error
     looks, kind = model_type(tokenizer["model"]), type(pipeline.model).__name__
     if looks != kind:
         raise TokenizerError(
@@ -241,17 +253,6 @@ def load(tokenizer: dict[str, Any]) -> Tokenizer:
         raise TokenizerError(
             f"this tokenizer.json gives the id {twice} to more than one token: fetch it again"
         )
-    return pipeline
-
-
-@functools.lru_cache(maxsize=2)  # a plan asks for the base and for the extended one several times
-def _loaded(text: str) -> Tokenizer:
-    try:
-        pipeline = Tokenizer.from_str(text)
-    except BaseException as error:  # the library raises bare Exception, and Rust may panic
-        if not gave_up(error):
-            raise
-        raise TokenizerError(f"this tokenizer.json cannot be used ({error})") from error
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline

@@ -36,6 +36,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.core.wording import runs
+from tokengraft.tokenizer.file_shape import Same
 from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts, only_whole_words
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
@@ -192,7 +193,7 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     pattern = split_pattern(tokenizer)
     if pattern is None:
         raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
-    known, asked = _relaxed_before(_Same(tokenizer["model"])), (pattern, tuple(scripts))
+    known, asked = _relaxed_before(Same(tokenizer)), tuple(scripts)
     if asked not in known:
         digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
         if others := [name for name in scripts if name != LATIN]:
@@ -202,25 +203,9 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     return known[asked]
 
 
-class _Same:
-    """A parsed model as a key: equal to itself alone, as long as it has as many entries."""
-
-    def __init__(self, model: Mapping[str, Any]) -> None:
-        self._model = model
-        self._size = len(model["vocab"]), len(model.get("merges") or ())
-
-    def __hash__(self) -> int:
-        return id(self._model)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Same) and self._model is other._model and self._size == other._size
-        )
-
-
 @functools.lru_cache(maxsize=1)
-def _relaxed_before(model: _Same) -> dict[tuple[str, tuple[str, ...]], str]:
-    """Patterns of the model asked about last: a plan asks several times, half a second each."""
+def _relaxed_before(tokenizer: Same) -> dict[tuple[str, ...], str]:
+    """Patterns of the one asked about last: a plan asks several times, half a second each."""
     return {}
 
 

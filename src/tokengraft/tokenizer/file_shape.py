@@ -6,6 +6,7 @@ for steps, whoever wrote the file.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
@@ -47,6 +48,27 @@ def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
     if len(set(ids)) != len(vocab or ()):
         raise TokenizerError(f"{where}: two tokens of this tokenizer.json have the same id")
     return dict(parsed)
+
+
+class Same:
+    """A parsed `tokenizer.json` as the key of a cache, to what takes long to make of it.
+
+    Equal to one of equal settings whose vocabulary and merges are the very same objects, with as
+    many entries: to compare what these hold would take as long.
+    """
+
+    def __init__(self, tokenizer: dict[str, Any]) -> None:
+        self.tokenizer = tokenizer
+        rest = dict(tokenizer.get("model") or {})
+        self._large = rest.pop("vocab", ()), rest.pop("merges", None) or ()
+        settings = json.dumps({**tokenizer, "model": rest})
+        self._key = (*map(id, self._large), *map(len, self._large), settings)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._key == other._key
 
 
 def _is_scored(entry: Any) -> bool:

@@ -39,6 +39,7 @@ the leaf's parts and gets longer; which text that may be is for the planner to c
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,6 +50,7 @@ from typing import Any, Literal, TypeAlias
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer.boundaries import steps_of, with_pattern
+from tokengraft.tokenizer.file_shape import Same
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 
@@ -72,7 +74,12 @@ class Additions:
 
 def fingerprint(tokenizer: dict[str, Any]) -> str:
     """sha256 of a parsed `tokenizer.json`, whatever its key order and spacing on disk."""
-    text = json.dumps(tokenizer, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return _fingerprint(Same(tokenizer))
+
+
+@functools.lru_cache(maxsize=1)
+def _fingerprint(same: Same) -> str:
+    text = json.dumps(same.tokenizer, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass"))
 
 
