@@ -41,6 +41,7 @@ from tokengraft.deriving.distil.passages import (  # noqa: E402
     is_held_out,
     mix,
     read_lots,
+    text_after,
 )
 from tokengraft.deriving.distil.recipe import HeldOut, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.silent_text import bundled, untrained  # noqa: E402
@@ -127,9 +128,14 @@ def test_divergence_is_kl_with_its_gradient():
         p = torch.log_softmax(head.logits(old), -1)
         q = torch.log_softmax(head.logits(new), -1)
         expected = (p.exp() * (p - q)).sum(-1)
-        (slope,) = torch.autograd.grad(expected.sum(), new)
+        (slope,) = torch.autograd.grad(expected.sum(), new, retain_graph=True)
         assert torch.allclose(compare(Distributions(old, head), new, head).kl, expected, atol=1e-5)
         assert torch.allclose(slopes(new, old, head), slope, atol=1e-4)
+        after = np.array([-1, *range(40, 50)])
+        said = q[torch.arange(11), after]
+        by_text = torch.where(torch.arange(11) > 0, 0.7 * expected - 0.3 * said, expected)
+        (slope,) = torch.autograd.grad(by_text.sum(), new)
+        assert torch.allclose(slopes(new, old, head, after, 0.3), slope, atol=1e-4)
         alike = compare(Distributions(old, head), old, head)
         assert alike.kl.abs().max() < 1e-6 and alike.top1.all()
 
@@ -722,6 +728,40 @@ def test_a_passage_is_mixed_in_as_many_ways_as_asked_for(setting):
     assert np.mean([len(one) for one in ways.values()]) > 1.5
 
 
+@pytest.mark.parametrize(("near", "first"), [(0.5, 5), (0.2, 2), (0.0, 0)])
+def test_places_of_a_mixture_are_near_its_cut_or_drawn_evenly(setting, near, first):
+    _, lots, _, _ = setting
+    made = [one for one in mix(lots.train, 256, 8.0, 0, places=10, near=near) if len(one) == 10]
+    apart = [one.old_at - one.old_at[0] for one in made if len(one.old) - one.old_at[0] > 20]
+    assert len(apart) > 50
+    assert all(np.array_equal(places[:first], np.arange(first)) for places in apart)
+    assert max(places[-1] for places in apart) > 20
+    assert len({places[first:].tobytes() for places in apart}) > 20
+
+
+def test_a_mixture_may_be_taught_by_the_text_instead_of_the_base(setting):
+    reader, lots, start, parts = setting
+    mixtures = mix(lots.train, 256, 1.0, 0)
+    lots = replace(lots, train=(*lots.train, *mixtures), mixed=mix(lots.held_out, 256, 1.0, 0))
+    for one in mixtures:
+        after = text_after(one)
+        assert after[-1] == -1 or one.old_at[-1] + 1 < len(one.old)
+        there = after >= 0
+        assert np.array_equal(one.old[one.old_at[there] + 1], after[there])
+    assert (text_after(lots.held_out[0]) == -1).all()
+    by_base, by_text = (
+        Distiller(reader, lots, start, replace(RECIPE, by_text=share), parts).run()
+        for share in (0.0, 1.0)
+    )
+    assert by_base.score.excess is None
+    # The text is simple, and a model that knows nothing of it follows it better once it is told to.
+    assert by_text.score.excess < by_text.start.excess
+    told = Teacher(reader, lots.mixed[: by_text.judged // 2])
+    rows = [torch.from_numpy(one.rows) for one in (by_base, by_text)]
+    assert continued(reader, told, rows[1]) == pytest.approx(by_text.score.excess, abs=1e-6)
+    assert continued(reader, told, rows[1]) < continued(reader, told, rows[0])
+
+
 def test_a_passage_and_its_mixtures_are_read_together_as_they_are_alone(setting):
     reader, lots, _, parts = setting
     plain = lots.train[:12]
@@ -729,6 +769,7 @@ def test_a_passage_and_its_mixtures_are_read_together_as_they_are_alone(setting)
     passages, tree = [*plain, *mixtures], Branches(parts, 256)
     teacher = Teacher(reader, passages, branches=tree)
     assert teacher.sizes.sum() == sum(len(one.old) for one in plain)
+    assert len(teacher._states) <= teacher.sizes.sum()  # what several are matched to is kept once
     some = np.array([3, len(plain), len(passages) - 1])
     sources = {3, mixtures[0].source, mixtures[-1].source}
     kin = {n for n, one in enumerate(passages) if getattr(one, "source", n) in sources}

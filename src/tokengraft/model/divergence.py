@@ -102,16 +102,29 @@ def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
     return values
 
 
-def slopes(new: torch.Tensor, old: torch.Tensor, head: Head) -> torch.Tensor:
-    """∂KL/∂new of each position (positions, dimensions)."""
+def slopes(
+    new: torch.Tensor, old: torch.Tensor, head: Head, after: Ints | None = None, share: float = 0.0
+) -> torch.Tensor:
+    """∂KL/∂new of each position (positions, dimensions).
+
+    A `share` of p is the text's own next id, given as `after`, where that is not -1.
+    """
+    torch = require_torch()
     slope = new.new_zeros(new.shape)
-    with require_torch().no_grad():
+    known = None
+    if after is not None and share:
+        known = torch.from_numpy(np.asarray(after, np.int64)).to(new.device)[:, None]
+    with torch.no_grad():
         for block in vocabulary_blocks(head, len(new), TRAINING):
             logits = head.logits(new[block])
             bend = head.slope(logits)
             q = logits.softmax(-1)
             del logits  # before the next array of its size
-            pull = q.sub_(head.logits(old[block]).softmax(-1)).mul_(bend).to(head.weight.dtype)
+            p = head.logits(old[block]).softmax(-1)
+            if known is not None:
+                told = share * (known[block] >= 0).to(p)
+                p.mul_(1 - told).scatter_add_(1, known[block].clamp(min=0), told)
+            pull = q.sub_(p).mul_(bend).to(head.weight.dtype)
             slope[block] = pull @ head.weight
     return slope
 

@@ -136,9 +136,12 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
     tokens = min(512, task.model.window) - len(task.model.prefix)
     mixed = recipe.mixed if writes else 2 * recipe.mixed  # what a reader's users get
     more, judged = (
-        mix(lot, task.first_new, share, recipe.seed, writes=writes, most=recipe.rest, tokens=tokens)
+        mix(
+            lot, task.first_new, share, recipe.seed, writes=writes, most=recipe.rest,
+            places=recipe.places, near=recipe.near, tokens=tokens,
+        )
         for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
-    )
+    )  # fmt: skip
     return Lots((*lots.train, *more), lots.held_out, tuple(judged))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from tokengraft.deriving.distil.passages import text_after
 from tokengraft.deriving.distil.recipe import HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
@@ -67,7 +68,8 @@ def gradient(
                 # Of the right gradient, whatever their values.
                 loss = loss + ((new * at_states).sum() + (added.rows * at_rows).sum()) / positions
             elif recipe.kl:
-                at_states = slopes(new.detach(), old, member.head)
+                told = np.concatenate([text_after(one) for one in passages])
+                at_states = slopes(new.detach(), old, member.head, told, recipe.by_text)
                 loss = loss + recipe.kl * (new * at_states).sum() / positions
             grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
@@ -99,11 +101,17 @@ def judge(
     if writer is not None and head is not None:
         stray = kept[0] if kept else writer.strays(head)  # all that moved, where the body learns
         loss = recipe.reading_weight * kl + writes + recipe.stray * stray
+    known: dict[str, float] = {}
     if mixed is not None and len(mixed.passages):
         other = _means(reader, mixed, rows, None, None)[0]
-        loss += recipe.mixed * other * (1.0 if writer is None else recipe.reading_weight)
+        apart, times = other, 1.0 if writer is None else recipe.reading_weight
+        nats = _nats(reader, mixed, rows) if recipe.by_text and writer is None else None
+        if nats is not None:
+            apart += recipe.by_text * ((nats[1] - nats[0]) / nats[2] - other)
+            known["excess"] = nats[1] / nats[0] - 1
+        loss += recipe.mixed * apart * times
     writing = None if writer is None else writes
-    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept)
+    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept, **known)
 
 
 def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> float | None:
@@ -113,6 +121,14 @@ def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> fl
     is one of another passage, in old tokens: what is lost where nothing of it is read. None
     where there are fewer than two such mixtures.
     """
+    nats = _nats(reader, teacher, rows)
+    return None if nats is None else nats[1] / nats[0] - 1
+
+
+def _nats(
+    reader: Reader, teacher: Teacher, rows: torch.Tensor | None
+) -> tuple[float, float, int] | None:
+    """What the text takes after the base's reading and after ours, and in how many places."""
     first_new, numbers, passages = reader.first_new, [], []
     for number, one in enumerate(teacher.passages):
         last = np.flatnonzero(one.new >= first_new)[-1:]
@@ -129,19 +145,20 @@ def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> fl
             for n, (one, end) in enumerate(zip(passages, ends, strict=True))
         ]
         rows = reader.model.weight[:1].float()  # none is read
-    bits = np.zeros(2)
+    nats, places = np.zeros(2), 0
     sizes = np.fromiter((len(one.new) for one in passages), np.int64)
     for batch in batches(sizes, BATCH_TOKENS):
         chosen = [passages[n] for n in batch]
-        targets = np.concatenate([one.old[np.minimum(one.old_at + 1, len(one.old) - 1)]
-                                  for one in chosen])  # fmt: skip
-        there = np.concatenate([one.old_at + 1 < len(one.old) for one in chosen])
+        targets = np.concatenate([np.append(one.old, -1)[one.old_at + 1] for one in chosen])
+        there = targets >= 0
         with torch.no_grad():
             read = reader.new(chosen, rows.to(reader.model.device)).float()
         known = teacher.states(np.array([numbers[n] for n in batch]))
         for side, states in enumerate((known, read)):
-            bits[side] -= likelihoods(states, targets, reader.head)[there].sum()
-    return float(bits[1] / bits[0] - 1)
+            said = likelihoods(states, np.maximum(targets, 0), reader.head)
+            nats[side] -= said[there].sum()
+        places += int(there.sum())
+    return float(nats[0]), float(nats[1]), places
 
 
 def _after(one: Alignment, end: int, before: Ints) -> Alignment:

@@ -193,6 +193,13 @@ def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int
     return np.sort(ranked[:inside])
 
 
+def text_after(one: Alignment) -> Ints:
+    """The old id that the text goes on with after each common position of a mixture, else -1."""
+    if not isinstance(one, Mixture):
+        return np.full(len(one), -1)
+    return np.append(one.old, -1)[one.old_at + 1]
+
+
 def following(one: Alignment) -> Ints:
     """The id that the new spelling goes on with after each common position, -1 for none."""
     if isinstance(one, Mixture):
@@ -209,13 +216,14 @@ def mix(
     writes: bool = False,
     most: int = 128,
     places: int = 48,
+    near: float = 0.5,
     tokens: int = 512,
 ) -> list[Mixture]:
     """Mixtures of `share` of the passages, each cut at a common position drawn at random.
 
     Of a share above 1 passages are cut in several ways. New tokens come first and at most `most`
-    old ones after them, matched at `places` positions; where the model `writes`, every second has
-    it the other way round.
+    old ones after them, matched at `places` positions, a share `near` of them right after the cut
+    and the others drawn evenly; where the model `writes`, every second has it the other way round.
     """
     generator = np.random.default_rng([seed, 1])
     count, rounds = round(share * len(passages)), max(1, math.ceil(share))
@@ -223,14 +231,14 @@ def mix(
     mixtures = []
     for turn, number in enumerate(np.sort(chosen).tolist()):
         make = _anew if writes and turn % 2 else _back
-        one = make(number, passages[number], first_new, most, places, generator)
+        one = make(number, passages[number], first_new, most, places, near, generator)
         if one is not None and len(one.new) <= tokens:
             mixtures.append(one)
     return mixtures
 
 
 def _back(
-    source: int, one: Alignment, first_new: int, most: int, places: int,
+    source: int, one: Alignment, first_new: int, most: int, places: int, near: float,
     generator: np.random.Generator,
 ) -> Mixture | None:  # fmt: skip
     """First new tokens, then old ones."""
@@ -242,9 +250,10 @@ def _back(
     old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
     end = min(len(one.old), old_at + 1 + most)
     rest = np.arange(old_at, end)
-    if len(rest) > places:  # what is lost is lost right after the cut: half of them are there
-        far = generator.choice(rest[places // 2 :], places - places // 2, replace=False)
-        rest = np.concatenate([rest[: places // 2], np.sort(far)])
+    if len(rest) > places:
+        first = round(near * places)
+        far = generator.choice(rest[first:], places - first, replace=False)
+        rest = np.concatenate([rest[:first], np.sort(far)])
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
     after = np.full(len(one.old), -1)
     after[one.old_at] = following(one)
@@ -252,7 +261,7 @@ def _back(
 
 
 def _anew(
-    source: int, one: Alignment, first_new: int, most: int, places: int,
+    source: int, one: Alignment, first_new: int, most: int, places: int, near: float,
     generator: np.random.Generator,
 ) -> Mixture | None:  # fmt: skip
     """First old tokens, then new ones."""

@@ -32,7 +32,9 @@ class Recipe:
     The base writes `own` passages itself, to be trained on beside the text that is given.
     For every passage there are `mixed` more that change their spelling midway, twice as many where
     only reading is trained, and twice that, with `kl` counting four times, where rows are all that
-    learns; at most `rest` old tokens follow where they change. On a CPU under `max_minutes` such
+    learns; at most `rest` old tokens follow where they change, matched at `places` of them: the
+    first `near` of those places, the others drawn evenly. `by_text` is how much of what is to
+    follow there is the text's word instead of the base's. On a CPU under `max_minutes` such
     rows are trained otherwise (`as_method`). Where the new tokens are written too (`Writing`), the
     reading loss counts `reading_weight` times, beside the pooled divergence, the split of each
     pool, and what new tokens take in text that is not theirs, at `strays` positions a step.
@@ -55,6 +57,9 @@ class Recipe:
     own: int = 0
     mixed: float = 0.5
     rest: int = 128
+    places: int = 48
+    near: float = 0.5
+    by_text: float = 0.0
     reading_weight: float = 3.4
     pooled: float = 1.0
     split: float = 2.5
@@ -148,7 +153,7 @@ class HeldOut:
     they are written too. `kept` and `kept_top1` are KL and agreement in protected text, where the
     body learns. `loss` is what training is stopped by and rows are chosen by. `excess` is how many
     more bits than the base's the rest of a passage takes in old tokens after a beginning in new
-    ones, known of the rows in the end and of the floor.
+    ones, known of the rows in the end, of the floor, and along the way where it is trained for.
     """
 
     kl: float

@@ -6,7 +6,8 @@ larger for any k above dimensions / 3 and not exact. Rounding to float16 makes a
 rootstock (at most 1e-6 at one position). In a work folder the store is a memory map that a resumed
 run goes on with; without one it lies in memory. Values beyond float16 are kept as its largest.
 Where new tokens are written, what the base says at the forks of `branches` is kept beside them.
-A passage and its mixtures have the same old ids and are read in one pass.
+A passage and its mixtures have the same old ids: they are read in one pass, and a state that
+several of them are matched to is kept once.
 """
 
 from __future__ import annotations
@@ -37,24 +38,24 @@ class Teacher:
         name: str = "teacher", branches: Branches | None = None,
     ) -> None:  # fmt: skip
         self.reader, self.passages, self.branches = reader, passages, branches
-        counts = np.fromiter(map(len, passages), np.int64, len(passages))
-        self.ends: Ints = np.cumsum(counts)
-        self.starts: Ints = self.ends - counts
         kin: dict[int, list[int]] = {}  # of one source: a passage and its mixtures
         for n, one in enumerate(passages):
             kin.setdefault(one.source if isinstance(one, Mixture) else n, []).append(n)
         self._kin = [np.array(group) for group in kin.values()]
         self._whole = [max((passages[n].old for n in group), key=len) for group in self._kin]
         self.sizes: Ints = np.fromiter(map(len, self._whole), np.int64, len(self._whole))
+        self._places = [np.unique(np.concatenate([passages[n].old_at for n in group]))
+                        for group in self._kin]  # fmt: skip
+        self._starts: Ints = np.cumsum([0, *map(len, self._places)])  # of each group's states
         self._group: Ints = np.zeros(len(passages), np.int64)
         for n, group in enumerate(self._kin):
             self._group[group] = n
         self._forks = [] if branches is None else [branches.forks(one) for one in passages]
         said = [0] if branches is None else [branches.sizes(one).sum() for one in self._forks]
         self._said_at: Ints = np.concatenate([[0], np.cumsum(said)]).astype(np.int64)
-        shape = (int(counts.sum()), reader.model.dimensions)
+        shape = (int(self._starts[-1]), reader.model.dimensions)
         self._states, self._said, self._known = _arrays(
-            folder, name, shape, (int(self._said_at[-1]),), (len(passages),)
+            folder, name, shape, (int(self._said_at[-1]),), (len(self._kin),)
         )
 
     def kin(self, numbers: Ints) -> Ints:
@@ -66,8 +67,8 @@ class Teacher:
         self, wanted: Ints | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Compute what is not known yet of the `wanted` passages (all by default)."""
-        numbers = np.arange(len(self.passages)) if wanted is None else wanted
-        groups = np.unique(self._group[numbers[~self._known[numbers]]])
+        groups = np.unique(self._group if wanted is None else self._group[wanted])
+        groups = groups[~self._known[groups]]
         done = 0
         team = self.reader.team
 
@@ -80,36 +81,31 @@ class Teacher:
             batch = groups[chosen]
             states = np.concatenate(spread(team, batch, read))
             at = 0
-            for n in self._members(batch):
-                size = self.ends[n] - self.starts[n]
-                self._states[self.starts[n] : self.ends[n]] = states[at : at + size]
-                at += size
+            for group in batch:
+                start, end = self._starts[group : group + 2]
+                self._states[start:end] = states[at : at + end - start]
+                at += end - start
             # Known only once the states are there: an interrupted run finds no half-truth.
-            self._known[self._members(batch)] = True
+            self._known[batch] = True
             done += len(batch)
             if progress is not None:
                 progress(done, len(groups))
 
-    def _members(self, groups: Ints) -> Ints:
-        return np.concatenate([self._kin[group] for group in groups])
-
     def _read(self, reader: Reader, groups: Ints) -> torch.Tensor:
-        """States at common positions of the groups' members; what is said at forks is kept too."""
+        """States at the groups' places; what is said at their members' forks is kept too."""
         whole = []
         for group in groups:
-            at = [self.passages[n].old_at for n in self._kin[group]]
-            at += [self._forks[n].old_at for n in self._kin[group]] if self._forks else []
-            places, old = np.concatenate(at), self._whole[group]
+            at = [self._forks[n].old_at for n in self._kin[group]] if self._forks else []
+            places, old = np.concatenate([self._places[group], *at]), self._whole[group]
             whole.append(Alignment(old, old, places, places))
         states = reader.old(whole)
         if self.branches is None:
             return states
-        members = self._members(groups)
+        members = np.concatenate([self._kin[group] for group in groups])
         forks = [self._forks[n] for n in members]
-        kin = [self._kin[group] for group in groups]
         pairs = [
-            (sum(len(self.passages[n]) for n in one), sum(len(self._forks[n].step) for n in one))
-            for one in kin
+            (len(self._places[group]), sum(len(self._forks[n].step) for n in self._kin[group]))
+            for group in groups
         ]
         is_fork = np.repeat(np.tile([False, True], len(groups)), np.ravel(pairs))
         asked = torch.from_numpy(is_fork).to(states.device)
@@ -128,15 +124,23 @@ class Teacher:
             return None
         self.fill(numbers)
         said = [self._said[self._said_at[n] : self._said_at[n + 1]] for n in numbers]
-        forks, counts = [self._forks[n] for n in numbers], self.ends[numbers] - self.starts[numbers]
+        forks = [self._forks[n] for n in numbers]
+        counts = np.fromiter((len(self.passages[n]) for n in numbers), np.int64)
         twigs = self.branches.pulls(forks, counts, np.concatenate(said), device)
         return replace(twigs, weight=share * twigs.weight)
 
     def states(self, numbers: Ints, device: torch.device | None = None) -> torch.Tensor:
         """Float32 states of passages, one after the other, where the model is or on `device`."""
         self.fill(numbers)
-        halves = np.concatenate([self._states[self.starts[n] : self.ends[n]] for n in numbers])
-        return torch.from_numpy(halves).to(device or self.reader.model.device).float()
+        at = [
+            self._starts[group] + np.searchsorted(self._places[group], self.passages[n].old_at)
+            for n, group in zip(numbers, self._group[numbers], strict=True)
+        ]
+        return (
+            torch.from_numpy(self._states[np.concatenate(at)])
+            .to(device or self.reader.model.device)
+            .float()
+        )
 
 
 def _arrays(
