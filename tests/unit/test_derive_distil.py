@@ -35,6 +35,7 @@ from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.matching import continued  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
     Lots,
+    Rest,
     choose,
     cut,
     following,
@@ -689,7 +690,7 @@ def writer_of(reader, parts, shared=False):
 def test_mixtures_are_two_spellings_of_one_text(setting):
     _, lots, _, _ = setting
     pieces = tokenizer_pieces()
-    mixtures = mix(lots.train, 256, 1.0, 0, writes=True, most=20, places=5)
+    mixtures = mix(lots.train, 256, 1.0, 0, writes=True, rest=Rest(20, 5))
     assert len(mixtures) > 0.9 * len(lots.train)
     kinds = set()
     for one in mixtures:
@@ -731,7 +732,7 @@ def test_a_passage_is_mixed_in_as_many_ways_as_asked_for(setting):
 @pytest.mark.parametrize(("near", "first"), [(0.5, 5), (0.2, 2), (0.0, 0)])
 def test_places_of_a_mixture_are_near_its_cut_or_drawn_evenly(setting, near, first):
     _, lots, _, _ = setting
-    made = [one for one in mix(lots.train, 256, 8.0, 0, places=10, near=near) if len(one) == 10]
+    made = [one for one in mix(lots.train, 256, 8.0, 0, rest=Rest(128, 10, near)) if len(one) == 10]
     apart = [one.old_at - one.old_at[0] for one in made if len(one.old) - one.old_at[0] > 20]
     assert len(apart) > 50
     assert all(np.array_equal(places[:first], np.arange(first)) for places in apart)

@@ -9,7 +9,7 @@ from typing import Any
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.distil.distiller import Distiller
 from tokengraft.deriving.distil.own_text import go_on
-from tokengraft.deriving.distil.passages import HELD_OUT, Lots, is_held_out, mix
+from tokengraft.deriving.distil.passages import HELD_OUT, Lots, Rest, is_held_out, mix
 from tokengraft.deriving.distil.recipe import Distillation, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.silent_text import silent_passages
@@ -134,14 +134,12 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
     if not recipe.mixed:
         return lots
     tokens = min(512, task.model.window) - len(task.model.prefix)
+    rest = Rest(recipe.rest, recipe.places, recipe.near)
     mixed = recipe.mixed if writes else 2 * recipe.mixed  # what a reader's users get
     more, judged = (
-        mix(
-            lot, task.first_new, share, recipe.seed, writes=writes, most=recipe.rest,
-            places=recipe.places, near=recipe.near, tokens=tokens,
-        )
+        mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=rest, tokens=tokens)
         for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
-    )  # fmt: skip
+    )
     return Lots((*lots.train, *more), lots.held_out, tuple(judged))
 
 

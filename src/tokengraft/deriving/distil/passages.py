@@ -56,6 +56,18 @@ class Mixture(Alignment):
     source: int
 
 
+@dataclass(frozen=True)
+class Rest:
+    """The old tokens after a beginning in new ones: at most `most`, matched at `places` of them.
+
+    A share `near` of the places is right after the cut, the others are drawn evenly.
+    """
+
+    most: int = 128
+    places: int = 48
+    near: float = 0.5
+
+
 def is_held_out(line: str, share: float) -> bool:
     """Whether a line is kept back for judging, by its sha1."""
     digest = hashlib.sha1(line.encode("utf-8"), usedforsecurity=False).digest()
@@ -214,16 +226,13 @@ def mix(
     seed: int,
     *,
     writes: bool = False,
-    most: int = 128,
-    places: int = 48,
-    near: float = 0.5,
+    rest: Rest | None = None,
     tokens: int = 512,
 ) -> list[Mixture]:
     """Mixtures of `share` of the passages, each cut at a common position drawn at random.
 
-    Of a share above 1 passages are cut in several ways. New tokens come first and at most `most`
-    old ones after them, matched at `places` positions, a share `near` of them right after the cut
-    and the others drawn evenly; where the model `writes`, every second has it the other way round.
+    Of a share above 1 passages are cut in several ways. New tokens come first and a `rest` of old
+    ones after them; where the model `writes`, every second has it the other way round.
     """
     generator = np.random.default_rng([seed, 1])
     count, rounds = round(share * len(passages)), max(1, math.ceil(share))
@@ -231,16 +240,15 @@ def mix(
     mixtures = []
     for turn, number in enumerate(np.sort(chosen).tolist()):
         make = _anew if writes and turn % 2 else _back
-        one = make(number, passages[number], first_new, most, places, near, generator)
+        one = make(number, passages[number], first_new, rest or Rest(), generator)
         if one is not None and len(one.new) <= tokens:
             mixtures.append(one)
     return mixtures
 
 
 def _back(
-    source: int, one: Alignment, first_new: int, most: int, places: int, near: float,
-    generator: np.random.Generator,
-) -> Mixture | None:  # fmt: skip
+    source: int, one: Alignment, first_new: int, rest: Rest, generator: np.random.Generator
+) -> Mixture | None:
     """First new tokens, then old ones."""
     count = np.cumsum(one.new >= first_new)[one.new_at]
     cuts = np.flatnonzero((count > 0) & (one.old_at < len(one.old) - 1))
@@ -248,26 +256,25 @@ def _back(
         return None
     cut = int(generator.choice(cuts))
     old_at, new_at = int(one.old_at[cut]), int(one.new_at[cut])
-    end = min(len(one.old), old_at + 1 + most)
-    rest = np.arange(old_at, end)
-    if len(rest) > places:
-        first = round(near * places)
-        far = generator.choice(rest[first:], places - first, replace=False)
-        rest = np.concatenate([rest[:first], np.sort(far)])
+    end = min(len(one.old), old_at + 1 + rest.most)
+    at = np.arange(old_at, end)
+    if len(at) > rest.places:
+        first = round(rest.near * rest.places)
+        far = generator.choice(at[first:], rest.places - first, replace=False)
+        at = np.concatenate([at[:first], np.sort(far)])
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
     after = np.full(len(one.old), -1)
     after[one.old_at] = following(one)
-    return Mixture(one.old[:end], ids, rest, rest - old_at + new_at, after[rest], source)
+    return Mixture(one.old[:end], ids, at, at - old_at + new_at, after[at], source)
 
 
 def _anew(
-    source: int, one: Alignment, first_new: int, most: int, places: int, near: float,
-    generator: np.random.Generator,
-) -> Mixture | None:  # fmt: skip
+    source: int, one: Alignment, first_new: int, rest: Rest, generator: np.random.Generator
+) -> Mixture | None:
     """First old tokens, then new ones."""
     is_new = one.new >= first_new
     left = is_new.sum() - np.cumsum(is_new)[one.new_at]
-    cuts = np.flatnonzero((left > 0) & (one.old_at < most))
+    cuts = np.flatnonzero((left > 0) & (one.old_at < rest.most))
     if not len(cuts):
         return None
     cut = int(generator.choice(cuts))
