@@ -122,8 +122,8 @@ def slopes(
             del logits  # before the next array of its size
             p = head.logits(old[block]).softmax(-1)
             if known is not None:
-                told = share * (known[block] >= 0).to(p)
-                p.mul_(1 - told).scatter_add_(1, known[block].clamp(min=0), told)
+                by_text = share * (known[block] >= 0).to(p)
+                p.mul_(1 - by_text).scatter_add_(1, known[block].clamp(min=0), told)
             pull = q.sub_(p).mul_(bend).to(head.weight.dtype)
             slope[block] = pull @ head.weight
     return slope

@@ -68,8 +68,8 @@ def gradient(
                 # Of the right gradient, whatever their values.
                 loss = loss + ((new * at_states).sum() + (added.rows * at_rows).sum()) / positions
             elif recipe.kl:
-                told = np.concatenate([text_after(one) for one in passages])
-                at_states = slopes(new.detach(), old, member.head, told, recipe.by_text)
+                next_ids = np.concatenate([text_after(one) for one in passages])
+                at_states = slopes(new.detach(), old, member.head, next_ids, recipe.by_text)
                 loss = loss + recipe.kl * (new * at_states).sum() / positions
             grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
