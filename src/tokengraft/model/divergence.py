@@ -123,7 +123,7 @@ def slopes(
             p = head.logits(old[block]).softmax(-1)
             if known is not None:
                 by_text = share * (known[block] >= 0).to(p)
-                p.mul_(1 - by_text).scatter_add_(1, known[block].clamp(min=0), told)
+                p.mul_(1 - by_text).scatter_add_(1, known[block].clamp(min=0), by_text)
             pull = q.sub_(p).mul_(bend).to(head.weight.dtype)
             slope[block] = pull @ head.weight
     return slope
