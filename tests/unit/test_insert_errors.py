@@ -5,12 +5,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import Plan, Planning, Point, insert
 from tokengraft.planning.protect import insert_proved
+from tokengraft.planning.words import load
+from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, family, first_free_id, written
 from tokengraft.tokenizer.insert import insert as put
 
@@ -33,6 +36,27 @@ def tiny(merges: list) -> dict:
                     "use_regex": True},
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llama-3", "mistral-v0.3"])
+def test_what_is_made_of_the_parsed_file_is_what_the_library_reads(name: str) -> None:
+    tokenizer = as_json(find(name))
+    read = Tokenizer.from_str(json.dumps(tokenizer))
+    assert load(tokenizer).to_str() == read.to_str()
+    text = "Ünï <s> <|begin_of_text|> [INST]<|endoftext|>  தமிழ் 123"
+    assert load(tokenizer).encode(text).tokens == read.encode(text).tokens
+
+
+@pytest.mark.parametrize("merges", [["a b", "ab c d"], [["a", "b", "c"]], [["a", "zz"]], "a b"])
+def test_what_the_library_refuses_of_the_text_is_refused(merges: list) -> None:
+    assert load(tiny(["a b"])).encode("ab").tokens == ["ab"]
+    lacking = tiny(["a b"])
+    del lacking["added_tokens"][0]["normalized"]
+    for wrong in (tiny(merges), lacking):
+        with pytest.raises(Exception, match=r"."):
+            Tokenizer.from_str(json.dumps(wrong))
+        with pytest.raises(TokenizerError, match="cannot be used"):
+            load(wrong)
 
 
 def test_ids_start_after_added_tokens() -> None:

@@ -14,6 +14,7 @@ what is promised, and checked on the planning text, is that never more character
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
@@ -53,6 +54,7 @@ from tokengraft.planning.words import (
     load,
 )
 from tokengraft.tokenizer.boundaries import Word
+from tokengraft.tokenizer.file_shape import Same
 from tokengraft.tokenizer.insert import (
     Additions,
     added_ids,
@@ -156,6 +158,12 @@ def _missing(
 
 
 def _with(tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    return _extended(Same(tokenizer), tuple(chosen))
+
+
+@functools.lru_cache(maxsize=2)  # the last ones are asked for again, and need not be loaded again
+def _extended(same: Same, chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    tokenizer = same.tokenizer
     start = first_free_id(tokenizer)
     scores = tuple(score for _, score in chosen) if family(tokenizer) == "unigram" else ()
     tokens = tuple((start + i, piece) for i, (piece, _) in enumerate(chosen))

@@ -8,6 +8,7 @@ is ever learned across it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -20,7 +21,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
+from tokenizers.models import BPE
 
 from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
@@ -34,6 +36,11 @@ _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")
 _SPACE = next(letter for letter, byte in byte_alphabet().items() if byte == ord(" "))
 _JOINED = 64  # chunks cut by one call
 _BATCH = 1 << 14
+_ADDED = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+_BPE = (
+    "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+    "byte_fallback", "ignore_merges",
+)  # fmt: skip
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -229,7 +236,7 @@ def load(tokenizer: dict[str, Any]) -> Tokenizer:
 def _loaded(same: Same) -> Tokenizer:
     tokenizer = same.tokenizer
     try:
-        pipeline = Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+        pipeline = _read(tokenizer)
     except BaseException as error:  # the library raises bare Exception, and Rust may panic
         if not gave_up(error):
             raise
@@ -256,6 +263,24 @@ def _loaded(same: Same) -> Tokenizer:
     pipeline.no_padding()
     pipeline.no_truncation()
     return pipeline
+
+
+def _read(tokenizer: dict[str, Any]) -> Tokenizer:
+    """What the library makes of the file's text; BPE out of what was parsed, in half the time."""
+    model, added = tokenizer["model"], tokenizer.get("added_tokens") or ()
+    if model.get("type") == "BPE" and all(token.keys() == _ADDED for token in added):
+        with contextlib.suppress(Exception):  # what is wrong with it, the library says of the text
+            merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model["merges"]]
+            settings = {name: model[name] for name in _BPE if model.get(name) is not None}
+            bpe = BPE(model["vocab"], merges, **settings)
+            rest = {**tokenizer, "added_tokens": [], "model": {**model, "vocab": {}, "merges": []}}
+            pipeline = Tokenizer.from_str(json.dumps(rest))
+            pipeline.model = bpe
+            for special, tokens in groupby(added, lambda token: bool(token["special"])):
+                add = pipeline.add_special_tokens if special else pipeline.add_tokens
+                add([AddedToken(**{k: v for k, v in t.items() if k != "id"}) for t in tokens])
+            return pipeline
+    return Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
 
 
 def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
