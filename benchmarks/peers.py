@@ -8,12 +8,16 @@ trained, and a loss:
 - starts (Yamaguchi et al. 2025, https://arxiv.org/abs/2406.11477): `mean` of the parts; `merge`,
   halves averaged merge by merge; `align`, old tokens at the same place in the text, by how often;
   `focus` (Dobler & de Melo 2023, https://arxiv.org/abs/2305.14481), neighbours in a space of the
-  text's own, weighted by sparsemax. Changed: that space is an SVD of co-occurrences, not fastText.
-- trained: `lora` of rank 32 at every linear layer and both tables, or `2x2`, the two lowest and
-  the two highest blocks and both tables.
+  text's own, weighted by sparsemax. Changed: that space is an SVD of co-occurrences, not fastText;
+  `nearest`, the one old token that is nearest there (TokAlign++, https://arxiv.org/abs/2605.13429).
+  Changed: one space of one tokenization, where theirs aligns GloVe vectors of two.
+- trained: `lora` of rank 32 at every linear layer and both tables; `later`, the same, in the first
+  third of the steps the tables alone; or `2x2`, the two lowest and the two highest blocks and both
+  tables.
 - losses: `lm`, the next new token; `mtp`, the one after it too, by a further block (and short
   passages); `alm`, likelihoods of chunks that both tokenizations have in common (Minixhofer et
-  al. 2025, https://arxiv.org/abs/2503.20083, binarised, temperature 100).
+  al. 2025, https://arxiv.org/abs/2503.20083, binarised, temperature 100). Changed: all chunks
+  count, also those whose ends differ in what may follow; states are not matched.
 
 Token Distillation (https://arxiv.org/abs/2505.20133, rows by the states of old tokens) and our own
 are trained by `tokengraft` itself. OUT gets a JSON file a run, with figures on dev, by which a rate
@@ -40,8 +44,9 @@ from write_gpu import _grown, _save
 PEERS = {
     "mean": ("mean", "lora", "lm", 400), "merge": ("merge", "lora", "lm", 400),
     "align": ("align", "lora", "lm", 400), "focus": ("focus", "lora", "lm", 400),
+    "tokalign": ("nearest", "later", "lm", 400), "alm": ("mean", "lora", "alm", 400),
     "2x2": ("mean", "2x2", "lm", 400), "2x2-mtp-short": ("mean", "2x2", "mtp", 160),
-    "alm": ("mean", "lora", "alm", 400),
+    "mtp-short": ("mean", "lora", "mtp", 160),
 }  # fmt: skip
 #: Ours, and Token Distillation: settings of `write_gpu`.
 OURS: dict[str, dict[str, Any]] = {
@@ -119,6 +124,9 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
         value = losses(loss, base, model, further, passages)
         adam.zero_grad()
         value.backward()
+        if trained == "later" and step < options.steps // 3:
+            for held in parameters[2:]:
+                held.grad = None
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         adam.step()
     seconds = time.monotonic() - trained_at
@@ -164,13 +172,13 @@ def begin(start: str, plan: Any, passages: Any, first: int, ids: dict[str, int])
                         np.add.at(counts[token - first], one.old[a + 1 : b + 1], 1)
         seen = counts.sum(1) > 0
         mean[seen] = counts[seen] / counts[seen].sum(1, keepdims=True)
-    if start == "focus":
+    if start in ("focus", "nearest"):
         vectors, known = space(passages, first + len(mean))
         anchors = np.flatnonzero(known[:first])
         for token in np.flatnonzero(known[first:]):
             near = vectors[anchors] @ vectors[first + token]
             mean[token] = 0
-            mean[token, anchors] = sparsemax(near)
+            mean[token, anchors] = sparsemax(near) if start == "focus" else near == near.max()
     return mean
 
 
@@ -211,7 +219,7 @@ def learning(model: Any, trained: str) -> list[Any]:
 
     model.requires_grad_(False)
     tables = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
-    if trained == "lora":
+    if trained != "2x2":
         kinds = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
         settings = peft.LoraConfig(r=_RANK, lora_alpha=_RANK, target_modules=kinds)
         peft.inject_adapter_in_model(settings, model)
