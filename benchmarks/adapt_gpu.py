@@ -6,7 +6,9 @@ The folders and settings are those of `write_gpu.py`. `--choose` has settings th
 first and judged on FLORES dev; the one whose reading KL is least in the mean, English within what
 is promised, lends its recipe and adapters to every setting of `--then`. At every check on the way
 the graft as it would be kept is judged on lines of FLORES dev, too: OUT/on-the-way-*.jsonl has KL,
-top-1, bits in the new spelling, English and code against steps and seconds.
+top-1, bits in the new spelling, English and code against steps and seconds. In a setting with
+`"by_dev": true` English of FLORES dev, which is never replayed, steers the weight of protected text
+and judges what may be kept, instead of a tenth of that text.
 """
 
 from __future__ import annotations
@@ -89,9 +91,30 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     from tokengraft.deriving.distil import replay
 
     follow(options, setting, code)
+    by_dev(options, setting.get("by_dev", False))
     vars(replay).update(setting.get("replay", {}))
     vars(write_gpu)["judge"] = whole if setting.get("judged", True) else nothing
     write_gpu.run(options, setting, code)
+
+
+def by_dev(options: argparse.Namespace, wanted: bool) -> None:
+    """Let every second line of FLORES dev's English be looked at, and let the others judge."""
+    import numpy as np
+
+    from tokengraft.deriving.distil.replay import Replay
+    from tokengraft.tokenizer.align import Alignment
+
+    plain = vars(Replay).get("_plain_open", Replay.open)
+
+    def opened(self: Any, folder: Path | None) -> None:
+        if wanted:
+            lines = lines_in(options.flores / "dev" / "eng_Latn.dev")
+            ids = [np.array(one[:256]) for one in self.reader.model.tokenizer.encode(lines)]
+            whole = [Alignment(one, one, at, at) for one in ids if len(at := np.arange(len(one)))]
+            self.looked, self.judged = whole[1::2], whole[::2]
+        plain(self, folder)
+
+    Replay._plain_open, Replay.open = plain, opened  # type: ignore
 
 
 def nothing(*_: Any) -> dict[str, Any]:
