@@ -63,11 +63,15 @@ def base(name: str) -> dict:
 
 
 @functools.cache
+def opened(name: str) -> Tokenizer:
+    return Tokenizer.from_str(json.dumps(base(name)))
+
+
+@functools.cache
 def pair(name: str, *scripts: str) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizer, and the same with relaxed boundaries and no new token: the worst case."""
     relaxed = with_pattern(base(name), relaxed_pattern(base(name), script_names(scripts)))
-    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (base(name), relaxed))
-    return old, new
+    return opened(name), Tokenizer.from_str(json.dumps(relaxed))
 
 
 def growth(text: str, name: str, *scripts: str) -> int:
@@ -102,7 +106,7 @@ def test_a_plan_for_arabic_script_leaves_the_counterexamples() -> None:
         base("llama-3"), {"knc_Arab": marked}, Planning(budget=300, boundaries="relax")
     )
     assert plan.cut.scripts == ("Arabic",) and plan.check.longer == 0
-    old, new = (Tokenizer.from_str(json.dumps(t)) for t in (base("llama-3"), extended(plan)))
+    old, new = opened("llama-3"), Tokenizer.from_str(json.dumps(extended(plan)))
     for text in COUNTEREXAMPLES["Arab"]:
         before, after = (len(t.encode(text, add_special_tokens=False).ids) for t in (old, new))
         assert after <= before, text
@@ -168,8 +172,7 @@ DIGIT_TEXT = st.lists(
 def with_digits(name: str, *scripts: str) -> tuple[Tokenizer, Tokenizer]:
     relaxed = with_pattern(base(name), relaxed_pattern(base(name), [LATIN, *scripts]))
     assert is_relaxed(relaxed) and not is_relaxed(base(name))
-    old = with_digits(name)[0] if scripts else Tokenizer.from_str(json.dumps(base(name)))
-    return old, Tokenizer.from_str(json.dumps(relaxed))
+    return opened(name), Tokenizer.from_str(json.dumps(relaxed))
 
 
 @pytest.mark.parametrize("name", ["llama-3", "cl100k_base"])
@@ -210,7 +213,7 @@ def test_a_plan_for_text_that_writes_letters_as_digits() -> None:
     digits = [t.text for t in plan.tokens if t.text and any(c in DIGITS for c in t.text)]
     assert len(digits) > 20 and any(text[0] == " " for text in digits)
     made = insert_proved(gpt4, plan)
-    old, new = (Tokenizer.from_str(json.dumps(one)) for one in (gpt4, made))
+    old, new = opened("cl100k_base"), Tokenizer.from_str(json.dumps(made))
     english += ["Mulej and Costello, Hamid", "Qalbek 7 u 2"]
     assert all(old.encode(line).ids == new.encode(line).ids for line in english)
     shorter = sum(len(old.encode(x).ids) > len(new.encode(x).ids) for x in lines)

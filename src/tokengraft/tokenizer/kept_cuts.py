@@ -30,6 +30,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
+from tokengraft.tokenizer.file_shape import Same
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 _OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
@@ -53,8 +54,8 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
 
     A class is written as in a regular expression, and the engine's own tables say what it holds.
     """
-    texts = {token: byte_level_piece(token) for token in tokenizer["model"]["vocab"]}
-    before, after = _beside_marks(texts.values(), in_class(_candidates("M"), marks))
+    known = _asked(Same(tokenizer))
+    before, after = _beside_marks(known.neighbours, in_class(_candidates("M"), marks))
     # The engine is asked about few letters only: all of Unicode takes it seconds.
     beside = _spelled_with("L", before, bytes.endswith) | _spelled_with(
         "L", after, bytes.startswith
@@ -70,13 +71,37 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
     return KeptCuts(
         {letter: frozenset(letter_mark[letter]) for letter in sorted(letter_mark)},
         {mark: frozenset(mark_letter[mark]) for mark in sorted(mark_letter)},
-        _only_whole(tokenizer["model"], texts, letters),
-        _parted(tokenizer["model"], texts, mark_letter),
+        _only_whole(known, letters) if tokenizer["model"].get("ignore_merges") else (),
+        _parted(known, mark_letter),
     )
 
 
+class _Vocabulary:
+    """What is asked of a byte-level vocabulary, whatever the script: read once for all of them."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        self._model = model
+        self.pieces = {token: byte_level_piece(token) for token in model["vocab"]}
+
+    @functools.cached_property
+    def neighbours(self) -> set[tuple[bytes, bytes]]:
+        """Ends of a character and beginnings of the next that a token holds together."""
+        pieces = self.pieces.values()
+        return {pair for piece in pieces if not piece.isascii() for pair in _shared(piece)}
+
+    @functools.cached_property
+    def ranks(self) -> dict[tuple[str, str], int]:
+        """The place of each merge among all."""
+        return {_pair(merge): rank for rank, merge in enumerate(self._model["merges"])}
+
+
+@functools.lru_cache(maxsize=1)
+def _asked(tokenizer: Same) -> _Vocabulary:
+    return _Vocabulary(tokenizer.tokenizer["model"])
+
+
 def _beside_marks(
-    pieces: Iterable[bytes], marks: str
+    neighbours: Iterable[tuple[bytes, bytes]], marks: str
 ) -> tuple[dict[bytes, set[str]], dict[bytes, set[str]]]:
     """The marks that stand after last bytes of a character, and before first bytes, in a token."""
     ends, starts = defaultdict(set), defaultdict(set)
@@ -87,7 +112,7 @@ def _beside_marks(
             starts[start].add(mark)
     before: dict[bytes, set[str]] = defaultdict(set)
     after: dict[bytes, set[str]] = defaultdict(set)
-    for left, right in {pair for piece in pieces if not piece.isascii() for pair in _shared(piece)}:
+    for left, right in neighbours:
         if right in starts:
             before[left] |= starts[right]
         if left in ends:
@@ -150,26 +175,21 @@ def in_class(text: str, name: str) -> str:
     return "".join(piece for piece, _ in others.pre_tokenize_str(text))
 
 
-def _only_whole(
-    model: Mapping[str, Any], texts: Mapping[str, bytes], letters: str
-) -> tuple[str, ...]:
+def _only_whole(known: _Vocabulary, letters: str) -> tuple[str, ...]:
     """Tokens that may be pieces of a word, and that their own merges do not lead to."""
-    if not model.get("ignore_merges"):
-        return ()
     read = {}
-    for token, piece in texts.items():
+    for token, piece in known.pieces.items():
         if not piece.isascii():
             try:
                 read[token] = piece.decode("utf-8")
             except UnicodeDecodeError:
                 continue
     concerned = set(in_class("".join(set().union(*read.values())), rf"{letters}\p{{M}}"))
-    ranks = {_pair(merge): rank for rank, merge in enumerate(model["merges"])}
     return tuple(
         sorted(
             text
             for token, text in read.items()
-            if not concerned.isdisjoint(text) and merged(token, ranks) != [token]
+            if not concerned.isdisjoint(text) and merged(token, known.ranks) != [token]
         )
     )
 
@@ -189,13 +209,11 @@ def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(piece.decode("ascii") for piece in spelled))
 
 
-def _parted(
-    model: Mapping[str, Any], texts: Mapping[str, bytes], mark_letter: Mapping[str, set[str]]
-) -> dict[str, frozenset[str]]:
+def _parted(known: _Vocabulary, mark_letter: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     """Two marks that are one token, with the letters before which they stay that token."""
     ends = {mark.encode("utf-8"): mark for mark in mark_letter}
     runs = {}
-    for token, piece in texts.items():
+    for token, piece in known.pieces.items():
         for size in (2, 3, 4):
             if len(piece) > size and piece[-size:] in ends and len(piece) <= 8:
                 text = piece.decode("utf-8", "ignore")
@@ -203,13 +221,12 @@ def _parted(
                     runs[token] = text
     if not runs:
         return {}
-    ranks = {_pair(merge): rank for rank, merge in enumerate(model["merges"])}
-    tokens = {piece: token for token, piece in texts.items()}
+    ranks, tokens = known.ranks, {piece: token for token, piece in known.pieces.items()}
     firsts: dict[str, list[str]] = defaultdict(list)  # tokens that a letter may begin with
     spelled = {letter.encode("utf-8"): letter for letter in set().union(*mark_letter.values())}
     for start, letter in spelled.items():
         firsts[letter] += [tokens[start[:n]] for n in range(1, len(start)) if start[:n] in tokens]
-    for token, piece in texts.items():
+    for token, piece in known.pieces.items():
         for size in (1, 2, 3, 4):
             if len(piece) >= size and piece[:size] in spelled:
                 firsts[spelled[piece[:size]]].append(token)

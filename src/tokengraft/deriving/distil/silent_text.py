@@ -11,6 +11,7 @@ code of other modules of that library.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,6 +56,7 @@ def bundled(most: int = _MOST) -> Iterator[str]:
         yield from (line for line in group if line)
 
 
+@functools.cache
 def untrained() -> dict[str, list[str]]:
     """English and code that no training of ours reads, some lines of either, by kind.
 
