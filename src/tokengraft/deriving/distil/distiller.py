@@ -280,7 +280,7 @@ class Distiller:
         if self.replay is not None:
             share = min(1.0, len(numbers) / recipe.passages)
             self.replay.look(self.student, ends.head(), (recipe.seed, 5, step), share)
-            self.replay.control(shape)
+            self.replay.control(shape, done)
         body = 0.0 if self.weights is None else self._body_rate * shape
         head = rate * recipe.head_rate * self._head_unit
         ends.step(grads, seen, rate * self.unit, head, body)
