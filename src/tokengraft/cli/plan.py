@@ -93,9 +93,10 @@ def plan(
         bool,
         typer.Option(
             "--keep-names",
-            help="Keep the ids of every word with a capital too, and of an English dictionary: new "
-            "tokens of ASCII letters only begin words in lower case. Far less English changes, and "
-            "languages in Latin script gain a little less. BPE only.",
+            help="Keep the ids of every word that begins with a capital too, accents of English "
+            "names (São) included, and of an English dictionary: new tokens of such letters are "
+            "words in lower case, or begin them where the tokenizer looks no word up. Hardly any "
+            "English changes, and languages in Latin script gain less. BPE only.",
         ),
     ] = False,
     same_size: Annotated[

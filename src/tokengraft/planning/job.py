@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning import MODES, Mode
-from tokengraft.planning.boundaries import script_of
+from tokengraft.planning.boundaries import digits_as_letters, script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
@@ -91,9 +91,16 @@ class Job:
         self.premiums = self._premiums()
         self._known = self.premiums if options.premiums is None else options.premiums
         chunks = {code: text.chunks for code, text in request.texts.items()}
-        self.borrowed = borrowed_letters(chunks) | set(DIGITS if LATIN in cut.scripts else "")
+        self.borrowed = borrowed_letters(chunks) | set(DIGITS if self._digits_count() else "")
         self.forbidden = forbidden(base, pipeline, request.protected)
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
+
+    def _digits_count(self) -> bool:
+        """Whether digits count as letters: a text writes them so, and they are not cut off."""
+        if LATIN in self.cut.scripts or self.cut.old_pattern is not None:
+            return LATIN in self.cut.scripts
+        texts = self.request.texts.items()
+        return any(digits_as_letters(text.sample) for c, text in texts if script_of(c) == "Latn")
 
     def _words_hold_added(self) -> bool:
         """Whether an added token that the model did not know stands inside a word."""
@@ -136,7 +143,9 @@ class Job:
         banned |= added_ids(request.tokenizer).keys()
         belongs = territory(request.languages, self.borrowed)
         alone = accents_alone(request.languages)
-        _restrict(symbols, options.mode, banned | self.banned, belongs, alone, self.forbidden)
+        looked_up = bool(request.tokenizer["model"].get("ignore_merges"))
+        banned |= self.banned
+        _restrict(symbols, options.mode, banned, belongs, alone, self.forbidden, looked_up)
         factors = factors_for(
             options.objective, request.languages, self.old_totals, self._known, options.speakers
         )
@@ -146,7 +155,7 @@ class Job:
         self._least = (1 if options.mode == "characters" else LEAST) * int(used.min())
         weights = weights_for(options.objective, self.counts, factors)
         penalty = options.border_penalty
-        whole = self.pool.index if request.tokenizer["model"].get("ignore_merges") else {}
+        whole = self.pool.index if looked_up else {}
         # Without protected text plans stay as they were before words were offered.
         pairs = self.forbidden.pairs if request.protected else None
         return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
@@ -186,6 +195,7 @@ def _restrict(
     belongs: Callable[[bytes], bool] | None,
     alone: Callable[[str], bool],
     protected: Forbidden,
+    looked_up: bool,
 ) -> None:
     def refuses(left: str, right: str) -> bool:
         string = left + right
@@ -196,7 +206,7 @@ def _restrict(
             return True
         if belongs is not None and not belongs(piece) and (right or not alone(left)):
             return True
-        if protected.names and not keeps_names(piece, whole=not right):
+        if protected.names and not keeps_names(piece, not right, looked_up):
             return True
         return mode == "characters" and not within_character(piece)
 

@@ -43,7 +43,11 @@ _ENDS_INSIDE = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\
 _INSIDE_WORDS = "'-’‘ʻʼ\u02b9"  # written between letters: Uzbek oʻ, Kabyle d-yusan
 _ACCENT = re.compile("[\u0300-\u036f][.,]")  # the end of a clause in Yoruba, cut off its letter
 _ACCENTED = re.compile("[\u0300-\u036f]")
-_DIGIT = re.compile(rb"[0-9]")
+_BEGINS_INSIDE = re.compile(rb"[\x80-\xbf]+")
+# What CLDR says English is written with: its own letters and those of foreign names and words.
+_LETTERS = "abcdefghijklmnopqrstuvwxyzáàăâåäãāæçéèĕêëēíìĭîïīñóòŏôöøōœúùŭûüūÿ"
+_NAMES = frozenset(_LETTERS + _LETTERS.upper())
+_NAMES_LAST = frozenset(letter.encode("utf-8")[1:] for letter in _NAMES) - {b""}
 _OFTEN = 10  # times a letter stands in a text before it counts as borrowed
 
 
@@ -145,25 +149,45 @@ def accents_alone(codes: Iterable[str]) -> Callable[[str], bool]:
     return lambda string: latin and _ACCENTED.fullmatch(string) is not None
 
 
-def keeps_names(piece: bytes, whole: bool) -> bool:
-    """Whether a token leaves every word with a capital alone, and the inside of all words.
+def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
+    """Whether a token leaves every word alone that begins with a capital.
 
-    Tokens with a character outside ASCII do not count. Others have to be in lower case and to begin
-    a word, by the space or the hyphen before it, or to hold a digit, which no name does; a `whole`
-    word is looked up, never met inside one. None goes on to a hyphen (`co-`).
+    A word is a run of letters that English has, those of its names included (`_NAMES`): a token
+    with another letter, or an accent of its own, never meets one. Any other is in lower case and
+    goes on to no hyphen (`co-`). A `whole` one, which the encoder looks up before it merges, has a
+    sign or a space before its letters: what is left of `O'Shannessy` behind `'S` is no word. Where
+    words are `looked_up` no merge makes such a token, so that it is no part of any word; else it
+    begins one, by the space or the hyphen before it. With a digit, which no name has, it begins a
+    word or holds three letters.
     """
-    if not piece.isascii():
+    text = piece.decode("utf-8", "ignore")
+    if any((c.isalpha() and c not in _NAMES) or unicodedata.category(c)[0] == "M" for c in text):
         return True
-    first = whole or not piece[:1].isalpha() or _DIGIT.search(piece) is not None
-    return piece.islower() and first and b"-" not in piece[1:]
+    if len(text.encode("utf-8")) < len(piece):
+        return not _torn_from_a_name(piece)
+    if text != text.lower() or "-" in text[1:]:
+        return False
+    if whole:
+        return not text[:1].isalpha()
+    if any(map(str.isdigit, text)):
+        return text[0] in " -" or sum(map(str.isalpha, text)) > 2
+    return text[:1] in (" ", "-") and not looked_up
 
 
-def names_spoiled(plan: Plan) -> str | None:
+def _torn_from_a_name(piece: bytes) -> bool:
+    """Whether first or last bytes of a letter of `_NAMES` stand at an end of the piece."""
+    last, first = _ENDS_INSIDE.search(piece), _BEGINS_INSIDE.match(piece)
+    ends = completions(last[0]) if last else ()
+    return not _NAMES.isdisjoint(ends) or (first is not None and first[0] in _NAMES_LAST)
+
+
+def names_spoiled(plan: Plan, looked_up: bool) -> str | None:
     """A string that the plan makes and that does not keep names, None where there is none."""
     read = piece_reader(plan.family)
     joined = {left + right for left, right in plan.merges}
     whole = {token.token for token in plan.tokens} - joined
-    spoiling = (one for one in (*joined, *whole) if not keeps_names(read(one), one in whole))
+    made = (*joined, *whole)
+    spoiling = (one for one in made if not keeps_names(read(one), one in whole, looked_up))
     return min(spoiling, default=None)
 
 

@@ -42,9 +42,8 @@ class Planning:
     corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
     pair loses whose result begins or ends inside a character. With `same_size` new tokens take the
     places of old ones (`planning.places`), first those after the vocabulary in a model's table
-    of so many `rows`. With `keep_names` new tokens of ASCII letters begin words in lower case, so
-    that those with a capital keep their ids, and an English dictionary is protected besides the
-    bundled sample (`permitted.keeps_names`).
+    of so many `rows`. With `keep_names` words that begin with a capital keep their ids by a rule
+    (`permitted.keeps_names`), and an English dictionary is protected besides the bundled sample.
     """
 
     budget: int | None = None

@@ -12,9 +12,9 @@ before them, capitalised too) and identifiers and keywords of many programming l
 protected whenever a plan may use letters that English has too (`permitted`).
 
 No list holds every English word, and names least of all: with 300,000 forms protected, plans for
-many languages still change names (results/world). Who asks for it (`keep_names`) has words with a
-capital kept by a rule (`permitted.keeps_names`), and what is left to a list is English in lower
-case: the bundled dictionary.
+many languages still change names (results/world). Who asks for it (`keep_names`) has every word
+that begins with a capital kept by a rule (`permitted.keeps_names`), and what is left to a list is
+English in lower case: the bundled dictionary.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _WORD = re.compile(r"[ -]?[^\W\d_]+")
 _DIGIT_WORD = re.compile(r"[ -]?[A-Za-z]*[2-9][A-Za-z2-9]*")
 # What English writes after a digit; a single letter is no token with one (`permitted`).
 _AFTER_DIGITS = "nd rd th am pm km cm mm kg mg ml hr hrs min sec mph bn ft in px pt ms"
+_BEFORE_DIGITS = "m km cm mm ft mi co"  # km2
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def dictionary() -> tuple[str, ...]:
     accented = [word[0].upper() + word[1:] for word in more if not word.isascii()]
     common = _asset("english").split("\n")
     numbered = [f"{n}{end}" for n in DIGITS for end in _AFTER_DIGITS.split()]
+    numbered += [f"{unit}{n}" for n in "23" for unit in _BEFORE_DIGITS.split()]
     words = _joined([*more, *accented], " -")
     return (*words, *_joined(common, "-"), *_joined(numbered, " \n"))
 
@@ -202,10 +204,12 @@ def insert_proved(
     extended = insert(tokenizer, plan, label)
     final = folded(extended, plan)
     if plan.protected is not None:
-        if DICTIONARY in plan.protected.sources and (spoiler := names_spoiled(plan)) is not None:
+        looked_up = bool(tokenizer["model"].get("ignore_merges"))
+        spoiler = names_spoiled(plan, looked_up) if DICTIONARY in plan.protected.sources else None
+        if spoiler is not None:
             raise TokenizerError(
-                f"this plan was edited: its piece {spoiler!r} would change words with a capital, "
-                "whose ids it says stay as they are. Plan again."
+                f"this plan was edited, or made by an earlier version: its piece {spoiler!r} would "
+                "change words with a capital, whose ids it says stay as they are. Plan again."
             )
         reprove(tokenizer, final, plan.protected)
     return extended
