@@ -465,7 +465,8 @@ def test_a_processor_with_some_minutes_hurries(setting):
     own = _recipe(task(max_minutes=10, teaching=0.5))
     assert (own.teaching, own.enough) == (0.5, 400)  # what was asked for stays
     writing = task(max_minutes=10, writing=Writing())
-    assert _recipe(writing) == writing.options.recipe
+    assert _recipe(writing) == replace(writing.options.recipe, by_text=0)
+    assert plain.by_text == 0.5
     cut = [_mixed(task(), lots, replace(plain, rest=n)).mixed for n in (3, 128)]
     rests = [max(len(one.old) - one.old_at[0] - 1 for one in mixed) for mixed in cut]
     assert rests[0] == 3 < rests[1]

@@ -119,7 +119,7 @@ def _recipe(task: Task) -> Recipe:
     """The recipe as it is used: rows that are only read need the states of the base the least."""
     options = task.options
     if (options.writing, options.adapting, options.in_front) != (None, None, None):
-        return options.recipe
+        return replace(options.recipe, by_text=0.0)
     recipe, times, minutes = options.recipe, _MIXED, options.recipe.max_minutes
     if task.model.device.type == "cpu" and minutes is not None and minutes >= _SOME:
         plain, times = Recipe(), _HURRIED_MIXED

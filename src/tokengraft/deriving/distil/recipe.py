@@ -33,11 +33,12 @@ class Recipe:
     For every passage there are `mixed` more that change their spelling midway, twice as many where
     only reading is trained, and twice that, with `kl` counting four times, where rows are all that
     learns; at most `rest` old tokens follow where they change, matched at `places` of them: the
-    first `near` of those places, the others drawn evenly. `by_text` is how much of what is to
-    follow there is the text's word instead of the base's. On a CPU under `max_minutes` such
-    rows are trained otherwise (`as_method`). Where the new tokens are written too (`Writing`), the
-    reading loss counts `reading_weight` times, beside the pooled divergence, the split of each
-    pool, and what new tokens take in text that is not theirs, at `strays` positions a step.
+    first `near` of those places, the others drawn evenly. Where rows are all that learns, a share
+    `by_text` of what is to follow there is the text's word, the rest the base's, and on a CPU under
+    `max_minutes` they are trained otherwise (`as_method`). Where the new tokens are written too
+    (`Writing`), the reading loss counts `reading_weight` times, beside the pooled divergence, the
+    split of each pool, and what new tokens take in text that is not theirs, at `strays` positions a
+    step.
     `by_base` is how much of the split is the base's word instead of the text's (`branches`); output
     rows move at `head_rate` times the learning rate.
     """
@@ -59,7 +60,7 @@ class Recipe:
     rest: int = 128
     places: int = 48
     near: float = 0.5
-    by_text: float = 0.0
+    by_text: float = 0.5
     reading_weight: float = 3.4
     pooled: float = 1.0
     split: float = 2.5
