@@ -111,6 +111,16 @@ def graft(
             "and trained on too: where text is little, or all of one kind. On a GPU: 6000.",
         ),
     ] = None,
+    by_text: Annotated[
+        float | None,
+        _training(
+            min=0,
+            max=1,
+            help="Where rows alone are trained, to be read: how much of what follows a prompt in "
+            "new tokens is learned from the text, the rest from the base model. Default 0.5; 1 for "
+            "a language that the base hardly knows, 0 for answers as near to the base's as can be.",
+        ),
+    ] = None,
     work: Annotated[
         Path | None,
         _training(help="Folder for checkpoints: a second run with it resumes from there."),
@@ -207,8 +217,10 @@ def graft(
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
-    tuned |= {"synthetic": synthetic, "own": own}
+    tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
+    if by_text is not None and (named(policy).trains or train != "rows"):
+        raise UsageError("--by-text is for rows that are only read, and for rows alone")
     if named(policy).trains and not tied and (size := second_table(resolve(model).path, 0)):
         warn(
             f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
@@ -219,7 +231,7 @@ def graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
             minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device,
             translation=read_text(translation, text_column, format_),
-            derive_options={"synthetic": synthetic, "own": own},
+            derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, keep=keep, adapter_only=adapter_only, seed=seed,
             force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
