@@ -75,6 +75,8 @@ def test_help_tells_the_rule(verb: str) -> None:
     assert shown.exit_code == 0
     assert "--force" in shown.stdout
     assert "Must be missing, empty or an earlier result" in shown.stdout
+    options = shown.stdout.partition("Options")[2]
+    assert "<bool>" not in options and "<list[" not in options  # a flag takes no value
 
 
 @pytest.mark.parametrize(

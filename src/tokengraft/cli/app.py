@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from tokengraft.cli import audit, compare, evaluate, graft, plan, publish, reproduce
 from tokengraft.cli import listings as lists
+from tokengraft.cli.options import Command, Commands
 
 app = typer.Typer(
     name="tokengraft",
+    cls=Commands,
     help="Fair tokenization for the world's languages.\n\n"
     "Start with [bold]tokengraft audit[/bold]: it needs nothing but this package.",
     no_args_is_help=True,
@@ -18,21 +21,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("audit")(audit.audit)
-app.command("compare")(compare.compare)
-app.command("plan")(plan.plan)
-app.command("insert")(plan.insert)
-app.command("graft")(graft.graft)
-app.command("adapt-input")(graft.adapt_input)
-app.command("verify")(graft.verify)
-app.command("export")(graft.export)
-app.command("evaluate")(evaluate.evaluate)
-app.command("report")(publish.report)
-app.command("push")(publish.push)
-app.command("playground")(publish.playground)
-app.command("tokenizers", epilog=lists.files_read())(lists.tokenizers)
-app.command("corpora")(lists.corpora)
-app.command("languages")(lists.languages)
+_VERBS: dict[str, Callable[..., None]] = {
+    "audit": audit.audit,
+    "compare": compare.compare,
+    "plan": plan.plan,
+    "insert": plan.insert,
+    "graft": graft.graft,
+    "adapt-input": graft.adapt_input,
+    "verify": graft.verify,
+    "export": graft.export,
+    "evaluate": evaluate.evaluate,
+    "report": publish.report,
+    "push": publish.push,
+    "playground": publish.playground,
+    "tokenizers": lists.tokenizers,
+    "corpora": lists.corpora,
+    "languages": lists.languages,
+}
+for _name, _verb in _VERBS.items():
+    _epilog = lists.files_read() if _name == "tokenizers" else None
+    app.command(_name, cls=Command, epilog=_epilog)(_verb)
 app.add_typer(reproduce.app, name="reproduce")
 
 

@@ -30,7 +30,9 @@ def files_read() -> str:
 def tokenizers(
     tokenizers: Annotated[
         list[Path] | None,
-        typer.Option("--tokenizers", help="A folder or archive to look into as well."),
+        typer.Option(
+            "--tokenizers", metavar="FOLDER", help="A folder or archive to look into as well."
+        ),
     ] = None,
     json: JSON = False,
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import Lock, hold, real
@@ -40,6 +41,35 @@ ReplaceOption: TypeAlias = Annotated[
         "--force", help="Replace --out, with all in it, even where this command did not write it."
     ),
 ]
+
+
+def _named(params: list[Any]) -> list[Any]:
+    """Typer would print `<bool>` after a flag and `<list[str]>` after what may be repeated."""
+    for option in params:
+        if isinstance(option, TyperOption) and option.metavar is None:
+            if option.is_flag:
+                option.metavar = ""
+            elif option.multiple:
+                option.metavar = option.opts[0].strip("-").upper()
+    return params
+
+
+class Command(TyperCommand):
+    """A command whose help names what an option takes, and nothing after a flag."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Every option and argument, `--help` among them."""
+        return _named(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """A group of commands, with the same help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Every option, `--help` among them."""
+        return _named(super().get_params(ctx))
+
+
 _held: list[Lock] = []  # until this process ends
 _NAMED = 3  # files in the way that a message names
 
@@ -125,7 +155,9 @@ _option = panel("Large corpora (docs/scale.md)")
 TokenizersOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--tokenizers", help="A folder or archive in which named tokenizers are looked up first."
+        "--tokenizers",
+        metavar="FOLDER",
+        help="A folder or archive in which named tokenizers are looked up first.",
     ),
 ]
 ModelArgument = Annotated[

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
-from tokengraft.cli.options import RULE, DeviceOption, ForceOption, check_out
+from tokengraft.cli.options import (
+    RULE,
+    Command,
+    Commands,
+    DeviceOption,
+    ForceOption,
+    check_out,
+)
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_lines, by_stages
 from tokengraft.corpus.lines_of import lines_of
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from tokengraft.reproduce.claim import ClaimVerdict
 
 app = typer.Typer(
+    cls=Commands,
     help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
     "\n\n[bold]Examples[/bold]\n\n  tokengraft reproduce premiums --corpus flores200.tar.xz"
     "\n\n  tokengraft reproduce vocabulary --tokenizers m2m100/",
@@ -26,7 +34,9 @@ app = typer.Typer(
 )
 Tokenizers = Annotated[
     list[Path] | None,
-    typer.Option("--tokenizers", help="Folder or archive that holds M2M-100 (not bundled)."),
+    typer.Option(
+        "--tokenizers", metavar="FOLDER", help="Folder or archive that holds M2M-100 (not bundled)."
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -40,7 +50,7 @@ Out = Annotated[
 JSON = Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")]
 
 
-@app.command("premiums")
+@app.command("premiums", cls=Command)
 def premiums(
     corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
     tokenizers: Tokenizers = None,
@@ -64,7 +74,7 @@ def premiums(
     _finish(verdict, remarks, json, out)
 
 
-@app.command("vocabulary")
+@app.command("vocabulary", cls=Command)
 def vocabulary(tokenizers: Tokenizers = None, out: Out = None, json: JSON = False) -> None:
     """Breakdown of ten vocabularies: sizes, Unicode blocks, characters and tokens by length.
 
@@ -78,7 +88,7 @@ def vocabulary(tokenizers: Tokenizers = None, out: Out = None, json: JSON = Fals
     _finish(verdict, remarks, json, out)
 
 
-@app.command("new-token-share")
+@app.command("new-token-share", cls=Command)
 def new_token_share(
     corpus: Annotated[Path, typer.Option(help="FLORES-200: its archive or folder.")],
     out: Out = None,
@@ -95,7 +105,7 @@ def new_token_share(
     _finish(compute(corpus), [], json, out)
 
 
-@app.command("fidelity")
+@app.command("fidelity", cls=Command)
 def fidelity(
     model: Annotated[str, typer.Option(help="A model: rootstock, a folder or a hub id.")],
     corpus: Annotated[str, typer.Option(help="FLORES-200: its archive or folder.")],
