@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import polars as pl
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from tokengraft.api.verbs import audit
 from tokengraft.cli.app import app
 from tokengraft.cli.console import stdout
+from tokengraft.core.errors import UsageError
 from tokengraft.evaluating.score import Measurements
 from tokengraft.languages.codes import known
 from tokengraft.render.terminal import (
@@ -71,6 +73,17 @@ def test_languages_shows_every_code_and_number() -> None:
     cells = set(re.split(r"[│\s]+", text))
     assert set(known()) <= cells
     assert {f"{e.speakers_total:,}" for e in known().values() if e.speakers_total} <= cells
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("Farsi", "pes_Arab"), ("shn", "shn_Mymr"), ("Ethiopic", "amh_Ethi"), ("தமிழ்", "tam_Taml")],
+)
+def test_languages_are_found_by_any_name(word: str, code: str) -> None:
+    rows = json.loads(CliRunner().invoke(app, ["languages", word, "--json"]).stdout)
+    assert code in [row["code"] for row in rows] and len(rows) < 60
+    nothing = CliRunner().invoke(app, ["languages", "Tamiil"])
+    assert isinstance(nothing.exception, UsageError) and "tam_Taml" in str(nothing.exception)
 
 
 @pytest.mark.usefixtures("narrow")

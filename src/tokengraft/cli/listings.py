@@ -10,10 +10,11 @@ import typer
 from rich.markup import escape
 
 from tokengraft.cli.console import print_json, stdout
+from tokengraft.core.errors import UsageError
 from tokengraft.core.wording import counted
 from tokengraft.corpus import available, load
 from tokengraft.corpus.catalog import described
-from tokengraft.languages.codes import known
+from tokengraft.languages.codes import known, language, meanings, suggest
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
 from tokengraft.tokenizer import file_kinds
 from tokengraft.tokenizer.catalog import ALSO_CALLED, LISTED, status
@@ -108,21 +109,40 @@ def corpora(
     stdout.print(described(), markup=False)
 
 
-def languages(json: JSON = False) -> None:
+def languages(
+    about: Annotated[
+        str | None,
+        typer.Argument(help="Only these: a name, code, script or family, or part of one."),
+    ] = None,
+    json: JSON = False,
+) -> None:
     """List the language table: code, name, script, family, speakers.
 
     [bold]Examples[/bold]
 
       tokengraft languages
 
-      tokengraft languages --json
+      tokengraft languages Farsi
+
+      tokengraft languages Bantu --json
     """
-    _show_languages(list(known()), json)
+    if about is None:
+        return _show_languages(list(known()), json)
+    word = about.casefold()
+    codes = set(meanings(about)) | {
+        code
+        for code, e in known().items()
+        if any(
+            word in (said or "").casefold()
+            for said in (code, e.name, e.autonym, e.script_name, e.family)
+        )
+    }
+    if not codes & known().keys():
+        raise UsageError(f"No language is called {about!r}.{suggest(about, known())}")
+    return _show_languages([code for code in known() if code in codes], json)
 
 
 def _show_languages(codes: list[str], json: bool) -> None:
-    from tokengraft.languages.codes import language
-
     entries = [language(code) for code in codes]
     if json:
         print_json([asdict(entry) for entry in entries])
