@@ -305,7 +305,9 @@ def test_counted_words_are_what_a_plan_takes(tmp_path: Path) -> None:
     (tmp_path / "shn").mkdir()
     (tmp_path / "shn" / "a.txt").write_text("\n".join(lines[:40]))
     words = tg.count_words({"shn": str(tmp_path / "shn")}, state=str(tmp_path / "state"))
-    assert list(words) == ["shn_Mymr"]
+    assert list(words) == ["shn_Mymr"] and not words.total.resumed
+    kept = tg.count_words({"shn": str(tmp_path / "shn")}, state=str(tmp_path / "state"))
+    assert kept == words and kept.total.resumed == len(words.total.shards)
     planned = tg.plan("gpt2", ["shn_Mymr"], text=words, budget=5)
     files = {"shn_Mymr": [tmp_path / "shn" / "a.txt"]}
     assert planned.plan == tg.plan("gpt2", ["shn_Mymr"], text=files, budget=5).plan

@@ -241,7 +241,12 @@ ShardOption = Annotated[
     int | None, _option("--shard-bytes", min=1, help="Size of a shard (default 16 MiB).")
 ]
 StateOption = Annotated[
-    Path | None, _option("--state", help="Folder that keeps finished shards. Default: the cache.")
+    Path | None,
+    _option(
+        "--state",
+        help="Folder that keeps what was counted, shard by shard: an audit that stopped goes on, "
+        "and another plan of the same text counts nothing again. Default: the cache.",
+    ),
 ]
 
 
