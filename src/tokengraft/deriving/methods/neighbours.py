@@ -236,8 +236,7 @@ def _exact(hidden: Floats, anchors: Any, index: Ints, k: int) -> tuple[Exact, In
     distances = np.empty(index.shape, np.float64)
     step = max(1, _CACHE_BYTES // (24 * index.shape[1] * hidden.shape[1]))
     for start in range(0, len(index), step):
-        rows = index[start : start + step]
-        near = np.asarray(anchors[rows.ravel()], np.float64).reshape(*rows.shape, -1)
+        near = _gather(anchors, index[start : start + step])
         gap = near - np.asarray(hidden[start : start + step], np.float64)[:, None]
         distances[start : start + step] = np.sqrt(np.einsum("nkh,nkh->nk", gap, gap))
     order = np.lexsort((index, distances), axis=1)[:, :k]
@@ -305,9 +304,7 @@ def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
     means: Rows = np.empty((len(index), rows.shape[1]), np.float32)
     for start in range(0, len(index), _STEP):
         taken = slice(start, start + _STEP)
-        near = np.asarray(rows[index[taken].ravel()], np.float64)
-        shaped = near.reshape(*index[taken].shape, -1)
-        means[taken] = np.einsum("nk,nkd->nd", weights[taken], shaped)
+        means[taken] = np.einsum("nk,nkd->nd", weights[taken], _gather(rows, index[taken]))
     return means
 
 
@@ -349,6 +346,7 @@ def regress(
 
 
 def _gather(values: Floats, index: Ints) -> Floats:
+    """The rows of `values` at `index` (n, k), in float64 (n, k, width)."""
     gathered: Floats = np.asarray(values[index.ravel()], np.float64).reshape(*index.shape, -1)
     return gathered
 
