@@ -64,7 +64,7 @@ def distil(task: Task) -> Rows:
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
         over = out.stopped == "max_minutes"
-        why = "the time given was up; more is read better" if over else out.stopped
+        why = "the time given was up; rows trained longer are read better" if over else out.stopped
         task.notes.append(f"stopped after {out.steps:,} of {recipe.steps:,} steps: {why}")
     if replay is not None and out.score.kept is not None and out.score.kept_top1 is not None:
         kept = out.score.kept, out.score.kept_top1
