@@ -13,8 +13,8 @@ help:           ## what there is
 demo: $(VENV)/model.done   ## the whole job on the bundled data, four minutes with its setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash tools/demo.sh
 
-test: $(VENV)/dev.done chromium    ## every test
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+test: $(VENV)/dev.done chromium    ## every test, on two cores (WORKERS=4 for more)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),2) --no-loadscope-reorder
 
 serving: $(VENV)/dev.done ## bundled tokenizers' grafts in llama.cpp and transformers (ONLY='gpt2 or mistral')
 	$(BIN)/python -m pytest -n 2 -m slow tests/serving $(if $(ONLY),-k '$(ONLY)')

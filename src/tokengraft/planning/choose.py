@@ -7,6 +7,7 @@ real encoder.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Pr
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
+from tokengraft.tokenizer.file_shape import Same
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
 
 _ATTEMPTS = 4
@@ -62,10 +64,7 @@ def plan_tokens(
     notes say so).
     """
     check_objective(options.objective)
-    pipeline = load(tokenizer)  # what the library refuses is refused before anything is made of it
-    with panics_as_errors("decoding its tokens one by one"):
-        each = ([number] for number in vocabulary(tokenizer).values())
-        pipeline.decode_batch([[], *each], skip_special_tokens=False)
+    _try_out(Same(tokenizer))
     mode, pivot = options.mode, options.pivot
     if mode == "paper" and options.budget is not None:
         raise UsageError(
@@ -99,6 +98,15 @@ def plan_tokens(
         plan = plan_pieces(request) if pieces else _plan_merges(request)
         plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}))
         return give_places(request, plan) if options.same_size else plan
+
+
+@functools.lru_cache(maxsize=1)  # plans of one tokenizer often follow each other
+def _try_out(same: Same) -> None:
+    """What the library refuses is refused before anything is made of it."""
+    pipeline = load(same.tokenizer)
+    with panics_as_errors("decoding its tokens one by one"):
+        each = ([number] for number in vocabulary(same.tokenizer).values())
+        pipeline.decode_batch([[], *each], skip_special_tokens=False)
 
 
 def _measured(
