@@ -12,7 +12,8 @@ Dobler et al. 2025, AweDist (https://arxiv.org/abs/2505.20133). Changed here: st
 distributions are matched at every position where both tokenizations end at the same byte; teacher
 states are computed once and kept; rows share what they have in common (`bridge`), and a token's
 own part moves only in steps that see it; the learning rate is relative to the size of the model's
-rows, so one recipe serves models of any scale; some passages change their spelling midway.
+rows, so one recipe serves models of any scale; some passages change their spelling midway, and
+where rows alone learn to be read, p is there in part the text's own next token.
 
 With a `Writer` the new tokens are written too: output rows are trained beside the input rows by
 the terms of `model.pooling`,
