@@ -27,6 +27,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
+from tokengraft.core.wording import counted
 from tokengraft.deriving.known_methods import METHODS
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 
@@ -370,6 +371,9 @@ def verify(
     else:
         for line in report.lines():
             stdout.print(line, markup=False)
+        held = sum(check.passed for check in report.checks)
+        verdict = "Sound" if report.passed else "Not sound"
+        stdout.print(f"{verdict}: {held} of {counted(len(report.checks), 'check')} passed")
     if not report.passed:
         raise typer.Exit(3)
 

@@ -88,9 +88,9 @@ def findings(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFram
     words = [
         f"{b} takes fewer tokens than {a} in {pair['better']} of {counted(total, 'language')}"
         f"{_people(pair['speakers_better'])}, more in {pair['worse']}"
-        f"{_people(pair['speakers_worse'])}, as many in {pair['same']}. By over 1 % it is "
-        f"{own.filter(pl.col('change') < -0.01).height} and "
-        f"{own.filter(pl.col('change') > 0.01).height}."
+        f"{_people(pair['speakers_worse'])}, as many in {pair['same']}. By more than 1 %: "
+        f"fewer in {own.filter(pl.col('change') < -0.01).height}, "
+        f"more in {own.filter(pl.col('change') > 0.01).height}."
     ]
     if pair["change"] is not None:
         words.append(
@@ -213,8 +213,8 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
 
 
 def percent(change: float) -> str:
-    """`-31.2 %`, `+0.4 %`."""
-    return f"{100 * change:+.1f} %".replace("-", "−")
+    """`−31.2 %`, `+0.4 %`, `±0 %` where nothing changed."""
+    return f"{100 * change:+.1f} %".replace("-", "−") if change else "±0 %"
 
 
 def _move(row: Mapping[str, Any]) -> str:
