@@ -107,7 +107,7 @@ def test_truncated_weights_are_one_message(truncated, monkeypatch, capfd, tmp_pa
     assert end.value.code == 1
     said = capfd.readouterr().err
     size = (resolve("rootstock").path / "model.safetensors").stat().st_size
-    assert f"base: model.safetensors is truncated: 1,000,000 bytes for {size:,}" in said
+    assert f"base: model.safetensors is truncated: 1,000,000 bytes instead of {size:,}" in said
     assert not out.exists()
 
 

@@ -219,7 +219,7 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     [
         ({"auto_map": {"AutoModel": "own.Model"}}, "auto_map"),
         ({"architectures": ["LlamaForCausal"]}, "Did you mean LlamaForCausalLM"),
-        ({"vocab_size": 400}, "not of one model"),
+        ({"vocab_size": 400}, "belong to different models"),
         ({"tie_word_embeddings": False}, "lm_head.weight is missing"),
     ],
 )

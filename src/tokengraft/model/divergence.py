@@ -1,14 +1,14 @@
-"""Next-token distributions from hidden states: how far two are apart, and the gradient of that.
+"""Next-token distributions from hidden states: how far apart two are, and the gradient of that.
 
     z = W h + b,   KL = Σ_v p_v (log p_v − log q_v),   ∂KL/∂h_new = Wᵀ (q − p)
     top-k = |top_k(p) ∩ top_k(q)| / k
 
-p from the old states, q from the new, over the old vocabulary's output rows W, in nats. Everything
-is done block by block, so that no (positions × vocabulary) array outlives its block. The gradient
-is formed in the forward pass: three products with W for a position, and a fixed amount of memory,
-at most two float32 arrays of a block (three where logits are capped).
+p comes from the old states, q from the new ones, both over W, the output rows of the old
+vocabulary; KL is in nats. Everything is done block by block, so that no (positions × vocabulary)
+array outlives its block. The gradient is computed in the forward pass: three products with W per
+position, and memory for at most two float32 arrays of a block (three if logits are capped).
 
-Logits are those of the model's own output rows (`Head`):
+`Head` computes logits as the model itself does:
 
     z = cap · tanh(x / cap),  x = factor · (W h + b)
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     import torch
 
 
-#: Entries of one (positions, vocabulary) block. Training shares a GPU's memory with what the
-#: backward pass keeps; a block's arrays then take 0.8 GB.
+#: Most entries of one (positions, vocabulary) block, by device. In training the backward pass needs
+#: GPU memory too; a block's arrays then take 0.8 GB.
 TRAINING = {"cpu": 1 << 24, "cuda": 1 << 26}
-#: For measuring more gains nothing on a CPU, a GPU wants it large.
+#: The same for measuring: larger blocks gain nothing on a CPU, while a GPU needs large ones.
 MEASURING = {"cpu": 1 << 22, "cuda": 1 << 28}
-_LEAST = 128  # positions of a block: with fewer, reading a large vocabulary's rows takes the time
+_LEAST = 128  # positions per block; with fewer, reading a large vocabulary's rows dominates
 TOP = 10
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Position by position: KL in nats, whether the likeliest token agrees, share of the top k."""
+    """At each position: KL in nats, whether the likeliest token agrees, share of the top k kept."""
 
     kl: torch.Tensor
     top1: torch.Tensor
@@ -49,7 +49,10 @@ class Divergence:
 
 
 class Distributions:
-    """The base model's next-token distributions at given states, computed once where they fit."""
+    """The base model's next-token distributions at `states`.
+
+    Computed once if they fit into `most_bytes`, otherwise anew for each block that is asked for.
+    """
 
     def __init__(self, states: torch.Tensor, head: Head, most_bytes: int = 0) -> None:
         self.states, self.head = states, head
@@ -75,7 +78,7 @@ def compare(
     top: int = TOP,
     sizes: Mapping[str, int] = MEASURING,
 ) -> Divergence:
-    """Compare distributions at paired positions; `head` belongs to the new states."""
+    """Compare distributions at paired positions; `head` turns the `new` states into logits."""
     torch = require_torch()
     kl, first, among = ([new.new_zeros(0, dtype=torch.float32)] for _ in range(3))
     with torch.inference_mode():
@@ -105,9 +108,9 @@ def likelihoods(states: torch.Tensor, targets: Ints, head: Head) -> Floats:
 def slopes(
     new: torch.Tensor, old: torch.Tensor, head: Head, after: Ints | None = None, share: float = 0.0
 ) -> torch.Tensor:
-    """∂KL/∂new of each position (positions, dimensions).
+    """∂KL/∂new at each position (positions, dimensions).
 
-    A `share` of p is the text's own next id, given as `after`, where that is not -1.
+    Where `after` gives the text's next id (not -1), p becomes (1 − share) p + share · [v = after].
     """
     torch = require_torch()
     slope = new.new_zeros(new.shape)
@@ -130,7 +133,7 @@ def slopes(
 
 
 def vocabulary_blocks(head: Head, count: int, sizes: Mapping[str, int]) -> Iterator[slice]:
-    """Positions in blocks whose log p fit into a bounded amount of memory."""
+    """`count` positions in blocks of at most `sizes` entries, but at least `_LEAST` positions."""
     step = max(_LEAST, sizes.get(head.weight.device.type, sizes["cpu"]) // max(1, len(head.weight)))
     for start in range(0, count, step):
         yield slice(start, min(count, start + step))
@@ -142,7 +145,7 @@ def _top(logs: torch.Tensor, top: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Head:
-    """Output rows over a vocabulary, with what the model does to its logits."""
+    """Output rows of a vocabulary, and how the model turns their products into logits."""
 
     weight: torch.Tensor  # (vocabulary, dimensions)
     bias: torch.Tensor | None = None

@@ -17,7 +17,7 @@ _NESTED = (
 )
 # OpenAI's own GPT-2 files leave the prefix out.
 _GPT2 = (("transformer.wte.weight", "lm_head.weight"), ("wte.weight", "lm_head.weight"))
-# Encoders: with a head that guesses masked words, or with none.
+# Encoders, with a head for masked tokens or without a head.
 _WORDS = "embeddings.word_embeddings.weight"
 _BERT = (f"bert.{_WORDS}", "cls.predictions.decoder.weight")
 _ROBERTA = (f"roberta.{_WORDS}", "lm_head.decoder.weight")
@@ -31,7 +31,7 @@ ENCODERS: dict[str, tuple[tuple[str, str], ...]] = {
     "XLMRobertaModel": ((_WORDS, ""), (_ROBERTA[0], "")),
 }
 
-#: Input and output table of each served architecture; the first pair present is taken.
+#: Names of the input and output table of each supported architecture; the first pair present wins.
 ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "LlamaForCausalLM": (_USUAL,),
     "MistralForCausalLM": (_USUAL,),
@@ -44,28 +44,28 @@ ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "GPT2LMHeadModel": _GPT2,
     **ENCODERS,
 }
-#: What each model type ties where its config does not say.
+#: Model types that tie their tables unless the config says otherwise.
 _TIES = dict.fromkeys(("gpt2", "gemma3", "gemma3_text", "bert", "roberta", "xlm-roberta"), True)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The embedding tables of a checkpoint; `head` is None where it is the input table itself.
+    """The embedding tables of a checkpoint; `head` is None if only the input table is stored.
 
-    A tied checkpoint may still hold a copy of its table as `head`: then `tied` is true as well.
+    A tied checkpoint may still store a copy of its table as `head`; `tied` is true there too.
     """
 
     input: Tensor
     head: Tensor | None
-    biases: tuple[Tensor, ...]  # of the head: one, or two of the same values
+    biases: tuple[Tensor, ...]  # of the head: none, one, or two with the same values
     tied: bool
     rows: int
     width: int
-    head_name: str = "lm_head.weight"  # what the head is called, there or not
+    head_name: str = "lm_head.weight"  # the head's name, whether or not it is stored
 
     @property
     def bias(self) -> Tensor | None:
-        """The head's bias, where it has one."""
+        """The head's bias, if it has one."""
         return self.biases[0] if self.biases else None
 
     @property
@@ -83,43 +83,43 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Tables:
     """The embedding tables of a checkpoint, each checked against the config's sizes.
 
-    Raises ModelError for a model that needs code of its own, an architecture that is not served,
-    a table that is missing or of another shape, and further tables over the vocabulary.
+    Raises ModelError for a model that needs custom code, an unsupported architecture, a table that
+    is missing or of another shape, and for further tables over the vocabulary.
     """
     refuse_code(config, "config.json")
     architecture = next(iter(config.get("architectures") or ()), None)
     if architecture not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ModelError(
-            f"the architecture {architecture} is not served; served are {known}."
+            f"the architecture {architecture} is not supported. Supported: {known}."
             f"{did_you_mean(str(architecture), ARCHITECTURES)}"
         )
     tensors = checkpoint.tensors
     pairs = ARCHITECTURES[architecture]
     names = next((pair for pair in pairs if pair[0] in tensors), None)
     if names is None:
-        raise ModelError(f"no {pairs[0][0]} in the checkpoint, as {architecture} has it")
+        raise ModelError(f"the checkpoint has no {pairs[0][0]}, which {architecture} needs")
     input_table, head = tensors[names[0]], tensors.get(names[1])
     text = text_config(config)
     rows = text.get("vocab_size", config.get("vocab_size"))
     width = text.get("hidden_size", text.get("n_embd"))
     if not isinstance(rows, int) or not isinstance(width, int):
-        raise ModelError("config.json says neither vocab_size nor hidden_size")
+        raise ModelError("config.json lacks vocab_size or hidden_size")
     for table in (input_table, head):
         if table is not None and table.shape != (rows, width):
             raise ModelError(
                 f"{table.name} has shape {list(table.shape)}, config.json says [{rows}, {width}]; "
-                "the weights and the config are not of one model"
+                "the weights and the config belong to different models"
             )
         if table is not None and table.dtype not in SERVED:
             raise ModelError(
-                f"{table.name} is stored as {table.dtype}; served are {', '.join(SERVED)}. "
+                f"{table.name} is stored as {table.dtype}; supported: {', '.join(SERVED)}. "
                 "Graft the model before it is quantised."
             )
     tied = is_tied(config, head is not None)
     if not tied and head is None:
         raise ModelError(f"config.json says that the head is not tied, but {names[1]} is missing")
-    # MLM heads have a bias of their own, and some files a copy of it beside the decoder.
+    # MLM heads have a bias, and some files hold a copy of it beside the decoder.
     called = [names[1].removesuffix(end) + "bias" for end in ("decoder.weight", "weight")]
     biases = tuple(tensors[name] for name in called if names[1] and name in tensors)
     _refuse_others(checkpoint, {t.name for t in (input_table, head, *biases) if t}, rows, width)
@@ -127,12 +127,12 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Tables:
 
 
 def is_encoder(config: Mapping[str, Any]) -> bool:
-    """Whether a model is one of the served encoders."""
+    """Whether a model is one of the supported encoders."""
     return next(iter(config.get("architectures") or ()), None) in ENCODERS
 
 
 def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:
-    """Whether input and output table are one, as transformers decides it."""
+    """Whether input and output table are the same tensor, by transformers' rules."""
     text = text_config(config)
     said = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
     if isinstance(said, bool):
@@ -141,10 +141,10 @@ def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:
 
 
 def refuse_code(config: Mapping[str, Any], where: str) -> None:
-    """ModelError where a config asks for code that does not come with transformers."""
+    """Raise ModelError if a config asks for code that does not come with transformers."""
     if config.get("auto_map"):
         raise ModelError(
-            f"{where} has an auto_map: this model runs code of its own, which is never loaded here"
+            f"{where} has an auto_map: this model needs custom code, which tokengraft never runs"
         )
 
 
@@ -152,5 +152,5 @@ def _refuse_others(checkpoint: Checkpoint, known: set[str], rows: int, width: in
     for name, tensor in checkpoint.tensors.items():
         if name not in known and tensor.shape == (rows, width):
             raise ModelError(
-                f"{name} is another table over the vocabulary; how it should grow is not known here"
+                f"{name} is another table over the vocabulary; it is not known how to grow it"
             )

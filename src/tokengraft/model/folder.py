@@ -16,8 +16,8 @@ from tokengraft.model.checkpoint import read_json
 
 CONFIG = "config.json"
 CARD = "README.md"
-ADAPTER = "adapter_config.json"  # what peft knows an adapter by
-MANIFEST = "tokengraft.json"  # what a graft says about itself
+ADAPTER = "adapter_config.json"  # peft recognises an adapter by this file
+MANIFEST = "tokengraft.json"  # how a graft was made, and what it contains
 ROOTSTOCK = "rootstock"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PATTERNS = [
@@ -28,7 +28,7 @@ _PATTERNS = [
 
 @dataclass(frozen=True)
 class Model:
-    """A model folder, the name to cite it by (never a path), and its licence where it says one."""
+    """A model folder, the name to cite it by (never a path), and its licence if it states one."""
 
     path: Path
     name: str
@@ -39,7 +39,7 @@ def resolve(model: str | Path) -> Model:
     """The folder of `model`: `rootstock`, an existing folder, or a hub id (downloaded once).
 
     From the hub only safetensors, tokenizer, config and licence files are fetched. Raises
-    ModelError where there is no such model or the hub cannot be reached.
+    ModelError if there is no such model or the hub cannot be reached.
     """
     if str(model) == ROOTSTOCK:
         return Model(ASSETS / ROOTSTOCK, ROOTSTOCK, "apache-2.0")
@@ -60,16 +60,16 @@ def resolve(model: str | Path) -> Model:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """ModelError where the folder holds an adapter without its base."""
+    """Raise ModelError if the folder holds an adapter without its base."""
     if (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
         raise ModelError(
-            f"{folder} is an adapter without its base: its README says how peft loads it and "
-            "makes it whole; or graft without --adapter-only"
+            f"{folder} is an adapter without its base: its README says how peft loads and merges "
+            "it; or graft again without --adapter-only"
         )
 
 
 def model_hash(folder: Path | str) -> str:
-    """sha256 over config and weights: what hidden states depend on."""
+    """sha256 over config and weights, on which hidden states depend."""
     folder = Path(folder)
     files = sorted([folder / CONFIG, *folder.glob("*.safetensors")])
     digest = hashlib.sha256()
@@ -87,7 +87,7 @@ def _hash(file: Path, _size: int, _changed: int) -> str:
 
 
 def _cited(path: Path) -> str:
-    """The hub id that the config remembers, else the folder's own name."""
+    """The hub id that the config records, else the folder's name."""
     remembered = read_json(path / CONFIG).get("_name_or_path")
     if isinstance(remembered, str) and _HUB_ID.fullmatch(remembered):
         return remembered

@@ -1,8 +1,8 @@
-"""One frozen model that reads: ids or rows in, hidden states out, nothing written.
+"""A frozen model that only reads: token ids or rows in, hidden states out.
 
 `FrozenModel` hides what differs between models: causal or encoder, where the blocks are, whether
-the embedding module scales its rows (Gemma), what the tokenizer puts around every text. Weights
-come from safetensors only, and no code of a model's own is ever run.
+the embedding module scales its rows (Gemma), which special tokens surround a text. Weights come
+from safetensors only, and a model's custom code is never run.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     import torch
 
 Kind: TypeAlias = Literal["causal", "encoder"]
-_HASHED = 64 << 20  # bytes of a weight that are brought to the CPU together, to be hashed
+_HASHED = 64 << 20  # bytes of a weight that are copied to the CPU at a time for hashing
 _MOST_WINDOW = 4096
-_SANE = 1 << 20  # tokenizer configs write 10^30 for "no limit"
+_SANE = 1 << 20  # no larger limit is believed: tokenizer configs write 10^30 for "no limit"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a model is read.
+    """How to run a model.
 
-    `device` auto: every GPU that is visible, else the CPU; several can be named with commas
-    (`cuda:0,cuda:1`). The first reads; work that can be shared runs on a copy of the model on each.
-    `dtype` auto: the weights' own type on a GPU, float32 on a CPU, where half types are slow or
-    inexact. `window` is the most tokens read of one line (default: what config and
-    tokenizer_config say, at most 4096).
+    `device`: `auto` is every visible GPU, else the CPU; separate several by commas
+    (`cuda:0,cuda:1`). The first one reads; work that can be divided runs on all, with a copy of the
+    model on each. `dtype`: `auto` is the weights' own type on a GPU, float32 on a CPU, where half
+    precision is slow or inexact. `window`: the most tokens read of one line (default: the limit in
+    config and tokenizer_config, at most 4096).
     """
 
     device: str = "auto"
@@ -51,16 +51,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class NewRows:
-    """Input rows for ids from `first` on, in place of what the model's table holds there."""
+    """Input rows for ids from `first` on, used instead of the model's own table."""
 
     first: int
     rows: torch.Tensor  # (new tokens, dimensions), unscaled
 
 
 class FrozenModel:
-    """A loaded model without dropout, and the tokenizer of its folder where it has one.
+    """A loaded model without dropout, and the tokenizer of its folder if it has one.
 
-    Every weight is frozen but those named in `learning`, where it is some base's student.
+    Every weight is frozen except the parameters named in `learning`, which a student has.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class FrozenModel:
         cls, model: str | Path | FrozenModel, reading: Reading | None = None,
         kind: Kind | None = None,
     ) -> FrozenModel:  # fmt: skip
-        """Load a model by name, folder or hub id; one that is loaded already is given back.
+        """Load a model by name, folder or hub id; a FrozenModel is returned as it is.
 
-        `kind` is by default what the architecture in the config says. Raises UsageError for
+        `kind` defaults to that of the architecture in the config. Raises UsageError for
         encoder-decoder models, ModelError for damaged weights.
         """
         if isinstance(model, FrozenModel):
@@ -102,10 +102,10 @@ class FrozenModel:
         source = resolve(model)
         config = read_json(source.path / CONFIG)
         if config.get("auto_map"):
-            raise UsageError(f"{source.name} runs code of its own, which is never loaded here")
+            raise UsageError(f"{source.name} needs custom code, which tokengraft never runs")
         if config.get("is_encoder_decoder"):
             raise UsageError(
-                f"{source.name} is an encoder-decoder; served are causal models and encoders"
+                f"{source.name} is an encoder-decoder; supported are causal models and encoders"
             )
         kind = kind or kind_of(config)
         first, *others = pick_devices(reading.device)
@@ -117,25 +117,25 @@ class FrozenModel:
 
     @functools.cached_property
     def team(self) -> tuple[FrozenModel, ...]:
-        """The model itself and its copies on other devices, made when first asked for."""
+        """The model itself and its copies on the other devices, made on first use."""
         copies = (copy.deepcopy(self.model).to(where) for where in self._others)
         return (self, *(self.around(one, self.learning) for one in copies))
 
     def around(
         self, model: Any, learning: Collection[str] = (), others: Sequence[torch.device] = ()
     ) -> FrozenModel:
-        """The same folder, tokenizer and window around another model of its architecture."""
+        """Another `model` of this architecture, with this one's folder, tokenizer and window."""
         return FrozenModel(
             model, kind=self.kind, name=self.name, folder=self._folder, tokenizer=self._tokenizer,
             window=self._window, others=others, learning=learning,
         )  # fmt: skip
 
     def student(self, model: Any, learning: Collection[str]) -> FrozenModel:
-        """As `around`, with copies on the same devices."""
+        """Like `around`, with copies on the same devices as this model."""
         return self.around(model, learning, self._others)
 
     def behind(self, adapter: Any) -> FrozenModel:
-        """The same model read behind an `input_adapter`, which learns; on the first device only."""
+        """The same model with a trainable `input_adapter` in front, on the first device only."""
         behind = self.around(self.model)
         behind.front, behind.learning = adapter, dict(adapter.named_parameters())
         return behind
@@ -149,7 +149,7 @@ class FrozenModel:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Its tokenizer, as a graft of it has it."""
+        """Its tokenizer, adding the special tokens that a graft's tokenizer adds too."""
         return self._tokenizer or model_tokenizer(self.folder)
 
     @functools.cached_property
@@ -168,13 +168,13 @@ class FrozenModel:
 
     @functools.cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the graft says about itself; empty for a model that is none."""
+        """The graft's manifest; empty for a model that is no graft."""
         file = self.folder / MANIFEST
         return read_json(file) if file.is_file() else {}
 
     @property
     def policy(self) -> str:
-        """The graft's output policy, `input-only` where it states none."""
+        """The graft's output policy; `input-only` if it states none."""
         return str(self.manifest.get("output", {}).get("policy", "input-only"))
 
     @functools.cached_property
@@ -203,7 +203,7 @@ class FrozenModel:
 
     @functools.cached_property
     def blocks(self) -> list[Any]:
-        """The blocks in order; ModelError where the architecture has no such list."""
+        """The transformer blocks in order; ModelError if the architecture has no such list."""
         for module in self.body.modules():
             if isinstance(module, require_torch().nn.ModuleList) and len(module) == self.layers:
                 return list(module)
@@ -236,7 +236,7 @@ class FrozenModel:
 
     @property
     def pad(self) -> int:
-        """An id to fill up with; masked out, or after what a causal model can see."""
+        """The id to pad with (0 if there is none); no position that counts ever sees it."""
         pad = getattr(self._config, "pad_token_id", None)
         return pad if isinstance(pad, int) and pad >= 0 else 0
 
@@ -245,12 +245,12 @@ class FrozenModel:
         return Head.of(self.model, size)
 
     def fingerprint(self) -> str:
-        """sha256 over the config and every weight as it is loaded, name and type included.
+        """sha256 over the config and every weight as loaded, with its name, type and shape.
 
-        Two models with one fingerprint give the same states, up to rounding. Half a second a GB.
+        Models with the same fingerprint give the same states up to rounding. Takes 0.5 s per GB.
         """
         config = self.model.config.to_dict()
-        config.pop("_name_or_path", None)  # where it was read from says nothing
+        config.pop("_name_or_path", None)  # where it was loaded from does not matter
         digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
         for name, held in (*self.model.named_parameters(), *self.model.named_buffers()):
             digest.update(f"{name} {held.dtype} {tuple(held.shape)}\n".encode())
@@ -260,16 +260,16 @@ class FrozenModel:
         return digest.hexdigest()
 
     def embed(self, ids: torch.Tensor, new: NewRows) -> torch.Tensor:
-        """Rows of `ids` as the embedding module gives them (scaled), new ones from `new`.
+        """Rows of `ids` as the embedding module returns them (scaled); new ids' come from `new`.
 
-        They have gone through the adapter in front, where there is one.
-        Differentiable in `new.rows`, which are rounded and scaled as the module would do it.
+        Passed through the adapter in front, if there is one. Differentiable in `new.rows`, which
+        are rounded and scaled as the module would do it.
         """
         is_new = ids >= new.first
         known: torch.Tensor = self.embedding(ids.masked_fill(is_new, 0))
         if not len(new.rows):
             return known
-        # The gradient of `rows[ids]` adds in the order threads come; that of `embedding` does not.
+        # The gradient of `rows[ids]` is summed in arbitrary order; that of `embedding` is not.
         numbers = (ids - new.first).clamp_(min=0)
         added = require_torch().nn.functional.embedding(numbers, new.rows).to(known.dtype)
         if self.scale != 1.0:
@@ -286,7 +286,7 @@ class FrozenModel:
     ) -> torch.Tensor:
         """Last hidden states after the final norm (batch, length, dimensions).
 
-        Shorter sequences are filled at the right, where causal attention cannot see the filling:
+        Shorter sequences are padded on the right, where causal attention cannot see the padding:
         only encoders get the `mask`. `more` is passed on to the model.
         """
         given = {"input_ids": ids} if new is None else {"inputs_embeds": self.embed(ids, new)}
@@ -296,7 +296,7 @@ class FrozenModel:
 
 
 def kind_of(config: dict[str, Any]) -> Kind:
-    """Whether a model's head predicts the next token, by the architecture its config names."""
+    """`causal` if the architecture named in the config predicts the next token, else `encoder`."""
     name = str(next(iter(config.get("architectures") or ()), ""))
     causal = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return "causal" if name.endswith(causal) else "encoder"

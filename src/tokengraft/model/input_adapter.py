@@ -2,13 +2,13 @@
 
     e'_i = e_i + g_i A(e_1 … e_i)        g_i = 1 from the first new token on, else 0
 
-e are the rows of a text, A is one of `KINDS`. Text without a new token is read by the base alone,
-to the bit. The map lies beside its base: `load(FOLDER, BASE)` gives plain transformers' model with
-the map between its table and its first block. It has no cache, since A looks back: `generate` reads
-the whole text for every token. Texts that are read together are to be filled at the right.
+e are the rows of a text, A is one of `KINDS`. Text without a new token is read exactly as the base
+reads it, to the bit. `load(FOLDER, BASE)` returns the base as a plain transformers model, with the
+map between its embedding table and its first block. There is no KV cache, because A looks back:
+`generate` reads the whole text again for every token. Batches must be padded on the right.
 
 Reference: the paper's "pseudo-translation", from sequences of a language's embeddings to sequences
-of the model's; the tag is its embedding of a language.
+of the model's; `Tag` is its language embedding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "input_adapter.safetensors"
 
 
 class Convolution(nn.Module):
-    """W₂ silu(conv₄(W₁ e)): each place sees itself and the three before it."""
+    """W₂ silu(conv₄(W₁ e)): each place sees itself and the three before it (for `reach` 4)."""
 
     def __init__(self, width: int, reach: int = 4) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Convolution(nn.Module):
 
 
 class Attention(nn.Module):
-    """One layer of causal attention (distance lowers scores) and a small MLP behind it."""
+    """One layer of causal attention, in which distance lowers scores (ALiBi), and a small MLP."""
 
     def __init__(self, width: int, heads: int = 5) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Attention(nn.Module):
 
 
 class Tag(nn.Module):
-    """One row for the language, added everywhere."""
+    """One learned row for the language, added at every place."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -88,13 +88,13 @@ KINDS: dict[str, type[nn.Module]] = {"attention": Attention, "convolution": Conv
 
 
 def adapted(adapter: nn.Module, rows: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """The rows of texts (texts, places, width) behind the adapter; `new` marks new tokens."""
+    """`rows` (texts, places, width) after the adapter; `new` (texts, places) marks new tokens."""
     from_there = (new.cumsum(1) > 0)[..., None]
     return torch.where(from_there, rows + adapter(rows.float()).to(rows), rows)
 
 
 class InFront(nn.Module):
-    """A model's input table with new rows behind it, and the adapter after both."""
+    """A model's input table, extended by new rows and followed by the adapter."""
 
     def __init__(
         self, table: nn.Module, rows: torch.Tensor, first: int, adapter: nn.Module
@@ -113,7 +113,7 @@ class InFront(nn.Module):
 
 
 def load(folder: str | Path, base: str | Path, **how: Any) -> tuple[Any, Any]:
-    """The base with the folder's adapter in front, and its tokenizer; `how` for from_pretrained."""
+    """The base with the folder's adapter, and the tokenizer; `how` is passed to from_pretrained."""
     from safetensors import safe_open
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,8 +1,8 @@
-"""torch and transformers, imported when a model is run and not before; what differs by version.
+"""torch and transformers: imported only when a model is run, with version differences hidden here.
 
-Work is spread over all devices, each with a copy of the frozen model (`spread`). Shares run side by
-side, a thread a device, and their results come back in order, so what is summed from them does not
-depend on which device is done first.
+`spread` divides work among devices, each with a copy of the frozen model. Shares run in parallel,
+one thread per device, and results come back in order, so sums over them do not depend on which
+device finishes first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def require_transformers() -> Any:
 
 
 def dtype_option(dtype: Any) -> dict[str, Any]:
-    """The weights' type as `from_pretrained` of this transformers wants it to be called."""
+    """The weights' type as a keyword of `from_pretrained`, whose name depends on the version."""
     version = tuple(int(part) for part in require_transformers().__version__.split(".")[:2])
     return {"dtype" if version >= (4, 56) else "torch_dtype": dtype}
 
@@ -41,7 +41,7 @@ def dtype_option(dtype: Any) -> dict[str, Any]:
 def body(model: Any) -> Any:
     """A causal model without its head.
 
-    Gemma 3 of transformers 4.5x names a body that it has not, and gives itself as `base_model`.
+    In transformers 4.5x, Gemma 3 names a body it does not have, so `base_model` is the whole model.
     """
     inner = model.base_model
     return getattr(model, "model", model) if inner is model else inner
@@ -49,7 +49,7 @@ def body(model: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet(warnings: bool = True) -> Iterator[Any]:
-    """The transformers module without progress bars; without `warnings`, with errors only."""
+    """The transformers module with progress bars off; `warnings=False` silences all but errors."""
     require_torch()
     transformers = require_transformers()
     logging: Any = transformers.utils.logging
@@ -66,7 +66,7 @@ def quiet(warnings: bool = True) -> Iterator[Any]:
 
 
 def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
-    """The model in `folder`, to be read: checked safetensors, no code of its own; or ModelError."""
+    """Load the model in `folder`, frozen: checked safetensors, no custom code; else ModelError."""
     from tokengraft.model.checkpoint import read_checkpoint
 
     try:
@@ -92,7 +92,7 @@ Result = TypeVar("Result")
 
 
 def pick_devices(names: str) -> list[torch.device]:
-    """`auto` (every GPU, else the CPU), or names with commas between them, as torch devices."""
+    """`auto` (every GPU, else the CPU) or comma-separated names, as torch devices."""
     library = require_torch()
     if names == "auto":
         count = library.cuda.device_count() if library.cuda.is_available() else 0
@@ -101,7 +101,7 @@ def pick_devices(names: str) -> list[torch.device]:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device; UsageError where there is none."""
+    """`auto`, `cpu`, `cuda`, `cuda:1` … as one torch device; UsageError if there is none."""
     library = require_torch()
     if name == "auto":
         return pick_devices(name)[0]
@@ -119,7 +119,7 @@ def pick_device(name: str) -> torch.device:
 def spread(
     team: Sequence[Member], numbers: Ints, work: Callable[[Member, Ints], Result]
 ) -> list[Result]:
-    """`work(member, share)` for even, consecutive shares of `numbers`; none for an empty share."""
+    """Results of `work(member, share)` for even, consecutive, non-empty shares of `numbers`."""
     shares = [share for share in np.array_split(numbers, len(team)) if len(share)]
     if len(shares) < 2:
         return [work(team[0], share) for share in shares]

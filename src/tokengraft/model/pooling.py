@@ -1,4 +1,4 @@
-"""What a head with new rows says, pooled by first parts, against the base; with its gradients.
+"""Losses that hold a head with new rows to the base's predictions, and their gradients.
 
     z = [W; O] h,   q = softmax(z) over old and new tokens,   o = q over the old ones alone
     G(q)(f) = q(f) + Σ q(t) over the new tokens t whose spelling begins with the old token f
@@ -6,14 +6,15 @@
     reading  KL(p ‖ o)                                 ∂/∂z_j = o_j − p_j               (old j)
     pooled   KL(p ‖ G(q))                              ∂/∂z_j = q_j (1 − p_f / G(q)_f)
     split    −log q(next) / G(q)(first part of next)   ∂/∂z_j = q_j / G(q)_f − [j = next]
-             (of the same pool only)
+             (j in the pool of next only)
     stray    −log (1 − Σ q(t))                         ∂/∂z_t = q_t                     (new t)
     kept     KL(p ‖ q) in text without new tokens      ∂/∂z_j = q_j − p_j               (p_t = 0)
 
-p is the base's next-token distribution after the old reading, f the first part of j (j itself for
-an old token). Pooled by first part the graft has to say what the base said; the split shares each
-pool out by the text; stray is KL(p ‖ q) where a text holds no new token and h is the base's own.
-As in `divergence`, gradients are formed block by block in the forward pass.
+p is the base's next-token distribution after reading the same text in old tokens, f the first old
+part of j (j itself for an old token), G(q)(f) the pool of f. `pooled` makes the graft's pools match
+the base; `split` divides each pool among its tokens as the text does; `stray` is KL(p ‖ q) in text
+without new tokens if h is the base's own state. As in `divergence`, gradients are computed block by
+block in the forward pass.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from tokengraft.model.divergence import TRAINING, Head, vocabulary_blocks
 
 @dataclass(frozen=True)
 class Added:
-    """New output rows: their bias where the head has one, and the first old part of each."""
+    """New output rows, the first old part of each, and their bias if the head has one."""
 
     rows: torch.Tensor  # (new tokens, dimensions), float32
     first: torch.Tensor  # (new tokens,), old ids
     bias: torch.Tensor | None = None
 
     def grown(self, head: Head) -> Head:
-        """The old head with the new rows after it, in its type."""
+        """The old head with the new rows appended, in the head's type."""
         bias = head.bias
         if bias is not None:
             more = self.bias if self.bias is not None else bias.new_zeros(len(self.rows))
@@ -42,14 +43,14 @@ class Added:
         return replace(head, weight=torch.cat([head.weight, self.rows.to(head.weight)]), bias=bias)
 
     def alone(self, head: Head) -> Head:
-        """The new rows alone, with what the head does to its logits."""
+        """A head of the new rows alone, with the old one's factor and cap."""
         bias = None if head.bias is None else self.bias
         return replace(head, weight=self.rows.to(head.weight), bias=bias)
 
 
 @dataclass(frozen=True)
 class LossWeights:
-    """What each term counts; a term of weight 0 is still reported."""
+    """The weight of each term; a term of weight 0 is still reported."""
 
     reading: float = 1.0
     pooled: float = 1.0
@@ -58,7 +59,7 @@ class LossWeights:
 
 @dataclass(frozen=True)
 class Terms:
-    """Position by position, in nats; `split` is 0 where no next token is given."""
+    """The terms at each position, in nats; `split` is 0 where no next token is given."""
 
     reading: torch.Tensor
     pooled: torch.Tensor
@@ -68,10 +69,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Twigs:
-    """Groups of new tokens, each to be likelier (weight above 0) or less likely at a position.
+    """Groups of new tokens, each to become likelier (weight above 0) or less likely at a position.
 
-    A group is `order[low:high]`; it adds −weight · log Σ q of its tokens to the split. At each
-    position weights sum to 0. Positions ascend.
+    A group is `order[low:high]` and adds −weight · log Σ q of its tokens to the split. The weights
+    at a position sum to 0, so the softmax's normaliser drops out of the gradient. Positions ascend.
     """
 
     order: torch.Tensor  # (new tokens,)
@@ -81,7 +82,7 @@ class Twigs:
     weight: torch.Tensor
 
     def within(self, here: slice, count: int) -> Twigs:
-        """The groups at the positions `here` of `count`."""
+        """The groups at positions `here` (of `count`), numbered from the start of `here`."""
         if here.start <= 0 and here.stop >= count:
             return self
         edges = torch.tensor([here.start, here.stop], device=self.position.device)
@@ -91,7 +92,7 @@ class Twigs:
         return replace(kept, position=kept.position - here.start)
 
     def slope(self, q: torch.Tensor) -> torch.Tensor:
-        """The gradient of what they add, at the new logits, from q of these."""
+        """The gradient of the groups' terms at the new tokens' logits; `q` is these tokens' q."""
         ordered = q[:, self.order].double()  # sums of a range are differences of running sums
         sums = torch.nn.functional.pad(ordered.cumsum(1), (1, 0))
         wide = sums.shape[1]
@@ -115,13 +116,13 @@ def pool(q: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
 def terms(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added, following: torch.Tensor
 ) -> Terms:
-    """The three terms at states `new`, held against the base's states `old`.
+    """The three terms at states `new`, compared with the base at its states `old`.
 
-    `following` are next tokens: an old id, or the head's rows + the number of the new one; -1
-    where there is none.
+    `following` holds the next token of each position: an old id, or len(head.weight) + i for new
+    token i; -1 for none.
     """
     grown, count = added.grown(head), len(head.weight)
-    own = torch.cat([torch.arange(count, device=added.first.device), added.first])  # first of each
+    own = torch.cat([torch.arange(count, device=added.first.device), added.first])  # first parts
     losses: list[list[torch.Tensor]] = [[new.new_zeros(0)] for _ in range(3)]
     same = [torch.zeros(0, dtype=torch.bool, device=new.device)]
     for here in vocabulary_blocks(grown, len(new), TRAINING):
@@ -146,11 +147,11 @@ def writing_slopes(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Gradients of the weighted terms' sum over positions, at `new` and at `added.rows`.
 
-    `twigs` add to the split. Away from the pools G(q) is q, so all but their columns are one
-    product and one difference: most of a step's time goes into arrays as wide as the vocabulary.
+    `twigs` add to the split. Most of a step's time goes into arrays as wide as the vocabulary; but
+    outside the pools G(q) is q, so that all other columns take one product and one difference.
     """
     grown, count = added.grown(head), len(head.weight)
-    # The pools, and of each new token its own.
+    # The first parts that have a pool, and the pool of each new token.
     firsts, place = torch.unique(added.first, return_inverse=True)
     number = added.first.new_full((count + len(place),), -1)  # the pool of each token, -1 for none
     number[firsts] = torch.arange(len(firsts), device=firsts.device)
@@ -159,7 +160,7 @@ def writing_slopes(
     for here in vocabulary_blocks(grown, len(new), TRAINING):
         logits = grown.logits(new[here])
         bend = grown.slope(logits)
-        z = logits.softmax(-1)  # q, and the gradient at the logits in the end
+        z = logits.softmax(-1)  # q; becomes the gradient at the logits
         del logits
         p = head.logits(old[here]).softmax(-1)
         single, mine = z[:, firsts], z[:, count:].clone()
@@ -169,7 +170,7 @@ def writing_slopes(
         some = weights.pooled + weights.reading / z[:, :count].sum(-1, keepdim=True)
         z[:, :count].mul_(some).sub_(p, alpha=weights.pooled + weights.reading)
         del p
-        # There q − p, pooled, becomes q (1 − p / G).
+        # In the pools' columns q − p becomes q (1 − p / G).
         z[:, firsts] += weights.pooled * (single * odds - single + known)
         z[:, count:] = weights.pooled * mine * odds[:, place]
         after = following[here].clamp(min=0)
@@ -192,7 +193,10 @@ def writing_slopes(
 def stray(
     states: torch.Tensor, base: torch.Tensor, head: Head, added: Added
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """−log (1 − mass of new tokens) of each position, its gradient; `base`: log Σ exp of old."""
+    """−log (1 − Σ q(t)) at each position, and the gradient of their sum at `added.rows`.
+
+    `base` is log Σ exp of the old tokens' logits at each position.
+    """
     own = added.alone(head)
     losses, pull = [states.new_zeros(0)], torch.zeros_like(added.rows)
     for here in vocabulary_blocks(own, len(states), TRAINING):
@@ -208,10 +212,10 @@ def stray(
 def kept(
     new: torch.Tensor, old: torch.Tensor, head: Head, added: Added | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """KL(p ‖ q) of each position of a text without new tokens, and whether the likeliest agrees.
+    """KL(p ‖ q) at each position of a text without new tokens; whether the likeliest token agrees.
 
-    Then the gradients of the KLs' sum: at the states `new`, and at the rows of `added` where new
-    tokens can be written; p is the base's at `old`, q over all that can be written.
+    Then the gradients of the sum of KLs at the states `new` and, if new tokens can be written, at
+    `added.rows`. p is the base's distribution at `old`; q is over every token that can be written.
     """
     grown, count = head if added is None else added.grown(head), len(head.weight)
     losses, same = [new.new_zeros(0)], [torch.zeros(0, dtype=torch.bool, device=new.device)]

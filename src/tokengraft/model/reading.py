@@ -1,11 +1,11 @@
-"""A frozen model reading text under either tokenization, in batches of like length.
+"""A frozen model reading text under either tokenization, in batches of similar length.
 
 `read` goes through many lines and keeps states at wanted positions, for measuring; `Reader` reads
 batches of aligned passages, for training: its new reading is differentiable in the new rows.
 
-Batched sums round differently in batches of another shape. Sequences that two readings have in
-common are therefore batched apart from the others, in the same batches on both sides: a text that
-a graft does not touch then gets bitwise the same states, and every figure for it is exact.
+Rounding depends on the shape of a batch. Sequences that two readings have in common are therefore
+batched apart from the others, in the same batches on both sides: a text that a graft does not touch
+then gets bitwise identical states, and every figure for it is exact.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BATCH_TOKENS = 8192
 
 @dataclass(frozen=True)
 class LineStates:
-    """What a model made of some lines.
+    """The states of some lines.
 
-    `states` are float32 at the wanted positions, line after line, `counts` of them in each;
+    `states` are float32 at the wanted positions, line after line, `counts[i]` of them for line i;
     `pooled` is the mean over every position, special tokens included (the paper's vector).
     """
 
@@ -45,7 +45,7 @@ class LineStates:
         every: Floats = np.full(self.pooled.shape, np.nan)
         some = self.counts > 0
         if some.any():
-            # One call for all lines: a GPU that others use too would be waited for at each.
+            # One call for all lines: with one per line we would wait for a shared GPU each time.
             sizes = torch.from_numpy(self.counts[some]).to(self.states.device)
             means = torch.segment_reduce(self.states.double(), "mean", lengths=sizes, axis=0)
             every[some] = means.cpu().numpy()
@@ -55,7 +55,10 @@ class LineStates:
 def batches(
     sizes: Ints, tokens: int = BATCH_TOKENS, apart: Sequence[bool] | None = None
 ) -> list[Ints]:
-    """Numbers of sequences, long to short, `tokens` a batch at most; those `apart` first, alone."""
+    """Batches of sequence indices, longest first: at most `tokens` or a single sequence each.
+
+    Those marked `apart` come first, in batches of their own.
+    """
     kept = np.zeros(len(sizes), bool) if apart is None else np.asarray(apart, bool)
     made: list[Ints] = []
     for group in (np.flatnonzero(kept), np.flatnonzero(~kept)):
@@ -74,7 +77,7 @@ def fill(
     prefix: Sequence[int] = (),
     suffix: Sequence[int] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences with special tokens around, filled at the right: ids, and what is no filling."""
+    """Ids and mask of a batch: special tokens around each sequence, padding on the right."""
     torch = require_torch()
     start, more = len(prefix), len(prefix) + len(suffix)
     ids = np.full((len(sequences), more + max(map(len, sequences))), model.pad, np.int64)
@@ -97,7 +100,10 @@ def read(
     tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> LineStates:
-    """Read `sequences` (without special tokens); keep states at the positions `at` of each."""
+    """Read `sequences` (without special tokens) and keep the states at the positions `at` of each.
+
+    `same` marks those that the other reading has too, which are batched apart.
+    """
     torch = require_torch()
     counts = _sizes(at)
     starts = np.cumsum(counts) - counts
@@ -155,11 +161,11 @@ class Reader:
         return states[self.positions([one.new_at for one in passages])]
 
     def pad_old(self, passages: Sequence[Alignment]) -> torch.Tensor:
-        """Old ids (passages, length), filled at the right."""
+        """Old ids (passages, length), padded on the right."""
         return fill(self.model, [one.old for one in passages], self.prefix)[0]
 
     def positions(self, at: Sequence[Ints]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Index of positions `at` into a batch (passages, length)."""
+        """An index that picks the positions `at` from a batch (passages, length)."""
         return _index(at, len(self.prefix), self.model.device)
 
 

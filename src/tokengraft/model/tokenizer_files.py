@@ -1,4 +1,4 @@
-"""The tokenizer of a model folder: its files, and the special tokens around every text."""
+"""The tokenizer of a model folder: its files, and the special tokens it puts around every text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tokengraft.tokenizer.transformers_classes import completed, with_start
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
-#: The old vocabulary in other formats: a program that read one would see another tokenizer.
+#: The old vocabulary in other formats, left out of a graft: a program might read these instead.
 STALE = frozenset(
     {"vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "tekken.json", "vocab.txt"}
 )
 
 
 def base_tokenizer(folder: Path) -> dict[str, Any]:
-    """The base's tokenizer as a parsed `tokenizer.json`, converted where it is SentencePiece."""
+    """The base's tokenizer as a parsed `tokenizer.json`, converted if it is SentencePiece."""
     if (folder / TOKENIZER).is_file():
         path = folder / TOKENIZER
         return checked(read_json(path), path.stat().st_size, f"{folder.name}/{TOKENIZER}")
@@ -39,19 +39,20 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
 
 
 def sentencepiece_file(folder: Path) -> bytes | None:
-    """The folder's `tokenizer.model`, where it has one."""
+    """The bytes of the folder's `tokenizer.model`, if it has one."""
     path = folder / "tokenizer.model"
     return path.read_bytes() if path.is_file() else None
 
 
 def model_tokenizer(folder: Path) -> Tokenizer:
-    """A model's tokenizer as a graft of it has it: what its class puts around a text included.
+    """A model's tokenizer, including the special tokens that its transformers class adds.
 
-    SentencePiece files leave that to transformers' code, some `tokenizer.json` too.
+    SentencePiece files and some `tokenizer.json` leave these to transformers' code; a graft's
+    tokenizer states them.
     """
     try:
         parsed = base_tokenizer(folder)
-    except ModelError:  # older formats, which no graft is made of
+    except ModelError:  # older formats, which cannot be grafted
         return load(folder)
     from tokengraft.tokenizer.huggingface import HuggingFace
 
@@ -60,11 +61,11 @@ def model_tokenizer(folder: Path) -> Tokenizer:
 
 
 def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids that a tokenizer's own template puts before and after every text (BOS, EOS, [CLS] …)."""
+    """The ids that a tokenizer puts before and after every text (BOS, EOS, [CLS] …)."""
     pipeline: Any = getattr(tokenizer, "pipeline", None)
     if pipeline is None:
         return (), ()
-    # Some character is one token everywhere; an UNK would serve as well.
+    # Every vocabulary has "a"; an UNK would do as well.
     inner = pipeline.encode("a", add_special_tokens=False).ids
     whole = pipeline.encode("a", add_special_tokens=True).ids
     for start in range(len(whole) - len(inner) + 1):
