@@ -1,12 +1,13 @@
-"""A trained graft as an adapter: what was learned, without the base, as `peft` loads it.
+"""A LoRA graft saved as a `peft` adapter: only what was learned, without the base's weights.
 
     base = AutoModelForCausalLM.from_pretrained(BASE)
     base.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model = PeftModel.from_pretrained(base, FOLDER)
 
-New rows are peft's trainable tokens: values that take the place of the rows which resizing made.
-Beside the adapter lie the grafted tokenizer, the generation config and the card. It is the merged
-model, verified before, up to the rounding of merged weights to the base's type; that is measured.
+New rows are saved as peft's trainable tokens, whose values replace the rows that resizing added.
+The grafted tokenizer, the generation config and the card lie beside the adapter. On its base, the
+adapter is the merged model, which was verified before, up to the rounding of merged weights to the
+base's dtype; `write_adapter` measures the difference.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from tokengraft.grafting.write_folder import Written
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.frozen import FrozenModel
 
-_LEFT = (".safetensors", ".safetensors.index.json")
-_MOST = 0.01  # nats between the merged model and the adapter on its base: half types round
+_WEIGHTS = (".safetensors", ".safetensors.index.json")  # an adapter has its own
+_MOST_KL = 0.01  # nats from merged model to adapter on its base: half precision rounds
 
 
 def refuse_unfit(train: str | None, parted: bool) -> None:
-    """UsageError where an adapter could not hold the graft; `parted`: one table became two."""
+    """Raise UsageError if an adapter could not hold the graft; `parted`: a tied table was split."""
     if train != "lora":
         raise UsageError(
             f"an adapter holds what --train lora learns; got --train {train or 'rows'}"
         )
     if parted:
         raise UsageError(
-            "input and output share a table in this model, and an adapter cannot part them: add "
-            "--tied, graft without --adapter-only, or take --policy input-only"
+            "input and output share a table in this model, and an adapter cannot split it: add "
+            "--tied, graft without --adapter-only, or use --policy input-only"
         )
 
 
 def write_adapter(
     folder: Path, whole: Path, base: Path, student: FrozenModel, written: Written, rank: int
 ) -> str:
-    """Write the adapter of the merged model in `whole` into `folder`; says how near they are."""
+    """Write the merged model in `whole` as an adapter into `folder`; says how close the two are."""
     peft = require_peft()
     model, _ = load_model(base, dtype="auto")
     merged, _ = load_model(whole, dtype="auto")
@@ -65,13 +66,13 @@ def write_adapter(
     _fill(wrapped, student, merged, ids)
     wrapped.save_pretrained(str(folder), safe_serialization=True)
     for file in whole.iterdir():
-        if not file.name.endswith(_LEFT) and file.name != CONFIG and file.is_file():
+        if not file.name.endswith(_WEIGHTS) and file.name != CONFIG and file.is_file():
             shutil.copyfile(file, folder / file.name)
     return _compared(folder, base, merged, written)
 
 
 def _fill(wrapped: Any, student: FrozenModel, merged: Any, ids: list[int]) -> None:
-    """Give the adapter what the student learned, and the merged model's new rows."""
+    """Copy the student's LoRA weights and the merged model's new rows into the adapter."""
     import torch
 
     learned = {name.replace(".default", ""): held for name, held in student.learning.items()}
@@ -87,7 +88,7 @@ def _fill(wrapped: Any, student: FrozenModel, merged: Any, ids: list[int]) -> No
 
 
 def _compared(folder: Path, base: Path, merged: Any, written: Written) -> str:
-    """How far the adapter on its base, loaded afresh, is from the merged model."""
+    """Load the adapter on its base afresh; GraftError if it is too far from the merged model."""
     import torch
 
     model, _ = load_model(base, dtype="auto")
@@ -100,7 +101,7 @@ def _compared(folder: Path, base: Path, merged: Any, written: Written) -> str:
     with torch.no_grad():
         p, q = (one(given).logits[0].float().log_softmax(-1) for one in (merged, loaded))
     far = float((p.exp() * (p - q)).sum(-1).mean())
-    if not far <= _MOST:
+    if not far <= _MOST_KL:
         raise GraftError(
             f"the adapter on its base is {far:.3g} nats from the merged model: nothing was written"
         )

@@ -1,4 +1,4 @@
-"""The model card: what the model is, what it was made from, how to use it, where it ends."""
+"""The model card: what the model is, what it was made from, how to use it, its limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNJUDGED = (
 )
 
 _SERVED = "## Served by"
-_FAR = 2.0  # times the saving that was measured; texts differ by less
+_FAR = 2.0  # times the measured saving: differences between texts stay below that
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Facts:
     notes: tuple[str, ...] = ()
     fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
     verdict: str = ""
-    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # on the UDHR
-    trained: str = "rows"  # what learned
-    moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text did, by kind
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # UDHR premiums
+    trained: str = "rows"  # what was trained: rows, lora or all
+    moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text moved, by kind
     adapter: bool = False
     encoder: bool = False
 
@@ -88,7 +88,7 @@ def _summary(plan: Plan, written: Written, facts: Facts) -> str:
     )
     kept = (
         "Everything the base model knew is unchanged: all other weights and all old rows are the "
-        "same bytes, text without new tokens is encoded as before."
+        "same bytes, and text without new tokens is encoded as before."
     )
     if facts.trained != "rows":
         kept = _moved(written, facts)
@@ -141,7 +141,7 @@ def _table(plan: Plan, facts: Facts) -> str:
 
 
 def _overstated(plan: Plan, facts: Facts, code: str) -> bool:
-    """Whether the saving that the plan states is over twice that on the UDHR."""
+    """Whether the plan states more than twice the saving that was measured on the UDHR."""
     before, after = facts.measured.get(code, (None, None))
     stated = plan.languages[code]
     if not (before and after and stated.premium_before and stated.premium_after):
@@ -253,7 +253,7 @@ def _limits(plan: Plan, facts: Facts) -> str:
 
 
 def write_served(folder: Path, checks: Sequence[Check]) -> Path | None:
-    """Put what programs made of the model into its card, if it has one, beside earlier rows."""
+    """Add how programs served the model to its card, if it has one; other programs' rows stay."""
     path = folder / CARD
     if not path.is_file():
         return None

@@ -1,48 +1,48 @@
-"""Decoding with new tokens: by the likeliest text, or winner takes all.
+"""Decoding with new tokens: greedy text, or winner takes all.
 
-Greedy text: of what may come next the likeliest text, not the likeliest single token.
+Greedy text: take the likeliest text that may come next, not the likeliest single token.
 
-New tokens that begin alike share what their beginning is worth, and each alone may be less likely
-than the old part with which they all begin. Taking the likeliest token then spells the old way a
-text for which the model prefers the new one. Where the next token is likelier new than old, new
-tokens therefore stand together, and the choice goes down the tree of their texts (q the model's
-probabilities):
+New tokens with a common beginning divide its probability among them, so each alone may be less
+likely than the old part they all begin with. Taking the likeliest token would then spell in old
+tokens a text that the model prefers in new ones. So where a new token is likelier to come next than
+an old one, new tokens are counted together, and the choice descends the tree of their texts (q are
+the model's probabilities):
 
-    first       the likeliest old token, unless the new tokens t of one first part f are
+    first       take the likeliest old token, unless the new tokens t with one first part f are
                 likelier together:  Σ q(t) > q(any old token)
-    then        the token ends here, if it is likelier than all that go on;
-                else go on with the byte beyond which the tokens are likeliest together
+    then        stop at the token that ends here, if it is likelier than all that go on;
+                else go on with the byte whose tokens are likeliest together
 
 Elsewhere the likeliest token is taken. In English, where each new token is unlikely but there are
-many, they would else win where the model hesitates between a space and something else: on
+many, they would otherwise win where the model hesitates between a space and something else: on
 rootstock in 2 of 100 continuations of 24 tokens, now in 3 of 1,000 (Shan, FLORES dev). Those three
-come after beginnings such as `Nadal bagged 882`, of which the model makes little: new tokens have
-.2 to .7 together. So, as long as no new token has been read or written, old ones are
-taken unless new ones have nine tenths.
+follow beginnings such as `Nadal bagged 882`, of which the model makes little: new tokens have .2 to
+.7 together. So, until a new token has been read or written, old ones are taken unless new ones have
+nine tenths.
 Tamil on rootstock: 4.1 characters a step, where the likeliest token gives .65 and the base .36; and
 the base finds that text likelier than its own greedy text (.5 bits per byte against .7).
 For greedy decoding only: sampling draws from q itself and needs none of this.
 
 Winner takes all: a new token and its first old part share one vote.
 
-For each first part f with new tokens T(f), at one position, p the model's probabilities:
+For each first part f with new tokens T(f), at one position, where p are the model's probabilities:
 
     f keeps   if p(f) >= exp(bias) * p(t) for every t in T(f):  p(f) += sum of p(t), every p(t) = 0
     t* wins   otherwise, t* the most probable of T(f):          p(t*) += p(f), p(f) = 0
 
-f is a prefix of every t, so after f each of them can still be spelled: it may take all their
+f is a prefix of every t, so each of them can still be spelled after f: it may take all their
 mass. The other t are other texts than t*, so they keep their own. A positive bias favours the new
 tokens (the frozen model favours the parts it was trained on). Source: the paper's Limitations,
 third option for vote-splitting, which leaves open what happens when several tokens share a part.
 
 Its bias is chosen on text that no row was trained on:
 
-    right(b) = mean over positions of  Σ_t p_b(t) · (bytes with which t and the text begin alike)
+    right(b) = mean over positions of  Σ_t p_b(t) · (bytes in the common prefix of t and the text)
 
-p_b is the distribution that is pooled with bias b; the text is read in the new spelling. With a low
-bias old parts always win: they are hardly ever wrong, and short. With a high one a new token wins
-wherever there is one, and may go wrong after a few letters. Between them lies the most text before
-the first wrong byte a token, which is what the bias is for. `greedy` counts the likeliest token
+p_b is the distribution after pooling with bias b; the text is read in new tokens. With a low bias
+old parts always win: they are hardly ever wrong, but short. With a high one a new token wins
+wherever there is one, and may go wrong after a few letters. Somewhere between, a token carries the
+most text before its first wrong byte; that bias is chosen. `greedy` counts the likeliest token
 alone. (Counting whole tokens only would favour old parts everywhere: a byte of a letter is easily
 right.)
 """
@@ -62,14 +62,17 @@ from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Floats, Ints
 
-Span = tuple[int, int]  # of tokens in the order of their bytes
-_LIKELY = 0.5  # together: new tokens are likelier than old ones,
-_SURE = 0.9  # and where none has been read or written yet
+Span = tuple[int, int]  # of places among the new tokens, sorted by first part and bytes
+_LIKELY = 0.5  # probability that new tokens must have together to be chosen,
+_SURE = 0.9  # and as long as none has been read or written
 
 
 @dataclass(frozen=True)
 class Node:
-    """A text: the token that ends with it (None: no token does), and the ways that go on."""
+    """A prefix of new tokens: the place of the token that ends here, if any, and how others go on.
+
+    `spans` are the places of the tokens beyond each of the `ways`.
+    """
 
     token: int | None
     spans: tuple[Span, ...] = ()
@@ -77,7 +80,7 @@ class Node:
 
 
 class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """Puts the token to be taken above all others; the other scores stay as they are."""
+    """Raises the chosen token's score above all others; the other scores stay as they are."""
 
     def __init__(self, new: Sequence[int], first: Sequence[int], pieces: Sequence[bytes]) -> None:
         order = sorted(range(len(new)), key=lambda n: (first[n], pieces[n]))
@@ -89,7 +92,7 @@ class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
             self._pools[part] = _node(spelled, list(group), 0, None)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (batch, vocabulary) of which the chosen token has the highest."""
+        """Scores (batch, vocabulary) in which the chosen token has the highest."""
         q = torch.softmax(scores.float(), dim=-1)
         new, first = self._new.to(q.device), self._first.to(q.device)
         news = q[:, new]
@@ -106,14 +109,14 @@ class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
 
 def _descend(node: Node, masses: np.ndarray) -> int:
-    """The place of the token to take."""
+    """The place of the token to take, in the tree `node`; `masses` are probabilities by place."""
     sums, taken, ends = np.concatenate([[0.0], np.cumsum(masses)]), 0, -1.0
     while node.ways:
         beyond = [sums[last] - sums[first] for first, last in node.spans]
         if ends >= sum(beyond):
             return taken
         node = node.ways[int(np.argmax(beyond))]
-        # Where no token ends, the way goes on.
+        # Where no token ends, there is nothing to stop at.
         ends = -1.0
         if node.token is not None:
             taken, ends = node.token, float(masses[node.token])
@@ -123,7 +126,7 @@ def _descend(node: Node, masses: np.ndarray) -> int:
 def _node(
     spelled: list[tuple[bytes, int]], places: list[int], depth: int, token: int | None
 ) -> Node:
-    """The tree over tokens that have their first `depth` bytes in common, one byte at a time."""
+    """The tree over the tokens at `places`, which share `depth` bytes; `token` ends with these."""
     spans, ways = [], []
     for _, group in groupby(places, key=lambda place: spelled[place][0][depth]):
         among = list(group)
@@ -131,7 +134,7 @@ def _node(
         while all(len(spelled[n][0]) > deeper for n in among) and (
             len({spelled[n][0][deeper] for n in among}) == 1
         ):
-            deeper += 1  # nothing parts them yet
+            deeper += 1  # all share the next byte too
         ending = [n for n in among if len(spelled[n][0]) == deeper]
         rest = [n for n in among if len(spelled[n][0]) > deeper]
         spans.append((among[0], among[-1] + 1))
@@ -152,7 +155,7 @@ class WinnerTakesAll(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         self._groups = groups  # (n,)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores as log-probabilities, pooled; the sum of probabilities stays one."""
+        """Pooled scores, as log-probabilities; probabilities still sum to one."""
         device = scores.device
         new, parts = self._new.to(device), self._parts.to(device)
         groups = self._groups.to(device).expand(scores.shape[0], -1)  # (batch, n)
@@ -180,12 +183,12 @@ class WinnerTakesAll(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
 BIASES = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
 _LINES, _POSITIONS, _CHUNK = 200, 2000, 256
-_LONGEST = 64  # bytes of a text that are looked at
+_LONGEST = 64  # bytes of the text to come that tokens are compared with
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What one bias does: right bytes a token, sampled and greedily; None is no pooling at all."""
+    """What one bias (None: no pooling) achieves: right bytes per token, sampled and greedy."""
 
     bias: float | None
     right: float
@@ -199,7 +202,7 @@ def bias_curve(
     lines: Sequence[str],
     biases: Sequence[float] = BIASES,
 ) -> list[Tried]:
-    """Every bias, after none at all, on the first lines; UsageError where they hold no position."""
+    """No pooling, then every bias, tried on the first lines; UsageError if all are too short."""
     encoded = [ids[: graft.window - 2] for ids in graft.tokenizer.encode(list(lines)[:_LINES])]
     sequences = [np.asarray(ids, np.int64) for ids in encoded if len(ids) > 1]
     if not sequences:
@@ -227,14 +230,14 @@ def bias_curve(
 
 
 def best_bias(curve: Sequence[Tried]) -> float:
-    """The bias under which a sampled token is worth most."""
+    """The bias under which a sampled token has the most right bytes."""
     best = max((one for one in curve if one.bias is not None), key=lambda one: one.right)
     assert best.bias is not None
     return best.bias
 
 
 def _prefixes(pieces: Sequence[bytes]) -> dict[bytes, Ints]:
-    """Tokens by each of their beginnings."""
+    """Token ids by every prefix of their bytes."""
     numbers: dict[bytes, list[int]] = {}
     for number, piece in enumerate(pieces):
         for size in range(1, len(piece) + 1):
@@ -243,14 +246,14 @@ def _prefixes(pieces: Sequence[bytes]) -> dict[bytes, Ints]:
 
 
 def _texts_after(ids: Ints, pieces: Sequence[bytes]) -> list[bytes]:
-    """What the text goes on with after each position but the last."""
+    """The text that follows each position but the last."""
     text = b"".join(pieces[number] for number in ids)
     ends = np.cumsum([len(pieces[number]) for number in ids])[:-1].tolist()
     return [text[end : end + _LONGEST] for end in ends]
 
 
 def _right(after: bytes, prefixes: Mapping[bytes, Ints], count: int) -> Floats:
-    """How many bytes of each of `count` tokens the text begins with."""
+    """For each of `count` tokens, the bytes in its common prefix with the text `after`."""
     sizes = np.zeros(count)
     for size in range(1, len(after) + 1):
         numbers = prefixes.get(after[:size])

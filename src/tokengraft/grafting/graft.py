@@ -40,12 +40,12 @@ from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece import checked_file
 
-_MOST_LINES = 20_000  # of the text that a graft is verified on, besides the check lines
+_MOST_LINES = 20_000  # of training text that a graft is verified on, besides the check lines
 
 
 @dataclass(frozen=True, repr=False)
 class Graft:
-    """A finished graft: where it lies, what was written and what was proved."""
+    """A finished graft: its folder, what was written and what was proved."""
 
     folder: Path
     written: Written
@@ -55,12 +55,12 @@ class Graft:
 
 @dataclass(frozen=True)
 class Derivation:
-    """How rows come about: by `method`, from `text` where it is given (`corpus.lines_of`).
+    """How to make rows: by `method`, from `text` if it is given (`corpus.lines_of`).
 
-    `train` is what learns: the new `rows` alone, adapters in the body beside them (`lora`), or
-    `all` of the body, whereby protected text is to `keep` that share of its likeliest tokens
-    (`Adapting.keeping`). `options` are fields of `Deriving` and of the options in it by name, and
-    `progress`.
+    `train` says what learns: the new `rows` alone, LoRA adapters in the body as well (`lora`), or
+    the whole body (`all`). If the body learns, `keep` is the share of positions of protected text
+    whose likeliest token must stay the same (`Adapting.keeping`). `options` holds `progress` and,
+    by name, fields of `Deriving` and of the option objects inside it.
     """
 
     method: str = "auto"
@@ -72,12 +72,12 @@ class Derivation:
 
 @dataclass(frozen=True)
 class Output:
-    """What may be written with the new tokens (`output_policies`).
+    """What `generate` may do with the new tokens (`output_policies`).
 
-    `bias` belongs to winner-takes-all: a number, or `auto` for the best one on held-out lines of
-    the text (`choose_bias`). Under `write` the new tokens are trained to stay silent in
-    `protect`, besides bundled English and code (which a body that learns has to read as before); a
-    tied model gets a head of its own unless `untie` is false: then one row serves both ends.
+    `bias` is for winner-takes-all: a number, or `auto` for the best one on held-out lines of the
+    text. Under `write`, new tokens are trained to stay silent in `protect` and in bundled English
+    and code (which a body that is trained must also read as before); a tied model gets a separate
+    head unless `untie` is false, when the same row serves as input and as output.
     """
 
     policy: str = DEFAULT
@@ -88,11 +88,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Finishing:
-    """How the folder is proved and what it says of itself.
+    """How the folder is verified and described.
 
-    `check` is text to verify on besides that of training (default: the bundled UDHR); with `force`
-    a folder at the destination is replaced whatever it holds. With `adapter_only` what adapters
-    learned is written without the base, as peft loads it.
+    `check` is text to verify on besides the training text (default: the bundled UDHR). `force`
+    replaces a folder at the destination whatever it holds. `adapter_only` writes what LoRA learned
+    without the base, for peft to load.
     """
 
     check: Sources | None = None
@@ -115,9 +115,9 @@ def graft(
 ) -> Graft:
     """Graft the plan's tokens into `model` and write the verified folder `out`.
 
-    `rows` are the new tokens' input rows, or how they are derived. An existing graft at `out` is
-    replaced, any other folder that holds something is refused. Raises GraftError (exit code 3)
-    where verification fails; then, as on any other failure, `out` is as it was.
+    `rows` are the new tokens' input rows, or how to derive them. An existing graft at `out` is
+    replaced; any other folder that is not empty is refused. Raises GraftError (exit code 3) if
+    verification fails; then, as after any other failure, `out` is left as it was.
     """
     chosen = named(output.policy)
     bias = _number(output.bias)
@@ -145,8 +145,8 @@ def graft(
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     if steps.places is not None and (chosen.name != DEFAULT or adapting is not None):
         raise UsageError(
-            f"a plan of the same size is grafted with new rows and the policy {DEFAULT} only: plan "
-            "without --same-size for the others"
+            f"a plan of the same size goes with --train rows and --policy {DEFAULT} only: for the "
+            "others plan without --same-size"
         )
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
@@ -239,7 +239,7 @@ def graft(
 
 
 def _number(bias: float | str) -> float | None:
-    """The bias that is given; None where it is to be chosen."""
+    """The bias as a number; None if it is still to be chosen (`auto`)."""
     try:
         return None if bias == "auto" else float(bias)
     except ValueError:
@@ -249,7 +249,7 @@ def _number(bias: float | str) -> float | None:
 def _choose_bias(
     folder: Path, written: Written, parts: Sequence[Sequence[int]], lines: Sequence[str]
 ) -> tuple[float, str]:
-    """The best bias on held-out lines of the text (all of it where none is), and a note on it."""
+    """The best bias on the held-out lines (all lines if none is held out), and a note on it."""
     from tokengraft.deriving.distil.passages import is_held_out
     from tokengraft.grafting.decoding import best_bias, bias_curve
     from tokengraft.model.frozen import FrozenModel
@@ -260,7 +260,7 @@ def _choose_bias(
     bias = best_bias(curve)
     worth = {one.bias: one.right for one in curve}
     return bias, (
-        f"bias {bias:g} chosen on held-out text: {worth[bias]:.2f} bytes a sampled token are right "
+        f"bias {bias:g} chosen on held-out text: {worth[bias]:.2f} right bytes per sampled token "
         f"(bias 0: {worth[0.0]:.2f}, not pooled: {worth[None]:.2f})"
     )
 
@@ -270,7 +270,7 @@ def _adapting(
     text: Sequence[str] | None,
     protect: Sources | None,
 ) -> Adapting | None:
-    """How the body learns; None where it does not. Options may bring an `adapting` of their own."""
+    """How to train the body, or None if only rows learn; `rows.options` may bring `adapting`."""
     train = rows.train if isinstance(rows, Derivation) else "rows"
     if train not in TRAINED:
         raise no_such("way to train", train, TRAINED)
@@ -287,12 +287,12 @@ def _adapting(
 
 
 def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: bool = True) -> Any:
-    """What `generate` needs for the folder's output policy, as its `logits_processor`.
+    """The `logits_processor` that `generate` needs for the folder's output policy.
 
-    For winner-takes-all the pooling processor, with the folder's bias or another; for write the
-    choice of the likeliest text instead of the likeliest token, where decoding is `greedy`
+    For winner-takes-all, the pooling processor, with the given bias or else the folder's; for
+    write, if decoding is `greedy`, the choice of the likeliest text instead of the likeliest token
     (sampling needs nothing); for the other policies an empty list, since the folder's generation
-    config already does it all.
+    config already does everything.
     """
     try:
         from transformers import LogitsProcessorList
@@ -324,7 +324,7 @@ def derive_for(
     text: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> Derived:
-    """Rows for the plan's tokens, which `tokenizer` holds already; see `Derivation.options`."""
+    """Rows for the plan's tokens, which `tokenizer` already holds; `options` as in `Derivation`."""
     settings = dict(options)
     parts = [token.parts for token in plan.tokens]
     return derive_rows(
@@ -334,9 +334,9 @@ def derive_for(
 
 
 def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:
-    """How the new tokens are trained to be written."""
+    """How to train the new tokens to be written."""
     if text is None:
-        raise UsageError("to write in new tokens is learned from text: give some with --text FILE")
+        raise UsageError("--policy write is learned from text: give some with --text FILE")
     layout = find_layout(read_json(base / CONFIG), read_checkpoint(base))
     quiet = () if output.protect is None else tuple(lines_of(output.protect))
     return Writing(quiet, shared=layout.tied and not output.untie)
@@ -350,7 +350,7 @@ def _sample(text: Sequence[str]) -> Sequence[str]:
 def _removable(
     old: dict[str, Any], new: dict[str, Any], parts: Sequence[Sequence[int]], lines: Sequence[str]
 ) -> tuple[tuple[int, ...], str]:
-    """Old parts to bar, held against the given lines and every bundled language; and a note."""
+    """Old parts that neither `lines` nor any bundled language needs, to be barred; and a note."""
     corpus = udhr.load()
     world = [line for code in corpus.languages for line in corpus.lines(code)]
     read = piece_reader(family(old))
@@ -363,7 +363,10 @@ def _removable(
 
 
 def check_target(out: Path, base: Path, force: bool, known: str = MANIFEST) -> None:
-    """UsageError unless `out` may be written: it is no other's, by the file that is `known`."""
+    """Raise UsageError if `out` overlaps the base or, without `force`, holds files but no `known`.
+
+    `known` is the file by which an earlier result, which may be replaced, is recognised.
+    """
     target, source = out.resolve(), base.resolve()
     if target == source or source in target.parents or target in source.parents:
         raise UsageError(f"{out} is or holds the base model; write to another folder")

@@ -26,7 +26,7 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan import Plan
 
 SCHEMA = 1
-_SHORT = re.compile(r"(-[A-Za-z])([/~.].+)", re.DOTALL)  # an option with its value
+_SHORT = re.compile(r"(-[A-Za-z])([/~.].+)", re.DOTALL)  # -oPATH
 _PACKAGES = ("numpy", "tokenizers", "safetensors", "torch", "transformers")
 
 
@@ -41,7 +41,7 @@ def write_manifest(
     written: Written,
     run: Mapping[str, Any],
 ) -> Path:
-    """Write the manifest of a complete folder: equal inputs, versions and command, equal bytes."""
+    """Write the manifest of a complete folder; same inputs, versions and command, same bytes."""
     value = {
         "schema": SCHEMA,
         "versions": versions(),
@@ -85,13 +85,13 @@ def new_ids(manifest: Mapping[str, Any]) -> Sequence[int]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The folder's manifest, None where it has none; ModelError where it is damaged."""
+    """The folder's manifest, or None if it has none; ModelError if it is damaged."""
     if not (folder / MANIFEST).is_file():
         return None
     value = read_json(folder / MANIFEST)
     output, hashes = value.get("output"), value.get("files")
     if value.get("schema") != SCHEMA:
-        raise ModelError(f"{MANIFEST} has schema {value.get('schema')!r}, this reads {SCHEMA}")
+        raise ModelError(f"{MANIFEST} has schema {value.get('schema')!r}, expected {SCHEMA}")
     sound = (
         isinstance(output, dict)
         and output.get("policy") in POLICIES
@@ -136,13 +136,13 @@ def _words(value: Any) -> bool:
 
 
 def plan_hash(plan: Plan) -> str:
-    """sha256 of a plan's values, whatever the spacing of its file."""
+    """sha256 of a plan's values, however its file is formatted."""
     text = json.dumps(plan.to_json(), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass"))
 
 
 def versions() -> dict[str, str]:
-    """The versions that took part; a package that is not installed is left out."""
+    """Versions of Python, tokengraft and what it builds on; packages not installed are left out."""
     by_package = {"python": platform.python_version(), "tokengraft": __version__}
     for name in _PACKAGES:
         try:

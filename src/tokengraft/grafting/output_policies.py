@@ -1,32 +1,32 @@
 """Output policies by name: what `generate` may do with the new tokens.
 
-A row of the table carries all that is said and decided about a policy: `--help`, the model's card,
-what is barred from generation and the contract suite (`tests/contract/test_output_policies.py`) are
-made from it: the paper's vote-splitting section made real.
+They implement the paper's section on vote-splitting. A row of the table holds everything about a
+policy: `--help`, the model's card, what is barred from generation and the contract suite
+(`tests/contract/test_output_policies.py`) are made from it.
 
-`input-only`: they compress prompts; generation stays in old tokens. The model's own scores cannot
-be made to say so: a tied table scores every row, and most architectures have no output bias (an
-untied copy with a bias would need code of its own and a second table). `suppress_tokens` of the
-generation config can: plain `generate` sets those scores to minus infinity in transformers 4.5x
-and 5, so the distribution over old tokens is the base model's, greedy and sampled. Beams add up
-scores that were normalised before; `renormalize_logits` makes those the base's too. Cost, one CPU
+`input-only`: new tokens compress prompts; generation stays in old tokens. The weights alone cannot
+ensure that: a tied table scores every row, and most architectures have no output bias (an untied
+copy with a bias would need custom code and a second table). `suppress_tokens` of the generation
+config can: plain `generate` sets those scores to minus infinity in transformers 4.5x and 5, so the
+distribution over old tokens is the base model's, greedy and sampled. Beam search adds up scores
+that were normalised before that; `renormalize_logits` makes those the base's too. Cost, one CPU
 thread: 3 ms a step for 6,000 of 22,384 tokens, 21 ms for 10,000 of 262,144.
-Programs that do not read it (vLLM, llama.cpp) see the raw scores. There an untied head helps:
-its new rows are the mean of all old rows, whose score is the mean of the old scores, hence never
-above the best old one, and by Jensen's inequality takes at most its share n / (V + n) of the
-probability. A head's bias is set to -10,000, which no program gets past.
+Programs that do not read it (vLLM, llama.cpp) see the raw scores. There an untied head helps: its
+new rows are the mean of all old rows, so each scores the mean of the old scores, never more than
+the best of them, and by Jensen's inequality n new tokens take at most n / (V + n) of the
+probability. If the head has a bias, that of new tokens is -10,000, which no program gets past.
 
-`shared`: new rows score too. Tied: the input rows. Untied: rows given by the caller, else the mean
-of the parts' output rows. (The first part's row alone would score all new tokens that begin with
-one part exactly alike.)
+`shared`: new tokens may be written too. In a tied model the input rows score them; in an untied one
+rows given by the caller, else the mean of the parts' output rows. (The first part's row alone would
+give all new tokens with that first part the same score.)
 
-`remove`: as shared, and old pieces of several bytes that end inside a character are barred where
-the check text no longer needs them: parts of new tokens that the new tokenizer emits nowhere in
-it. Single bytes stay, so every text can still be written.
+`remove`: as shared; besides, old pieces of several bytes that are not whole characters are barred
+if the check text no longer needs them, that is, parts of new tokens that the new tokenizer emits
+nowhere in it. Single bytes stay, so every text can still be written.
 
-`write`: as shared, with output rows that were trained to be written (`deriving.distil`), beside the
-input rows or, where a tied table is to stay one, by the same rows. Otherwise a tied table is given
-a copy as head: old rows are the same bytes in both.
+`write`: as shared, with output rows that were trained to be written (`deriving.distil`). They are
+separate from the input rows, for which a tied model gets a copy of its table as head (old rows are
+the same bytes in both), unless the model is to stay tied: then the same rows serve both.
 
 `winner-takes-all`: as shared; `decoding.WinnerTakesAll` pools a new token with its first old part.
 """
@@ -49,10 +49,10 @@ from tokengraft.model.embedding_tables import Tables, text_config
 class OutputPolicy:
     """One policy.
 
-    `help` is a line for the command line, `card` what a model's card says. `writes`: new tokens may
-    come out of plain `generate`; `removes`: old pieces that no text needs any more are barred;
-    `pools`: it needs the logits processor, and takes a bias; `trains`: it needs output rows that
-    were trained, hence text.
+    `help` is a line for the command line, `card` the paragraph in a model's card. `writes`: plain
+    `generate` may emit new tokens; `removes`: old pieces that no text needs any more are barred;
+    `pools`: it needs the logits processor and takes a bias; `trains`: it needs trained output rows,
+    hence text.
     """
 
     name: str
@@ -77,7 +77,7 @@ POLICIES: dict[str, OutputPolicy] = {
         ),
         OutputPolicy(
             "write",
-            "answers are in new tokens too: needs text to train on; a tied model a second table",
+            "answers are in new tokens too: needs training text and, if tied, a second table",
             "`write`: `generate` reads and writes the new tokens. Their output rows were trained "
             "so that, each counted with its first old part, the model says what its base said. "
             "Sample as usual; for greedy decoding switch on the choice by text with "
@@ -86,13 +86,13 @@ POLICIES: dict[str, OutputPolicy] = {
         ),
         OutputPolicy(
             "shared",
-            "new tokens may be written by rows untrained for it: twice the base's bits and more",
+            "answers may be in new tokens, untrained for it: at least twice the base's bits",
             "`shared`: `generate` may emit the new tokens as well as the old ones. No row was "
             "trained to be written: what comes out in new tokens is worse than the base's text.",
         ),
         OutputPolicy(
             "remove",
-            "as shared, and pieces of characters no text needs now are barred, single bytes never",
+            "as shared; parts of characters that no text needs now are barred, single bytes never",
             "`remove`: `generate` may emit the new tokens; old pieces inside characters that no "
             "text of the check needs any more are barred (`suppress_tokens` in "
             "`generation_config.json`).",
@@ -119,7 +119,7 @@ def named(name: str) -> OutputPolicy:
 
 BARRED_BIAS = -10_000.0  # far below any score, still finite in float16
 _CHUNK = 1 << 22  # bytes of a table read at a time
-#: Keys that transformers takes from config.json where no generation_config.json is there.
+#: Keys that transformers takes from config.json if there is no generation_config.json.
 _GENERATION = (
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "do_sample",
     "early_stopping", "max_length", "max_new_tokens", "min_length", "num_beams", "temperature",
@@ -146,7 +146,7 @@ def head_rows(
     parts: Sequence[Sequence[int]],
     filler: NDArray[np.float32],
 ) -> NDArray[np.float32]:
-    """Rows of an untied head for new tokens with these old parts (see the module's text)."""
+    """Rows of an untied head for new tokens with these old parts (see the module docstring)."""
     if not policy.writes:
         return np.broadcast_to(filler, (len(parts), *filler.shape)).astype(np.float32)
     needed = sorted({part for group in parts for part in group})
@@ -157,7 +157,7 @@ def head_rows(
 def new_bias(
     policy: OutputPolicy, checkpoint: Checkpoint, table: Tensor, parts: Sequence[Sequence[int]]
 ) -> NDArray[np.float32]:
-    """The head's bias for new tokens: out of reach, or the mean of the parts' own."""
+    """The head's bias for new tokens: the mean of their parts', or so low that none is emitted."""
     if not policy.writes:
         return np.full(len(parts), BARRED_BIAS, np.float32)
     values = checkpoint.rows(table, 0, table.shape[0])
@@ -167,7 +167,7 @@ def new_bias(
 def removable(
     parts: Iterable[Sequence[int]], pieces: Sequence[bytes], emitted: Collection[int]
 ) -> tuple[int, ...]:
-    """Old parts to bar: several bytes, not whole characters, and nowhere in `emitted`.
+    """Old parts to bar: of several bytes, not whole characters, and not in `emitted`.
 
     `pieces` are the old tokens' bytes by id, `emitted` the ids of the check text under the new
     tokenizer.
@@ -177,7 +177,7 @@ def removable(
 
 
 def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: int) -> str:
-    """What `removable` did, in a sentence, with the reason where it barred nothing."""
+    """What `removable` did, in a sentence, with the reason if it barred nothing."""
     every = {part for group in parts for part in group}
     if removed:
         return f"remove bars {removed} of the {len(every)} old pieces that new tokens are made of"
@@ -186,7 +186,7 @@ def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: in
     needed = len(every) - single - whole
     return (
         f"remove bars nothing, so this is as shared: of the {len(every)} old pieces that new "
-        f"tokens are made of {single} are single bytes, which stay so that every text can be "
+        f"tokens are made of, {single} are single bytes, which stay so that every text can be "
         f"written, {whole} are whole characters, and {needed} are still needed by some text"
     )
 
@@ -215,11 +215,11 @@ def barred(
 def generation_config(
     old: Mapping[str, Any] | None, config: Mapping[str, Any], ids: Sequence[int]
 ) -> dict[str, Any] | None:
-    """The generation config with `ids` suppressed besides what was; None where none is needed.
+    """The generation config that suppresses `ids` too; None if no file is needed.
 
-    Without a file transformers reads generation settings from config.json; a new file would hide
-    them, so it takes them over. `_from_model_config` goes, since a file that has it is thrown
-    away by `generate` when config.json holds any such setting.
+    Without a file, transformers reads generation settings from config.json; a new file would hide
+    them, so it takes them over. `_from_model_config` is dropped, because `generate` ignores a file
+    that has it when config.json holds any such setting.
     """
     if not ids:
         return None if old is None else dict(old)

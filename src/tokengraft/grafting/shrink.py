@@ -1,9 +1,9 @@
-"""A graft that is no larger than its base: new tokens at the ids of old ones.
+"""A graft that is no larger than its base: new tokens take the ids of old ones.
 
 `graft` makes and proves a model that grew, as always. `shrink` then moves each new row to its place
-(`tokenizer.insert`), cuts the tables back to the base's size, and says in manifest and card
-which ids changed their meaning. `grown` is the way back: what was given up comes from the base
-again, so that verification and evaluation see a graft in which every old id is what it was.
+(`tokenizer.insert`), cuts the tables back to the base's size, and records in manifest and card
+which ids changed their meaning. `grown` undoes that: it takes the replaced rows from the base, so
+that verification and evaluation see a graft in which every old id means what it did.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def shrink(folder: Path, base: Path, places: Sequence[int]) -> None:
     with (folder / CARD).open("a", encoding="utf-8") as card:
         card.write(
             f"\n## Same size\n\nThe tables have the base's {layout.rows:,} rows. Of the "
-            f"{len(places):,} new tokens {len(given_up):,} stand at ids that meant something else "
-            f"in the base; `{MANIFEST}` lists them. Text that used one of those old tokens is "
-            "spelled by its parts and gets longer.\n"
+            f"{len(places):,} new tokens, {len(given_up):,} have ids that meant something else "
+            f"in the base; `{MANIFEST}` lists them. Text that used one of those old tokens is now "
+            "spelled in its parts and gets longer.\n"
         )
     manifest = read_json(folder / MANIFEST)
     manifest["table"]["after"] = manifest["table"]["before"]
@@ -68,16 +68,16 @@ def shrink(folder: Path, base: Path, places: Sequence[int]) -> None:
 
 
 def is_same_size(folder: Path) -> bool:
-    """Whether the folder is a graft whose new tokens stand at the places of old ones."""
+    """Whether the folder is a graft whose new tokens took the ids of old ones."""
     return "places" in (read_manifest(folder) or {})
 
 
 @contextlib.contextmanager
 def grown(folder: Path, base: Path) -> Iterator[Path]:
-    """A copy of a graft of its base's size, for a while, in which it grew.
+    """A temporary copy of a same-size graft as it was before `shrink`.
 
-    Files of weights that are the same in both are links, where the file system has them. ModelError
-    or TokenizerError where it is not what `shrink` makes.
+    Weight files that are the same in both are hard links, if the file system allows. ModelError or
+    TokenizerError if the folder is not what `shrink` makes.
     """
     manifest = read_manifest(folder) or {}
     places = manifest["places"]["ids"]
@@ -123,8 +123,8 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
 
 
 def _share(source: str, copy: str) -> None:
-    """Link weights, which nobody writes to again; copy the rest."""
-    with contextlib.suppress(OSError):  # other file systems
+    """Hard-link weights, which are never written to again; copy the rest."""
+    with contextlib.suppress(OSError):  # another file system, or one without links
         if source.endswith(".safetensors"):
             return os.link(os.path.realpath(source), copy)
     shutil.copy2(source, copy)
@@ -147,7 +147,7 @@ def _rewrite_tables(
                 tensors[table.name] = change(table.name, tensors[table.name]).contiguous()
         mode = (source / file).stat().st_mode
         save_file(tensors, path, metadata)
-        path.chmod(mode)  # it is written for its owner alone
+        path.chmod(mode)  # save_file lets only the owner read it
 
 
 def _table(path: Path, name: str) -> Table:
@@ -163,7 +163,7 @@ def _write_tokenizer(folder: Path, tokenizer: Mapping[str, Any]) -> None:
 
 
 def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:
-    """Let generation bar the ids that barred ones have moved to."""
+    """Replace barred ids by those they `moved` to; `besides` are barred too."""
     settings = read_if_there(folder / small_files.GENERATION)
     if barred := settings.get("suppress_tokens"):
         settings["suppress_tokens"] = sorted({*(moved.get(i, i) for i in barred), *besides})

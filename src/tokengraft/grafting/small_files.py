@@ -33,12 +33,12 @@ def write(
     barred: Sequence[int],
     untied: bool = False,
 ) -> None:
-    """Copy what describes the model, with the new tokenizer, `rows` before and after, and `barred`.
+    """Copy the small files of `model_dir`, with the new tokenizer and the configs that go with it.
 
-    `untied`: input and output table were one and are two now.
-
-    The base's card stays behind, it describes another model; so do the old vocabulary in other
-    formats, indexes of other weights, code and anything large.
+    `rows` are the table's before and after, `barred` the ids that generation must not emit;
+    `untied`: the input and output tables were one and are now two. Not copied: the base's card,
+    which describes another model, the old vocabulary in other formats, indexes of other weights,
+    code, and anything large.
     """
     config = read_json(model_dir / CONFIG)
     for name in carried(model_dir):
@@ -69,7 +69,7 @@ def carried(model_dir: Path) -> list[str]:
 
 
 def modules(model_dir: Path) -> list[str]:
-    """A sentence-transformers model's other folders; ModelError where one holds pickled weights."""
+    """A sentence-transformers model's other folders; ModelError if one holds pickled weights."""
     path = model_dir / MODULES
     listed = parse_json(path.read_text("utf-8")) if path.is_file() else []
     named = [one.get("path") for one in listed if isinstance(one, dict)]
@@ -93,7 +93,7 @@ def _left(name: str) -> bool:
 
 
 def untie(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a model whose head is a table of its own."""
+    """The config of the same model with a head that is a separate table."""
     key = "tie_word_embeddings"
     new = {**config, key: False}
     if isinstance(inner := config.get("text_config"), Mapping):
@@ -102,7 +102,7 @@ def untie(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
-    """The config with its vocabulary size changed wherever it said the old one."""
+    """The config with the new vocabulary size wherever it had the old one."""
     new = dict(config)
     if after == before:
         return new
@@ -120,7 +120,7 @@ def write_tokenizer(
     base: Mapping[str, Any],
     tokenizer: dict[str, Any],
 ) -> None:
-    """The new tokenizer as transformers loads it."""
+    """Write the new tokenizer and its config as transformers loads them."""
     old = read_if_there(model_dir / tokenizer_files.CONFIG)
     text = json.dumps(classes.with_start(tokenizer, old), ensure_ascii=False, indent=1)
     # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.

@@ -41,9 +41,9 @@ from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.tokenizer.insert import first_free_id
 
-#: Spare rows beyond this share mean that the tokenizer is not the model's.
+#: If more than this share of the rows is unused, the tokenizer belongs to another model.
 _MOST_SPARE = 0.1
-#: By tensor of the base model: its new values, given the old ones.
+#: By name of a tensor of the base model: a function from its old values to the new ones.
 Changes = Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]]
 #: Files copied at a time: one core copies slower than most disks write.
 _AT_ONCE = 2
@@ -73,10 +73,10 @@ class Learned:
 
 @dataclass(frozen=True)
 class _Patch:
-    """New rows of one table: encoded rows, the first of them at row `at`.
+    """New rows of one table: their encoded `data`, the first of them at row `at`.
 
-    `copy_of` is the table whose other rows it has, where it is a new one; `change` makes the data
-    of a weight that was trained, when it is written.
+    If the table itself is new, `copy_of` is the one that its other rows come from. `change` makes
+    the data of a trained weight at the time of writing.
     """
 
     at: int
@@ -97,15 +97,14 @@ def write_model(
     learned: Learned = Learned(),  # noqa: B008 - frozen
     removed: Sequence[int] = (),
 ) -> Written:
-    """Write the model of `model_dir` with `tokenizer` and an input row per new token.
+    """Write the model in `model_dir` with `tokenizer` and an input row per new token.
 
     `folder` is empty; the caller completes it and gives it its name (`writing_folder`). New tokens
     are those of `tokenizer` (a parsed tokenizer.json) with ids after the base's. Guarantees: every
-    old row and every tensor that was not trained is byte-identical, the type of the tables is kept,
-    spare rows are used before the table grows and it never shrinks, shards are as in the source.
-    `parts` are each new token's old ids; a `learned` head gives rows for an untied output table
-    and, under `write`, unties a tied one: the head then is a table of its own with the same old
-    rows.
+    old row and every tensor that was not trained is byte-identical; the tables keep their dtype;
+    spare rows are used before a table grows, and none shrinks; shards are as in the source.
+    `parts` are each new token's old ids. A `learned` head gives rows for an untied output table
+    and, under `write`, unties a tied one: the head becomes a separate table with the same old rows.
     """
     config = read_json(model_dir / CONFIG)
     checkpoint = read_checkpoint(model_dir)
@@ -151,7 +150,7 @@ def write_model(
             f"It needs {needed / 1e9:.2f} GB; nothing was left behind."
         ) from error
     finally:
-        # On a failure some files may not have begun: they never do. Those that have are awaited.
+        # After a failure, files not yet begun are cancelled; those under way are waited for.
         pool.shutdown(cancel_futures=True)
     return Written(
         new, layout.rows, after, layout.width, layout.input.dtype, layout.tied and not untied,
@@ -160,10 +159,10 @@ def write_model(
 
 
 def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Tables) -> range:
-    """Ids that `tokenizer` has after the base's; ModelError where it is not this model's."""
+    """Ids that `tokenizer` has after the base's; ModelError if the base's is not this model's."""
     first, last = first_free_id(base), first_free_id(tokenizer)
     if last <= first:
-        raise ModelError("the new tokenizer has no token more than the model's own")
+        raise ModelError("the new tokenizer has no more tokens than the model's own")
     # An added token may lie beyond the table (Gemma 3's image token); a plain one may not.
     plain = base["model"]["vocab"]
     highest = len(plain) - 1 if isinstance(plain, list) else max(plain.values(), default=-1)
@@ -204,7 +203,7 @@ def _patches(
     policy: OutputPolicy,
     head: NDArray[np.float32] | None,
 ) -> dict[str, _Patch]:
-    """New bytes by table. Rows between the table's end and the first new id get the mean row."""
+    """New rows by table. Ids between the table's end and the first new one get the mean row."""
     after = max(layout.rows, new.stop)
     gap = max(0, new.start - layout.rows)
     used = min(new.start, layout.rows)
@@ -239,7 +238,7 @@ def _patches(
 
 
 def _trained(checkpoint: Checkpoint, layout: Tables, changes: Changes) -> dict[str, _Patch]:
-    """Weights that were trained, by the names that the checkpoint has for them."""
+    """Patches for the trained weights, by their names in the checkpoint."""
     tables = {table.name for table in layout.tables}
     known = {name: held for name, held in checkpoint.tensors.items() if name not in tables}
 
@@ -263,7 +262,7 @@ def _trained(checkpoint: Checkpoint, layout: Tables, changes: Changes) -> dict[s
 
 
 def _stored(called: str, known: Mapping[str, Tensor]) -> str:
-    """What the checkpoint calls a weight of the loaded model: prefixes differ between versions."""
+    """The checkpoint's name for a weight of the loaded model: prefixes differ between versions."""
     if called in known:
         return called
     words = called.split(".")
@@ -286,7 +285,7 @@ def _like(head: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.fl
 
 
 def second_table(model_dir: Path, tokens: int) -> int:
-    """Bytes of the head that untying a model for `tokens` new ones adds; 0 where it has one."""
+    """Bytes of the head that untying a model with `tokens` new ones adds; 0 if it has a head."""
     checkpoint = read_checkpoint(model_dir)
     layout = find_layout(read_json(model_dir / CONFIG), checkpoint)
     if not layout.tied or layout.head is not None:
@@ -342,7 +341,7 @@ def _write_shard(shard: WeightFile, patches: Mapping[str, _Patch], target: Path)
         moved.append(Tensor(name, shard.path.name, table.dtype, shape, begin, end))
     with shard.path.open("rb", 0) as source, target.open("wb", 0) as out:
         write_all(out, header_bytes(tuple(moved), shard.metadata))
-        at = 0  # everything before it is written
+        at = 0  # everything in the source before it is written
         for tensor in shard.tensors:
             if (patch := patches.get(tensor.name)) is None:
                 continue
@@ -350,7 +349,7 @@ def _write_shard(shard: WeightFile, patches: Mapping[str, _Patch], target: Path)
             copy_range(source, out, shard.start + at, cut - at)
             data = patch.data if patch.change is None else patch.change()
             write_all(out, data)
-            # Spare rows after the new ones, where the table did not have to grow.
+            # If the table did not have to grow, its spare rows after the new ones are kept.
             at = min(cut + len(data), tensor.end)
         copy_range(source, out, shard.start + at, shard.tensors[-1].end - at)
         for _, own, table in copies:

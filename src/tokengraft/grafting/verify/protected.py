@@ -1,13 +1,13 @@
-"""How far a graft whose body was trained moved on text that it was to keep, and never read.
+"""How far a graft whose body was trained moved on protected text that it was not trained on.
 
-Loaded and read by plain transformers, in float32, apart from what the training measures by:
+Both models are run by plain transformers, in float32, with no code of the training:
 
     KL(p ‖ q) = Σ p log p / q,   top-1 = share of positions with one likeliest token,
-    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over what neither bars
+    bits = −Σ log2 q(next) / bytes,     p of the base, q of the graft, over ids that neither bars
 
-New tokens count only where they were trained to be written (policy `write`): what untrained ones
-take of the probability under `shared` is the policy's doing, with or without training. Lines with
-new or barred tokens are left out.
+New tokens count only if they were trained to be written (policy `write`): the probability that
+untrained ones take under `shared` is due to the policy, whatever was trained. Lines with new or
+barred tokens are left out.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from tokengraft.deriving.distil.silent_text import untrained
 from tokengraft.grafting.verify.loading import fits_memory, load_model, load_tokenizer
 from tokengraft.model.checkpoint import read_checkpoint
 
-_TOKENS = 64  # of a line
-_LINES = 40  # of a kind
+_TOKENS = 64  # per line
+_LINES = 40  # per kind of text, about
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What became of one kind of text: means over all positions."""
+    """How far one kind of text moved: means over all positions."""
 
     kl: float
     top1: float
-    bits: float  # of the graft over the base's, less 1
+    bits: float  # the graft's over the base's, minus 1
 
     def __str__(self) -> str:
         return f"KL {self.kl:.4f}, top-1 {self.top1:.3f}, bits {self.bits:+.2%}"
 
 
 def measure(folder: Path, base: Path, untaught: Collection[int] = ()) -> dict[str, Moved]:
-    """`Moved` by kind of text; empty where there is no text or no memory for both models.
+    """`Moved` by kind of text; empty if there is no text, or no memory for both models.
 
-    `untaught` are ids that no training was to keep silent: they are left out.
+    `untaught` are ids that were not trained to stay silent: they are left out.
     """
     import torch
 
@@ -72,7 +72,7 @@ def measure(folder: Path, base: Path, untaught: Collection[int] = ()) -> dict[st
 
 
 def _logs(model: Any, ids: Any, out: Collection[int]) -> Any:
-    """Log-probabilities at every position, of ids that are not left `out`."""
+    """Log-probabilities at every position; ids in `out` have none."""
     logits = model(ids).logits[0].clone()
     logits[:, [number for number in out if number < logits.shape[1]]] = -float("inf")
     return logits.log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Weights compared as bytes, in blocks: nothing is decoded, nothing is held."""
+"""Weights of base and graft, compared as bytes, a block at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Tables
 
-#: How many times the longest old row a new one may be long.
+#: A new row may be at most this many times as long as the longest old one.
 OUTSIZED = 10
 _CHUNK = 1 << 22  # bytes of a table read at a time
 
@@ -23,10 +23,10 @@ def other_weights(
     untied: bool = False,
     trained: Collection[str] = (),
 ) -> str | None:
-    """What differs outside the rows from `first` on of the tables, or None where nothing does.
+    """What differs apart from the tables' rows from `first` on, in words, or None.
 
-    Where the graft is `untied` its head is a table of its own, with the input table's old rows.
-    Weights that were `trained` may have other values, never old rows.
+    If the graft is `untied`, its head is a separate table with the input table's old rows. Weights
+    that were `trained` may have other values; old rows never may.
     """
     tables = {table.name for table in layout.tables}
     old_tensors, new_tensors = base.tensors, new.tensors
@@ -55,7 +55,7 @@ def other_weights(
 
 
 def _other_head(base: Checkpoint, new: Checkpoint, layout: Tables, first: int) -> str | None:
-    """What a head that is a table of its own has otherwise than the table it was tied to."""
+    """How a head that is now a separate table differs from the one it was tied to, or None."""
     head, table = new.tensors.get(layout.head_name), layout.input
     if head is None:
         return f"{layout.head_name} is missing: the config says that the head is not tied"
@@ -69,7 +69,7 @@ def _other_head(base: Checkpoint, new: Checkpoint, layout: Tables, first: int) -
 def different_row(
     base: Checkpoint, old: Tensor, new: Checkpoint, copy: Tensor, first: int, last: int
 ) -> int | None:
-    """The first row of `first` to `last` that differs between two tables, or None."""
+    """The first row from `first` up to `last` that differs between two tables, or None."""
     size = old.row_bytes
     left, right = (
         checkpoint.shard_of(table).blocks(table.begin + first * size, table.begin + last * size)
@@ -97,9 +97,9 @@ def dead_rows(new: Checkpoint, layout: Tables, ids: range) -> list[int]:
 
 
 def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) -> str | None:
-    """A new row, of input or head, too long to have come from the old ones, or None.
+    """What is wrong, if a new row of input or head is too long to come from old ones, or None.
 
-    Every method of ours blends or predicts old rows: its rows are about as long as those.
+    Every method here blends or predicts old rows, so its rows are about as long as those.
     """
     for old in (layout.input, layout.head):
         table = new.tensors.get(old.name) if old else None
@@ -130,7 +130,7 @@ def _norms(checkpoint: Checkpoint, table: Tensor, ids: range) -> NDArray[np.floa
 
 
 def moved(base: Checkpoint, new: Checkpoint, trained: Collection[str]) -> tuple[int, float]:
-    """How many of the `trained` weights differ, and the most that one moved by, of its own size."""
+    """How many `trained` weights differ, and the largest ‖new − old‖ / ‖old‖ among them."""
     count, most = 0, 0.0
     for name in trained:
         old, copy = base.tensors[name], new.tensors[name]

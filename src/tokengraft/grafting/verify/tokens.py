@@ -1,4 +1,4 @@
-"""What the new tokenizer does to text, held against the base's: invariants 2 to 4, first parts."""
+"""What the new tokenizer does to text, compared with the base's: invariants 2 to 4, first parts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Pair:
         return count > len(self.base.get("added_tokens") or ())
 
     def recut(self, line: str) -> bool:
-        """Whether the grafted tokenizer cuts the line into other words than the base did."""
+        """Whether the grafted tokenizer splits the line into other words than the base's."""
         if self.base.get("pre_tokenizer") == self.new.get("pre_tokenizer"):
             return False
         before, after = (splitter.pre_tokenize(line) for splitter in self._splitters)
@@ -92,7 +92,7 @@ class Pair:
 
 
 def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
-    """Ids before, between and after those of the texts; all ids where a text's are not there."""
+    """The ids in `dressed` before, between and after the texts'; all of it if a text is absent."""
     whole, pieces, at = list(dressed), [], 0
     for text in map(list, texts):
         places = range(at, len(whole) - len(text) + 1)
@@ -105,7 +105,7 @@ def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
 
 
 def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """What a `tokenizer.json` by itself puts around one text and around two."""
+    """The special tokens that a `tokenizer.json` by itself puts around one text and around two."""
     pipeline = load(tokenizer)
     a, b = _ids(pipeline, ["a", "b"])
     return {
@@ -115,7 +115,7 @@ def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
-    """Invariant 2: what the base gave back is given back, and no line is longer."""
+    """Invariant 2: lines decode as with the base (UNKs may be fewer), and none is longer."""
     old, new = pair.decode(encoded)
     unknown = unknown_of(pair.base)
     name = next((n for n, number in vocabulary(pair.base).items() if number == unknown), "")
@@ -132,7 +132,7 @@ def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
     summary = f"{count:,} lines, {totals[0]:,} tokens before, {totals[1]:,} after"
     if pair.literal or family(pair.base) in ("unigram", "wordpiece"):
         kind = "the paper's mode" if pair.literal else f"a {family(pair.base)} tokenizer"
-        return True, f"{summary}; {kind} promises no length: {len(longer)} lines are longer"
+        return True, f"{summary}; {kind} may make text longer: {len(longer)} lines are"
     if longer:
         first = longer[0]
         change = f"{len(encoded.old[first])} to {len(encoded.new[first])} tokens"
@@ -142,7 +142,7 @@ def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
 
 
 def _only_found(before: str, after: str, unknown: str) -> bool:
-    """Whether `after` is `before` with UNKs turned into text, spaces apart."""
+    """Whether `after` is `before` with UNKs turned into text, ignoring spaces."""
     first, *rest = "".join(before.split()).split(unknown)
     text = "".join(after.split())
     if not rest or not text.startswith(first) or not text.endswith(rest[-1]):
@@ -156,9 +156,9 @@ def _only_found(before: str, after: str, unknown: str) -> bool:
 
 
 def untouched(pair: Pair, encoded: EncodedBoth, new: range) -> tuple[bool, str]:
-    """Invariant 3, on whole lines and on their words: no new merge acts, so the ids stay.
+    """Invariant 3, on whole lines and on their words: where no new merge acts, the ids stay.
 
-    A merge may also complete an old token from new pairs; then the text is shorter than it was.
+    A new merge may also lead to an old token by another way; the text then gets shorter.
     """
     words = sorted({word for line in encoded.lines for word in line.split(" ") if word})
     both = pair.encode([f" {word}" for word in words])
@@ -177,8 +177,8 @@ def untouched(pair: Pair, encoded: EncodedBoth, new: range) -> tuple[bool, str]:
 def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> list[int]:
     """New ids emitted neither on `lines` nor on text built around the token's own bytes.
 
-    The text is the token alone, after a space, and with each character of `lines` and of the new
-    tokens on either side; bytes that are part of a character are completed to one of those.
+    Such text is the token alone, after a space, and with each character of `lines` and of the new
+    tokens on either side; a character that the token holds only in part is completed first.
     """
     left = [i for i in new if i not in seen]
     if not left:
@@ -208,7 +208,7 @@ def unproven(pair: Pair, new: range, lines: Sequence[str], seen: set[int]) -> li
 
 
 class _Characters:
-    """Characters in use, the most frequent first, by the bytes they begin and end with."""
+    """Characters in use, the most frequent first; found by the bytes they begin and end with."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         counts: dict[str, int] = defaultdict(int)
@@ -277,9 +277,9 @@ def wrong_first_part(
 ) -> str | None:
     """What is wrong with the first parts that a manifest gives for the new `ids`, or None.
 
-    A first part must have one of the base's `rows` and be the one that a plan gives: the leftmost
-    leaf of the token's merges; its first byte, where the old tokenizer spells it in bytes; for
-    other tokens the first id that the old tokenizer gives them.
+    A first part must be one of the base's `rows` and the one that a plan gives: the leftmost leaf
+    of the token's merges; its first byte, if the old tokenizer spells it in bytes; for other
+    tokens, the first id that the old tokenizer gives them.
     """
     if outside := [part for part in given if not 0 <= part < rows]:
         return f"a first part is {outside[0]}, the base has {rows} rows"
@@ -290,7 +290,7 @@ def wrong_first_part(
 
 
 def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[set[int]]:
-    """Possible first parts of each id; several only where several merges make one token."""
+    """Possible first parts of each id; several only if several merges make the same token."""
     known = vocabulary(new)
     names = {number: name for name, number in known.items() if number in ids}
     literals = {number: text for text, number in added_ids(new).items() if number in ids}
@@ -307,7 +307,7 @@ def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[
         if made in ids:
             lefts[made].add(known[left])
     firsts: dict[int, set[int]] = {}
-    for number in ids:  # a left half was there before what is made of it
+    for number in ids:  # ascending, so that a token's left half comes before it
         if number in lefts:
             halves = [firsts.get(left, {left}) for left in lefts[number] if left < number]
             firsts[number] = set().union(*halves)
