@@ -1,13 +1,13 @@
-"""Bits per byte of whole texts where new tokens may be written too, so that vote-splitting shows.
+"""Bits per byte of whole texts for a graft that may write new tokens, counting both spellings.
 
     P(stretch) = P(new spelling | context) + P(old spelling | context)
 
-A stretch is the text between two common positions of the tokenizations; where they spell it alike
-there is one term. The two spellings differ in their first token, so the sum is over the choices
-that the model has there; the context is the text so far in new tokens. Both spellings are read in
-one pass: the old ones hang off the sequence as branches, each of which sees its context and itself
-only. (Sums over all segmentations of a text are out of reach: every choice changes the context of
-all later ones.)
+A stretch is the text between two common positions of the tokenizations; if they spell it alike,
+there is only one term. The context is the text so far in new tokens. The two spellings differ in
+their first token, so they exclude each other and their probabilities add up: splitting the vote
+between them costs a graft nothing here, and `vote_split` shows it. Both are read in one pass: old
+spellings hang off the sequence as branches, each of which sees only its context and itself. (A sum
+over all segmentations is out of reach, since every choice changes the context of all later ones.)
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import Progress, read
 from tokengraft.tokenizer.align import Alignment, Floats, Ints
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"  # kinds of layers, by transformers' names
-_ALIKE = 0.99  # cosine: half types round, in batches of another shape otherwise
+_FULL, _SLIDING = "full_attention", "sliding_attention"  # transformers' names for kinds of layers
+_ALIKE = 0.99  # cosine; half precision rounds differently in batches of another shape
 BPB = Metric(
     "shared_bpb",
     "bits per byte of whole lines by the graft, both spellings of every stretch summed",
@@ -54,9 +54,9 @@ SPLIT = Metric(
 
 @dataclass(frozen=True)
 class Stretch:
-    """Text between common positions: its new and old ids, and where its new ones begin."""
+    """Text between two common positions: its ids in both spellings, and where it starts."""
 
-    start: int  # place of the first new id in the new sequence
+    start: int  # index of its first id in the new sequence
     new: Ints
     old: Ints
 
@@ -68,10 +68,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Tree:
-    """A trunk of new ids with old spellings as branches, ready to be read in one pass.
+    """A trunk of new ids with old spellings as branches, flattened to be read in one pass.
 
-    `parents[i]` is the place of the id before id i (-1 for the first); `depth[i]` its position.
-    `new_at` and `old_at` give, for every stretch, the places whose states predict its ids.
+    `parents[i]` is the index of the id before id i in its text (-1 for the first), `depth[i]` its
+    position there. `new_at` and `old_at` are, for every stretch, the indices whose states predict
+    its ids in the new and the old spelling.
     """
 
     ids: Ints
@@ -81,7 +82,7 @@ class Tree:
     old_at: tuple[Ints, ...]
 
     def sees(self, window: int | None = None) -> Any:
-        """Boolean (length, length): which place may look at which, `window` places at most."""
+        """Boolean (length, length): which ids each id attends to, at most `window` back."""
         length = len(self.ids)
         seen = np.zeros((length, length), bool)
         for place in range(length):
@@ -94,7 +95,7 @@ class Tree:
 
 
 def fitting(pair: Alignment, room: int) -> Alignment:
-    """The line up to the last stretch whose old spelling, too, fits after its new context."""
+    """The line, cut where an old spelling no longer fits into `room` after its new context."""
     starts = np.concatenate(([0], pair.new_at[:-1] + 1))
     sizes = np.diff(pair.old_at, prepend=-1)
     inside = int(np.argmin(np.append(starts + sizes <= room, False)))
@@ -106,7 +107,7 @@ def fitting(pair: Alignment, room: int) -> Alignment:
 
 
 def stretches(pair: Alignment, predicted_first: bool) -> list[Stretch]:
-    """The line stretch by stretch; the first is left out where nothing comes before it."""
+    """The stretches of a line; the first is left out unless a prefix (BOS) predicts it."""
     parts = []
     old, new = 0, 0
     for old_at, new_at in zip(pair.old_at.tolist(), pair.new_at.tolist(), strict=True):
@@ -117,7 +118,7 @@ def stretches(pair: Alignment, predicted_first: bool) -> list[Stretch]:
 
 
 def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
-    """The tree of a line; the last id of a branch is only predicted, never read."""
+    """The tree of a line; the last id of a branch is predicted but not read."""
     trunk = [*prefix, *ids.tolist()]
     start = len(prefix)
     nodes, parents = list(trunk), list(range(-1, len(trunk) - 1))
@@ -140,7 +141,7 @@ def grow(prefix: Sequence[int], ids: Ints, parts: Sequence[Stretch]) -> Tree:
 
 
 def read_tree(model: FrozenModel, tree: Tree, new: NewRows | None = None) -> Any:
-    """Last hidden states (places, dimensions) of a tree, with `new` rows where they are given."""
+    """Last hidden states (length, dimensions) of a tree, with `new` rows if given."""
     torch = require_torch()
     with torch.inference_mode():
         ids = torch.from_numpy(tree.ids)[None].to(model.device)
@@ -152,10 +153,10 @@ def read_tree(model: FrozenModel, tree: Tree, new: NewRows | None = None) -> Any
 
 
 def readable(model: FrozenModel, pair: Alignment) -> bool:
-    """Whether a line's tree is read as the line itself is, as far as its new spelling goes.
+    """Whether the trunk of a line's tree gets the states that the line gets when read alone.
 
-    It is not where layers go by places in the sequence, whatever mask and positions say, and where
-    transformers takes no such masks (below 4.53 for Gemma 3 and GPT-2).
+    It does not if a layer depends on the order of the sequence whatever mask and position ids say,
+    or if transformers does not accept such masks (below 4.53 for Gemma 3 and GPT-2).
     """
     torch = require_torch()
     prefix = model.prefix
@@ -171,13 +172,13 @@ def readable(model: FrozenModel, pair: Alignment) -> bool:
 
 
 def _masks(model: FrozenModel, tree: Tree) -> Any:
-    """What is added to scores: one mask, or one for each kind of layer where these differ."""
+    """The additive attention mask, or a dict of them by kind of layer if the kinds differ."""
     torch = require_torch()
     config = getattr(model.model.config, "text_config", model.model.config)
     window = getattr(config, "sliding_window", None)
     if getattr(config, "use_sliding_window", True) is False:
         window = None
-    # transformers without a list of kinds slide everywhere or nowhere.
+    # Models that do not list their kinds of layers slide in all of them or in none.
     kinds = set(getattr(config, "layer_types", None) or (_SLIDING,))
     if window is None or int(tree.depth.max()) < window:
         kinds = {_FULL}
@@ -201,7 +202,7 @@ def shared_scores(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Score]:
-    """The figures over the first `most_lines` lines; none where the model is not `readable`."""
+    """The figures over the first `most_lines` lines; none if the model is not `readable`."""
     short = [fitting(pair, case.room) for pair in case.pairs]
     pairs = [pair for pair in short if len(pair) > 1][:most_lines]
     if not pairs or not readable(graft, max(pairs, key=lambda pair: len(pair.new))):
@@ -241,7 +242,7 @@ def _lines(
     new: NewRows | None,
     progress: Progress | None,
 ) -> Floats:
-    """Line by line: bits by both spellings, by the new one, summed old share, how many differ."""
+    """By line: bits of both spellings, bits of the new one, sum of `vote_split`, its count."""
     rows = []
     for pair in pairs:
         rows.append(_line(model, head, pair, stretches(pair, bool(model.prefix)), new))
@@ -251,10 +252,10 @@ def _lines(
 
 
 def _mean_head(base: FrozenModel, case: Case, count: int) -> Head:
-    """The base's head with the mean of its rows for every new token."""
+    """The base's head, extended by the mean of its rows for every new token."""
     torch = require_torch()
     head = base.head(case.rows).exact()
-    count += case.first_new - case.rows  # ids beyond its table come before the new ones
+    count += case.first_new - case.rows  # old ids beyond the base's table get the mean row too
     rows = head.weight.mean(0, keepdim=True).expand(count, -1)
     bias = head.bias
     if bias is not None:
@@ -272,7 +273,7 @@ def _line(
     tree = grow(graft.prefix, pair.new, parts)
     states = read_tree(graft, tree, new_rows)
     torch = require_torch()
-    # Stretches spelled alike hold the same ids twice; their old places stop at the first.
+    # For stretches spelled alike `old_at` holds one index only: their old sum is not used.
     wanted = [*tree.new_at, *tree.old_at]
     old_ids = [p.old[: len(at)] for p, at in zip(parts, tree.old_at, strict=True)]
     targets = np.concatenate([*(part.new for part in parts), *old_ids])
@@ -290,7 +291,7 @@ def _line(
 
 
 def _base(base: FrozenModel, case: Case, pairs: Sequence[Alignment]) -> tuple[Floats, Floats]:
-    """Bits and bytes of the same text by the base model, line by line."""
+    """The base model's bits for the same text, and the text's bytes, line by line."""
     first = [0 if base.prefix else int(pair.old_at[0]) + 1 for pair in pairs]
     old = [pair.old[: int(pair.old_at[-1]) + 1] for pair in pairs]
     at = [np.arange(f - 1, len(ids) - 1) for f, ids in zip(first, old, strict=True)]

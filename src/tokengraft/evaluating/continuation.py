@@ -2,9 +2,9 @@
 
     −log2 p(continuation in old tokens | prompt) / bytes of the continuation
 
-The prompt is the first half of a line (to the middle one of the common positions at which a
-character ends), in new tokens for the graft and in old ones for the base; the continuation is the
-rest in old tokens for both, over the old vocabulary. Lines with a single common position have no
+The prompt is the first half of a line, up to the middle one of the common positions that end a
+character: in new tokens for the graft, in old ones for the base. The continuation is the rest, in
+old tokens and over the old vocabulary for both. Lines with a single common position have no
 continuation and are left out.
 """
 
@@ -38,7 +38,7 @@ EXCESS = Metric(
 
 @dataclass(frozen=True)
 class Halves:
-    """Lines cut in two: prompts under both tokenizations, and the rest in old tokens."""
+    """Lines cut in two: prompts in old and in new tokens, and the rest in old tokens."""
 
     old: list[Ints]
     new: list[Ints]
@@ -47,7 +47,7 @@ class Halves:
 
     @property
     def same(self) -> list[bool]:
-        """Whether the prompt is the same under both."""
+        """Whether a line's prompt has the same ids under both tokenizations."""
         return [np.array_equal(a, b) for a, b in zip(self.old, self.new, strict=True)]
 
 
@@ -63,7 +63,7 @@ def halve(case: Case) -> Halves:
             places = np.arange(len(pair) - 1)
         middle = int(places[len(places) // 2])
         before, after = int(pair.old_at[middle]) + 1, int(pair.new_at[middle]) + 1
-        # A plan of single characters may cut a prompt into more tokens than there were.
+        # Under a plan of single characters a prompt may take more new tokens than old ones.
         end = min(int(pair.old_at[-1]) + 1, before + case.room - max(before, after))
         rest = pair.old[before:end]
         for part, ids in zip(parts, (pair.old[:before], pair.new[:after], rest), strict=True):
@@ -73,7 +73,7 @@ def halve(case: Case) -> Halves:
 
 
 class Continuation:
-    """The base's side of one language, computed once."""
+    """The base's bits for one language, computed once and compared with any number of grafts."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class Continuation:
         head: Head | None = None,
         progress: Progress | None = None,
     ) -> Floats:
-        """Bits of each line's rest after its prompt in new tokens."""
+        """Bits of each line's rest after its prompt in new tokens; `new` are rows for these."""
         return self._bits(
             model or self.model, self.halves.new, head or self.head, new, self.halves.same,
             progress,
         )  # fmt: skip
 
     def scores(self, bits: Floats, floors: bool = True, resamples: int = 1000) -> dict[str, Score]:
-        """The figures; `floors` asks for what they are read against (three more readings)."""
+        """The figures; `floors=False` leaves out floors and ceiling, which take three readings."""
         size, base = self.halves.size, self.base
         against: dict[str, Floats] = {}
         if floors:

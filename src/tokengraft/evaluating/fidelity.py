@@ -1,11 +1,11 @@
-"""How alike two readings of one text are: at common positions, and sentence by sentence.
+"""How alike two models' readings of one text are: at common positions, and by sentence.
 
-The base model's side is computed once for a language and compared with any number of grafts.
+The base model's reading of a language is computed once and compared with any number of grafts.
 
     cosine   x·y / √(x·x · y·y)                 exactly 1.0 for x = y, in float64
-    rank     1 + how many other sentences lie nearer
+    rank     1 + number of other sentences that lie nearer
 
-√(a·a) is exactly a in IEEE arithmetic, which the usual x/|x| · y/|y| is not.
+√(a·a) is exactly a in IEEE arithmetic; the usual x/|x| · y/|y| would not be exactly 1.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tokengraft.tokenizer.align import Floats, Ints
 if TYPE_CHECKING:
     import torch
 
-_TIE = 1e-9  # similarities that differ by rounding only are equal
+_TIE = 1e-9  # similarities closer than this count as equal: they differ by rounding only
 
 
 def cosines(x: Any, y: Any) -> Floats:
-    """Cosine of paired rows, arrays or tensors; NaN where a row is NaN or of no length."""
+    """Cosine of paired rows of arrays or tensors; NaN where a row is NaN or zero."""
     torch = require_torch()
     a, b = (torch.as_tensor(v).double() for v in (x, y))
     values: Floats = ((a * b).sum(-1) / torch.sqrt((a * a).sum(-1) * (b * b).sum(-1))).cpu().numpy()
@@ -39,11 +39,11 @@ def cosines(x: Any, y: Any) -> Floats:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Line by line, 1 is best.
+    """Ranks by line; 1 is best.
 
-    `mutual` is the paper's wish: the mean of the new vector's rank among the old sentence's
-    neighbours and of the old vector's rank among the new one's; `first` says whether a search by
-    the new vector among all old sentences finds its own.
+    `mutual`, which the paper asks for, is the mean of two ranks: of the new vector among the old
+    one's neighbours, and of the old vector among the new one's. `first` is 1 where a search by the
+    new vector among all old sentences finds its own first, else 0.
     """
 
     mutual: Floats
@@ -51,7 +51,7 @@ class Ranks:
 
 
 def ranks(old: Floats, new: Floats) -> Ranks:
-    """Ranks among all old sentences; a line with NaN stays NaN."""
+    """Ranks among all old sentences, by cosine; lines with NaN get NaN."""
     there = ~(np.isnan(old).any(1) | np.isnan(new).any(1))
     mutual, first = np.full(len(old), np.nan), np.full(len(old), np.nan)
     a, b = _unit(old[there]), _unit(new[there])
@@ -65,10 +65,10 @@ def ranks(old: Floats, new: Floats) -> Ranks:
 
 
 def centred(vectors: Floats) -> Floats:
-    """Vectors less their own mean over sentences; lines with NaN stay NaN.
+    """Vectors less their mean over sentences; lines with NaN stay NaN.
 
-    States share a few large directions, which leave all sentences near each other; a graft that
-    moves all of them alike then looks as if it had mixed them up.
+    A few large directions are common to all states, so all sentences lie close together; a graft
+    that shifts them all in the same way would then seem to have mixed them up.
     """
     there = ~np.isnan(vectors).any(1)
     mean = vectors[there].mean(0) if there.any() else 0.0
@@ -76,7 +76,7 @@ def centred(vectors: Floats) -> Floats:
 
 
 def derangement(count: int, seed: int = 0) -> Ints:
-    """A permutation in which nothing keeps its place (for two and more)."""
+    """A permutation in which nothing keeps its place (if `count` is at least 2)."""
     order = np.random.default_rng(seed).permutation(count)
     moved = np.empty(count, np.int64)
     moved[order] = np.roll(order, 1)
@@ -118,7 +118,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class View:
-    """What is compared of a reading."""
+    """The vectors of a reading that are compared."""
 
     states: torch.Tensor  # (positions, dimensions)
     pooled: Floats  # (lines, dimensions)
@@ -126,15 +126,15 @@ class View:
 
     @classmethod
     def of(cls, reading: LineStates) -> View:
-        """The view of a reading."""
+        """The vectors to compare of a reading."""
         return cls(reading.states, reading.pooled, reading.means())
 
 
 class BaseReading:
-    """The base model's side of one language.
+    """The base model's reading of one language.
 
-    `most_positions` limits where distributions are compared (drawn by `seed`; 0: everywhere);
-    `keep_bytes` is the memory that the base's own distributions may take for reuse.
+    Distributions are compared at `most_positions` positions drawn by `seed` (0: at all of them);
+    up to `keep_bytes` of memory the base's are kept for reuse.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class BaseReading:
         )  # fmt: skip
 
     def compare(self, view: View, head: Head | None = None) -> dict[str, Sums]:
-        """Every figure of METRICS, line by line; `head` is the graft's own over old tokens."""
+        """Every figure of METRICS, line by line; `head` is the graft's, over old tokens."""
         old = self.view
         sums = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
         if self.distributions is not None and self.head is not None:
@@ -201,7 +201,7 @@ class BaseReading:
         return sums
 
     def unrelated(self) -> dict[str, float]:
-        """The floor: each position, and each sentence, against another one's."""
+        """A floor: the base against itself at another position and in another sentence."""
         if len(self.case.pairs) < 2:
             return {}
         positions = derangement(len(self.view.states), self.seed)
@@ -215,12 +215,12 @@ class BaseReading:
         return {name: sums.value for name, sums in self.compare(view).items()}
 
     def mean_row(self, progress: Progress | None = None) -> dict[str, float]:
-        """The other floor: the mean of all old rows for every new token."""
+        """Another floor: the base with the mean of all old rows for every new token."""
         view = self.read_new(new=mean_rows(self.model, self.case), progress=progress)
         return {name: sums.value for name, sums in self.compare(view).items()}
 
     def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
-        """The base against itself, cut otherwise; empty where too few tokens could be."""
+        """The base against itself in another segmentation; empty if too few tokens can be cut."""
         cut = Segmenter(self.model.tokenizer, seed=self.seed)
         room = self.model.window - len(self.model.prefix) - len(self.model.suffix)
         others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]
@@ -238,7 +238,7 @@ class BaseReading:
 
 
 def mean_rows(model: FrozenModel, case: Case) -> NewRows:
-    """One row, the mean of all old ones, for every new token that occurs."""
+    """The mean of all old rows, as the row of every new token that occurs."""
     highest = max((int(ids.max()) for ids in case.new if len(ids)), default=0)
     old = model.weight.detach()[: case.first_new]
     row = old.double().mean(0).to(old.dtype)
@@ -253,7 +253,7 @@ def scores(
     resamples: int,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """Figures with what each is read against, in the order of METRICS."""
+    """Figures with their floors and ceilings, in the order of METRICS."""
     return {
         name: score(
             metric, sums[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),

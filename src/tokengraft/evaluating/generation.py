@@ -1,10 +1,9 @@
-"""What generation costs and gives, before and after, on the same machine in one run.
+"""What generation costs and writes, with base and graft, on the same machine in one run.
 
-Prompts are read one at a time (batch 1) by both models in turn, so that a machine that slows down
-slows down both. Prefill is one pass over the prompt; decode is greedy, token by token, with the
-ids that the folder's generation config suppresses left out and, where its policy asks for one, the
-logits processor switched on. Per character means: of the prompt for
-prefill and cache, of the text that came out for decode.
+The models take turns at every prompt (batch 1), so that a machine that slows down slows down both.
+Prefill is one pass over the prompt. Decoding is greedy, token by token, without the ids that the
+folder's generation config suppresses, and with the logits processor if the output policy has one.
+"Per character" refers to the prompt for prefill and cache, and to the text written for decode.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from tokengraft.model.reading import Progress
 
 @dataclass(frozen=True)
 class Cost:
-    """Sums over all prompts of one language and one model."""
+    """Ratios of sums over all prompts of one language, for one model."""
 
     language: str
     model: str
     prompts: int
     tokens_per_prompt: float
     prefill_ms_per_character: float
-    decode_ms_per_character: float | None  # None where no character came out
+    decode_ms_per_character: float | None  # None if no character was written
     decode_ms_per_token: float
     characters_per_token_out: float
     cache_bytes_per_character: float
@@ -68,7 +67,7 @@ def measure_generation(
     steps: int = 32,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Costs of both models as table rows; the first prompt is run once more before, to warm up."""
+    """Costs of both models as table rows, after a run of the first prompt to warm up."""
     tallies = {"base": _Tally(), "graft": _Tally()}
     sides = {"base": base, "graft": graft}
     for model in sides.values():
@@ -82,7 +81,7 @@ def measure_generation(
 
 
 def fewer_steps(costs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """How many times fewer steps the graft takes for as much text, where both wrote some."""
+    """By language, how many times fewer steps the graft takes per character, if both wrote any."""
     sides: dict[str, dict[str, float]] = {}
     for row in costs:
         written = row.get("characters_per_token_out")
@@ -101,7 +100,7 @@ def write_samples(
     seed: int = 0,
     temperature: float = 0.8,
 ) -> list[dict[str, Any]]:
-    """Greedy and sampled continuations side by side; the same seed for both models."""
+    """Greedy and sampled continuations by both models, which get the same seed."""
     samples = []
     for number, prompt in enumerate(prompts):
         for way, options in (
@@ -145,7 +144,7 @@ def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
 
 
 def cache_bytes(cache: Any) -> int:
-    """Bytes of all keys and values held."""
+    """Bytes of all keys and values in a KV cache."""
     layers = getattr(cache, "layers", None)
     if layers is not None:
         held = [part for layer in layers for part in (layer.keys, layer.values)]
@@ -167,11 +166,11 @@ def _generate(
             logits_processor=processors(model, greedy=not options["do_sample"]),
         )  # fmt: skip
     text: str = model.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
-    return text.rstrip("\ufffd")  # the limit may fall inside a character
+    return text.rstrip("\ufffd")  # the token limit may fall inside a character
 
 
 def processors(model: FrozenModel, *, greedy: bool) -> Any:
-    """What the graft's output policy wants to be given to `generate`; None for a base model."""
+    """The logits processors that the graft's output policy needs; None for a base model."""
     grafted = (model.folder / MANIFEST).is_file()
     return logits_processor(model.folder, greedy=greedy) if grafted else None
 
@@ -179,7 +178,7 @@ def processors(model: FrozenModel, *, greedy: bool) -> Any:
 def _prompt(model: FrozenModel, prompt: str, more: int) -> tuple[Any, int, int]:
     """Ids to read, how many characters they spell, and how many tokens to write after them.
 
-    Both fit into the window: at most half of it is kept free for what is written.
+    The prompt is cut so that both fit into the window, of which at most half is for writing.
     """
     torch = require_torch()
     more = min(more, model.window // 2)

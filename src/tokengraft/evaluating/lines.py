@@ -2,11 +2,11 @@
 
 Rows must not have been trained on the text they are judged by (`assert_disjoint`).
 
-The ceiling of every figure is another valid segmentation by the same vocabulary (`Segmenter`). Each
-token is cut in two with probability `share` where the vocabulary holds both halves; which cut,
-if there are several, is drawn too. This is what BPE-dropout (Provilkov et al. 2020,
-https://arxiv.org/abs/1910.13267) does to a text, done on the finished tokenization: it serves every
-family, needs no merges, and is a function of the seed and the ids alone.
+The ceiling of every figure is what the base makes of another segmentation of the same text by its
+own vocabulary (`Segmenter`). Each token is cut in two with probability `share` if the vocabulary
+holds both halves; among several cuts one is drawn. BPE-dropout (Provilkov et al. 2020,
+https://arxiv.org/abs/1910.13267) has a similar effect. Done on the finished tokenization, it works
+for every family of tokenizer, needs no merges, and depends on the seed and the ids alone.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.align import Aligner, Alignment, Ints
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
-_SHORT = 24  # characters; shorter lines ("Yes.", a name, a date) are no sign of a leak
+_SHORT = 24  # characters; a shorter line in common ("Yes.", a name, a date) is no leak
 
 
 @dataclass(frozen=True)
 class Case:
-    """Lines to be read; `same` marks those that the new tokenizer leaves as they were.
+    """The lines of one language; `same` marks those whose ids the new tokenizer does not change.
 
-    `lengths` are the bytes of each old token, `inside` whether it continues a character begun by
-    another, `whole` whether a line was read to its end. `rows` are the old tokens that the base has
-    rows for: an added token may lie beyond its table (Gemma 3's image token). No line is longer
-    than `room` under either tokenizer, special tokens left out.
+    For each old token, `lengths` is its number of bytes and `inside` whether it starts inside a
+    character. `whole` tells whether a line is read to its end. `rows` is the number of old tokens
+    that have a row in the base: an added token may lie beyond its table (Gemma 3's image token). No
+    line has more than `room` tokens under either tokenizer, not counting special tokens.
     """
 
     language: str
@@ -61,7 +61,7 @@ class Case:
         return [pair.new for pair in self.pairs]
 
     def sizes(self, specials: int = 0) -> dict[str, float | int | str]:
-        """Tokens before and after, and the share of new ones as the paper counts it (with BOS)."""
+        """Tokens before and after, and the share of new ones, counted with BOS as in the paper."""
         before = sum(len(pair.old) for pair in self.pairs)
         after = sum(len(pair.new) for pair in self.pairs)
         added = sum(int((pair.new >= self.first_new).sum()) for pair in self.pairs)
@@ -83,7 +83,7 @@ def prepare(
     new: Tokenizer,
     window: int | None = None,
 ) -> Case:
-    """Encode, align and cut; CorpusError where no line has a common position."""
+    """Encode lines, align them and cut them to `window`; CorpusError if no position is common."""
     room = (window or base.window) - len(base.prefix) - len(base.suffix)
     alignments = Aligner(base.tokenizer, new)(list(lines))
     pairs, whole = [], []
@@ -106,11 +106,10 @@ def assert_disjoint(
     text: Iterable[str] | Mapping[str, Iterable[str]],
     corpus: ParallelCorpus | Iterable[str] | Mapping[str, Iterable[str]],
 ) -> int:
-    """Raise a CorpusError if a line of `text` holds or is a line of the evaluation `corpus`.
+    """Raise CorpusError if a line of `text` is or contains a line of the evaluation `corpus`.
 
-    Lines are compared without case, spacing and Unicode form; lines below 24 characters are not
-    looked at. A corpus line that several text lines make up together is not found. Returns how
-    many corpus lines were looked for.
+    Case, spaces and Unicode form are ignored, as are lines below 24 characters. A corpus line that
+    is spread over several lines of text is not found. Returns how many lines were looked for.
     """
     wanted = {key for line in _lines(corpus) if len(key := _key(line)) >= _SHORT}
     # A line that contains a corpus line contains its first characters: look up by those.
@@ -149,7 +148,7 @@ SHARE = 0.1
 
 
 class Segmenter:
-    """Cuts tokens of one tokenizer in two; the bytes they spell stay the same."""
+    """Cuts tokens of a tokenizer in two at random; the text they spell stays the same."""
 
     def __init__(self, tokenizer: Tokenizer, share: float = SHARE, seed: int = 0) -> None:
         pipeline = getattr(tokenizer, "pipeline", None)
@@ -165,9 +164,9 @@ class Segmenter:
         self.cuts = functools.cache(self._cuts)
 
     def __call__(self, ids: Sequence[int] | Ints, room: int | None = None) -> tuple[Ints, Ints]:
-        """The same text in more tokens, at most `room` more, and where each old token now ends.
+        """The same text in at most `room` more tokens, and the index where each old token now ends.
 
-        The ids stay as they are where nothing was drawn or can be cut.
+        Ids stay as they are if nothing is drawn or can be cut.
         """
         values = np.asarray(ids, np.int64)
         generator = np.random.default_rng([self.seed, len(values), *values[:8].tolist()])
@@ -184,10 +183,10 @@ class Segmenter:
         return np.asarray(spelled, np.int64), ends
 
     def enough(self, before: Sequence[Ints], after: Sequence[Ints]) -> bool:
-        """Whether a tenth of the tokens that should have been cut were.
+        """Whether at least a tenth of the expected number of tokens were cut.
 
-        Tokens of one byte cannot be cut. Where a text is all but made of them, it stays as it was,
-        and the model against itself says nothing about another segmentation.
+        Single bytes cannot be cut. A text that consists almost entirely of them stays as it was,
+        and comparing the model with itself then says nothing about another segmentation.
         """
         tokens = sum(map(len, before))
         return sum(map(len, after)) - tokens >= max(1, self.share / 10 * tokens)
@@ -199,7 +198,7 @@ class Segmenter:
         for place in range(start + 1, len(token)):
             left = self._ids.get(token[:place])
             right = self._ids.get(self._mark + token[place:])
-            # `<0xE0>` and the like: string halves that are not the bytes' halves.
+            # Halves of the string need not be halves of the bytes (`<0xE0>`).
             if (
                 left is not None
                 and right is not None

@@ -1,11 +1,11 @@
-"""What the measures are called, and what they say in plain words."""
+"""A name and an explanation in plain words for every measure."""
 
 from __future__ import annotations
 
 _PLACES = ", same places only"
 _HALF = "the second half of a line"
 
-# measure → name, and a sentence that ends in what the best value is
+# measure → name, and an explanation that ends with the best value
 PLAIN = {
     "kl": (
         "How far the next guess moved (KL)",
@@ -175,5 +175,5 @@ for _kind, _text in (("English", "English text"), ("Code", "program code")):
 
 
 def described(measure: str) -> tuple[str, str]:
-    """A name for the measure, and a plain sentence; empty for one that is not known here."""
+    """The measure's name and explanation; for an unknown one the explanation is empty."""
     return PLAIN.get(measure, (measure.replace("_", " "), ""))

@@ -1,11 +1,12 @@
-"""What became of text that a graft is not for: English and code, before and after.
+"""What a graft does to text that it is not for: English and code.
 
-    kl = mean KL(p ‖ q),   top1 = share of positions with one likeliest token,
-    bits = Σ −log q(next) / Σ −log p(next) − 1     p of the base, q of the graft over old and new
-    stray = mean Σ q(new tokens), where the graft may write them
+    kl = mean KL(p ‖ q),   top1 = share of positions with the same likeliest token,
+    bits = Σ −log q(next) / Σ −log p(next) − 1
+    stray = mean Σ q(new tokens), if the graft may write them
 
-over lines in which no new token occurs, so that both models read the same ids. A graft of rows
-alone that writes in old tokens gives exactly 0, 1 and 0.
+p is the base's next-token distribution, q the graft's, over new tokens too if it may write them.
+Only lines without a new token count, so that both models read the same ids. A graft that adds rows
+only and writes in old tokens gives exactly 0, 1 and 0.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import batches, fill
 from tokengraft.tokenizer.align import Floats
 
-#: What is measured of a kind of text, and whether more is better.
+#: Measures of a kind of text: definition, and whether more is better.
 _MEASURES = {
     "kl": ("KL(base ‖ graft) of the next-token distribution, nats, mean over positions", False),
     "top1": ("share of positions at which base and graft find one token likeliest", True),
@@ -70,7 +71,7 @@ def protected_scores(
 
 
 def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int) -> Floats:
-    """By line: summed KL, agreements, positions, −log p and −log q of what follows, stray mass."""
+    """By line: sum of KL, agreements, positions, −log p and −log q of the text, stray mass."""
     torch = require_torch()
     room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
     both = zip(*(model.tokenizer.encode(list(lines)) for model in (base, graft)), strict=True)

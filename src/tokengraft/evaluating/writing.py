@@ -1,12 +1,12 @@
-"""What a graft writes: text of its language in new tokens, and English as its base did.
+"""What a graft writes: its language in new tokens, and English as its base would.
 
-Prompts are the beginnings of lines, of equally many tokens each, so that they are one batch; text
-is sampled at temperature 1 from the model's own distribution, what the folder bars left out. One
-written token's worth is how many old tokens the same text takes; real text under the new tokenizer
-is what that is read against. A broken character is one that no further token can complete.
+Prompts are the beginnings of lines, all of the same number of tokens so that they form one batch.
+Text is sampled at temperature 1 from the model's distribution, without the ids that the folder
+suppresses. A written token is worth as many old tokens as its text takes; the ceiling is what real
+text gives under the new tokenizer. A broken character is one that no further token can complete.
 
-In English (lines in which no new token occurs) base and graft should be one and the same: how many
-greedy continuations are, to the last id; `protected` has what becomes of the probabilities.
+In English (lines in which no new token occurs) base and graft should write the same: we count the
+greedy continuations that agree to the last id. `protected` compares the probabilities.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ BROKEN = Metric(
 GREEDY = Metric(
     "english_greedy", "greedy continuations of English beginnings that are the base's, id by id"
 )
-_MOST = 64  # prompts of one language,
-_BASE = 16  # and of them for the base, which needs many times the tokens for as much text
-_PROMPT, _TOKENS = 12, 40  # new tokens read and written
+_MOST = 64  # prompts per language
+_BASE = 16  # fewer for the base, which needs many times as many tokens for the same text
+_PROMPT, _TOKENS = 12, 40  # new tokens read and written for each
 _GREEDY_PROMPT, _GREEDY_TOKENS = 8, 24
 
 
 def written_scores(
     base: FrozenModel, graft: FrozenModel, case: Case, *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Score]:
-    """Worth and broken characters of what the graft samples; none where no line is long enough."""
+    """Worth and broken characters of what the graft samples; none if no line is long enough."""
     sizes = case.sizes()
     real = float(sizes["tokens_before"]) / max(1.0, float(sizes["tokens_after"]))
     written = _sample(graft, case.new, _PROMPT, _TOKENS, seed)
@@ -88,7 +88,7 @@ def english_greedy(
 
 
 def _same_greedy(base: FrozenModel, graft: FrozenModel, lines: Sequence[Ints]) -> Any:
-    """1 for every beginning after which both write the same ids, 0 for the others."""
+    """For every prompt, 1 if both models write the same ids after it, else 0."""
     prompts = [ids[:_GREEDY_PROMPT] for ids in lines if len(ids) >= _GREEDY_PROMPT]
     if not prompts:
         return np.zeros(0)
@@ -102,7 +102,7 @@ def _sample(
     model: FrozenModel, lines: Sequence[Ints], prompt: int, tokens: int, seed: int,
     most: int = _MOST,
 ) -> list[list[int]]:  # fmt: skip
-    """Ids sampled after the first `prompt` tokens of the first `most` lines that have so many."""
+    """Ids sampled after the first `prompt` tokens of the first `most` lines that have as many."""
     torch = require_torch()
     chosen = [ids[:prompt] for ids in lines if len(ids) >= prompt][:most]
     if not chosen:
@@ -116,7 +116,7 @@ def _sample(
 def _generate(
     model: FrozenModel, prompts: Sequence[Ints], tokens: int, options: dict[str, Any]
 ) -> Any:
-    """Ids written after prompts of one length (prompts, tokens); never an end before that."""
+    """Ids written after prompts of one length, (prompts, tokens); no text ends early."""
     torch = require_torch()
     whole = np.stack([np.concatenate([model.prefix, ids]).astype(np.int64) for ids in prompts])
     ids = torch.from_numpy(whole).to(model.device)
@@ -130,7 +130,7 @@ def _generate(
 
 
 def _broken(texts: Sequence[str]) -> tuple[Any, Any]:
-    """Broken characters and characters of each text."""
+    """The number of broken characters and of all characters in each text."""
     return (
         np.array([text.count("\ufffd") for text in texts], np.float64),
         np.array([len(text) for text in texts], np.float64),
