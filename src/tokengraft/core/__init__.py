@@ -1,5 +1,5 @@
-"""What every floor above stands on: errors, whole files, wording, a cache, lazy exports."""
+"""The bottom layer, used by all others: errors, atomic files, options, wording, a cache."""
 
-#: The one place that names it: pyproject.toml reads it here, so that a checkout installed in
-#: place does not sign its figures with the version of the day it was installed.
+#: The single source; pyproject.toml reads it here. The metadata of an editable install would go
+#: stale: results would carry the version of the day of installation.
 __version__ = "0.7.0"

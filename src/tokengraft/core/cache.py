@@ -1,4 +1,4 @@
-"""What was once computed: a key → bytes file, so that a repeated audit encodes nothing."""
+"""A cache on disk, key → bytes, so that repeating an audit encodes nothing again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def cache_folder() -> Path:
 class Store:
     """Values by key in one SQLite file; every `put` is durable, so an interrupted run resumes.
 
-    Keys name all that a value depends on (hashes of tokenizer and text, version of the method):
-    entries are never stale and never need to be invalidated. One that cannot be written to is read:
-    what is not in it is computed and not kept.
+    Keys name all that a value depends on (hashes of tokenizer and text, version of the method), so
+    entries never go stale and need no invalidation. A file that cannot be written to is still read;
+    new values are then not kept.
     """
 
     def __init__(self, folder: Path | None = None, name: str = "audit.sqlite") -> None:
@@ -56,7 +56,7 @@ class Store:
         )
 
     def _open_to_read(self) -> bool:
-        """Whether the file is there and can be read as it is, without a journal beside it."""
+        """Open an existing file read-only, without a journal beside it; False if that fails too."""
         try:
             place = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
             self._db = sqlite3.connect(place, uri=True)

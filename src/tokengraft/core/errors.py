@@ -35,7 +35,7 @@ class TokenizerError(TokengraftError):
 
 
 class Unavailable(TokenizerError):
-    """A known tokenizer whose files are not on this machine: an audit goes on without it."""
+    """A known tokenizer whose files are not on this machine; an audit may skip it."""
 
 
 class ModelError(TokengraftError):
@@ -43,13 +43,13 @@ class ModelError(TokengraftError):
 
 
 class GraftError(TokengraftError):
-    """The written folder failed its own verification; it was removed again."""
+    """The written folder failed its own verification and was removed."""
 
     exit_code = 3
 
 
 class CheckFailed(TokengraftError):
-    """What was measured is not within the limits that the user set."""
+    """A measured figure is outside the limits that the user set."""
 
     exit_code = 4
 
@@ -62,7 +62,7 @@ class MissingExtra(TokengraftError):
 
 
 def optional(module: str, feature: str, extra: str) -> Any:
-    """A module that `feature` needs; MissingExtra, which names the extra, where it is not there."""
+    """Import `module`, which `feature` needs; MissingExtra, naming the extra, if it fails."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -70,7 +70,7 @@ def optional(module: str, feature: str, extra: str) -> Any:
 
 
 def gave_up(error: BaseException) -> bool:
-    """Whether a library gave up (Rust panics too); running out of memory is our own fault."""
+    """Whether `error` is a library giving up, as in a Rust panic, and not a lack of memory."""
     return type(error).__name__ == "PanicException" or (
         isinstance(error, Exception) and not isinstance(error, MemoryError)
     )
@@ -78,7 +78,7 @@ def gave_up(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def panics_as_errors(what: str) -> Iterator[None]:
-    """What `tokenizers` refuses or panics at inside as a TokenizerError: `what` it was doing."""
+    """Turn refusals and panics of `tokenizers` into TokenizerErrors; `what` says what it did."""
     try:
         yield
     except BaseException as error:
@@ -93,19 +93,19 @@ def panics_as_errors(what: str) -> Iterator[None]:
 
 
 def look_up(what: str, name: str, table: Mapping[str, Row]) -> Row:
-    """The row of that name; UsageError that names those there are."""
+    """The row called `name`; if there is none, a UsageError that lists the known names."""
     if name not in table:
         raise no_such(what, name, table)
     return table[name]
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that means no `what`."""
+    """The error for a `name` that is not among the `known` names of a `what` ("engine")."""
     names = list(known)
     return UsageError(f"no {what} {name!r}; known: {', '.join(names)}.{did_you_mean(name, names)}")
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
-    """' Did you mean x, y?' for the known names closest to `got`, or '' where none is close."""
+    """' Did you mean x, y?' for the known names closest to `got`, or '' if none is close."""
     close = difflib.get_close_matches(got, list(known), n=3, cutoff=0.6)
     return f" Did you mean {', '.join(close)}?" if close else ""

@@ -1,14 +1,14 @@
 """Whole files or none: what a run writes appears under its final name only when complete.
 
-What is read or downloaded comes with a clear error where it is missing or broken. One process at a
-time works in a folder, since two that write to one `--out` or `--work` would mix results (`hold`).
-The lock is the operating system's (`flock`), so a process that dies lets go of it. It lies in the
-machine's folder for temporary files, under the hash of the folder's real path: nothing is left
-where results go. Processes on two machines that share a disk do not see each other's.
+Files that are missing or broken, and downloads that fail, raise errors that say why. Only one
+process at a time may work in a folder, since two that write to the same `--out` or `--work` would
+mix their results (`hold`). The lock is the operating system's (`flock`), so it ends with the
+process. Its file lies in the machine's temporary folder, named by a hash of the locked folder's
+real path, so nothing is left among the results. Machines that share a disk do not share locks.
 
-What a file may ask of the machine has bounds that follow from its size. A small file can name an id
-of a billion, unpack to gigabytes, nest its JSON ten thousand deep or link to somebody's keys. Each
-of these is an error with a reason instead.
+What a file may demand of the machine is bounded by its size. A small file can name an id of a
+billion, unpack to gigabytes, nest its JSON ten thousand deep or link to somebody's keys. Each of
+these is an error with a reason instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the p
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` on success; on failure all that was made is gone."""
+    """Yield a temporary path that becomes `path` on success; on failure nothing is left of it."""
     with _making(path.parent):
         temporary = _beside(path)
         temporary.touch(exist_ok=False)
@@ -47,8 +47,8 @@ def writing(path: Path) -> Iterator[Path]:
 def writing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` on success; an existing `path` is replaced.
 
-    On any failure `path` is as it was: the old folder is removed only when the new one has its
-    name. A link stays one and what it points to is replaced; a mount point gets new contents.
+    On any failure `path` is as it was: the old folder is removed only after the new one has taken
+    its name. Of a symlink, the target is replaced; of a mount point, the contents.
     """
     path = real(path)
     lock = hold(path)
@@ -78,7 +78,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _refilling(path: Path) -> Iterator[Path]:
-    """The same for a folder that cannot be renamed: what is in it is exchanged."""
+    """`writing_folder` for a mount point, which cannot be renamed: its contents are exchanged."""
     temporary = _beside(path / "new")
     old = temporary.with_name(temporary.name + ".old")
     temporary.mkdir()
@@ -101,7 +101,7 @@ def _refilling(path: Path) -> Iterator[Path]:
 
 
 def real(path: Path) -> Path:
-    """What a link points to, there or not; any other path as it is, links in a circle too."""
+    """The target of a symlink, existing or not; any other path, or a symlink loop, as it is."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
@@ -109,20 +109,20 @@ def real(path: Path) -> Path:
 def adding(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder whose files all go into `folder` on success, or none on failure.
 
-    What `folder` holds already stays, but for files of the same names, and those too on failure.
+    Other files in `folder` stay. Those of the same names are replaced, but kept on failure.
     """
     folder = real(folder)
     lock = hold(folder)
     with _making(folder):
-        # Inside, not beside: the folder may be a mount point, or all that may be written to.
+        # Inside, not beside: `folder` may be a mount point, or the only place we may write to.
         temporary = _beside(folder / "new")
         old = temporary.with_name(temporary.name + ".old")
         temporary.mkdir()
-        moved: list[tuple[Path, Path]] = []  # a file of `folder` and where its old self lies
+        moved: list[tuple[Path, Path]] = []  # a file in `folder`, and where its old version is
         try:
             yield temporary
             files = filter(Path.is_file, temporary.rglob("*"))
-            # The deepest first, so that a manifest, at the top, comes after what it describes.
+            # Deepest first, so that a manifest, at the top, is moved after what it describes.
             for new in sorted(files, key=lambda path: (-len(path.parts), path)):
                 inside = new.relative_to(temporary)
                 target, kept = folder / inside, old / inside
@@ -148,7 +148,7 @@ def adding(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _making(folder: Path) -> Iterator[None]:
-    """Make `folder`; where the block fails, remove it and its new parents as far as empty."""
+    """Make `folder`; if the block fails, remove it and its new parents unless they hold files."""
     there = folder
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -173,10 +173,10 @@ def _prune(folder: Path, top: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """A free hidden name in the same folder; what is created there has the usual mode.
+    """A free hidden name in the same folder; files created there get the usual permissions.
 
     The suffix stays, since figure and table writers choose their format by it. (`tempfile` makes
-    private files, and asking for the umask to widen them sets it for every thread.)
+    private files, and to widen them one must read the umask, which sets it for every thread.)
     """
     return path.parent / f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
 
@@ -184,8 +184,8 @@ def _beside(path: Path) -> Path:
 def write_text(path: Path, text: str) -> Path:
     r"""Write `text` as UTF-8 with Unix line ends, whole or not at all.
 
-    A byte of a file's name that is not UTF-8 (a lone surrogate in Python) is written as `\udce9`,
-    which JSON reads back as the same name.
+    A byte of a file name that is not UTF-8, in Python a lone surrogate, is written as an escape
+    (`\udce9`), which JSON reads back as the same name.
     """
     with writing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
@@ -200,7 +200,7 @@ def write_json(path: Path, value: Any) -> Path:
 def read_json(
     path: Path, error: type[TokengraftError] = TokengraftError, what: str = "JSON object"
 ) -> dict[str, Any]:
-    """The JSON object in a file; `error` where it cannot be read or is no such `what`."""
+    """The JSON object in a file; `error` if it cannot be read or is not an object (a `what`)."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as reason:
@@ -247,12 +247,12 @@ def download(hub_id: str, patterns: Sequence[str], error: type[TokengraftError])
 
 try:
     import fcntl
-except ImportError:  # Windows has no flock; there nobody is kept apart
+except ImportError:  # Windows has no flock, so nothing is locked there
     fcntl = None  # type: ignore[assignment]
 
 
 class Lock:
-    """A folder that this process holds as long as anything refers to the lock."""
+    """Keeps a folder locked for this process as long as anything refers to this object."""
 
     def __init__(self, file: IO[str] | None) -> None:
         self._file = file
@@ -262,7 +262,7 @@ _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
 
 def hold(folder: Path) -> Lock:
-    """The lock of `folder` while it is kept: twice by one process; TokengraftError for another."""
+    """Lock `folder`, again if it is ours already; TokengraftError if another process holds it."""
     path = os.path.realpath(folder)
     if (mine := _held.get(path)) is not None:
         return mine
@@ -279,10 +279,10 @@ def _locked(path: str) -> IO[str] | None:
     try:
         place.mkdir(mode=0o700, exist_ok=True)
         if place.is_symlink() or place.stat().st_uid != os.getuid():
-            return None  # someone else's folder: a lock there would be theirs to take
+            return None  # someone else's folder, so they could take our locks
         file = (place / f"{name}.lock").open("a+", encoding="utf-8")
     except OSError:
-        return None  # no place for a lock is no reason not to work
+        return None  # better to work unlocked than not at all
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -303,9 +303,9 @@ def _locked(path: str) -> IO[str] | None:
     return file
 
 
-#: Tables of this many ids cost little, whatever the file's size.
+#: Ids below this are allowed in a file of any size: tables of as many cost little.
 _FREE_IDS = 1 << 20
-#: Text takes a fifth to a fiftieth of its size when compressed; what shrinks further is no text.
+#: Text shrinks to between a fifth and a fiftieth; what shrinks to less than this is not text.
 _RATIO = 100
 _FREE_BYTES = 64 << 20
 _MOST_BYTES = 1 << 30
@@ -322,7 +322,7 @@ def parse_json(data: str | bytes, **options: Any) -> Any:
 def check_highest_id(
     highest: Any, size: int, where: str, error: type[TokengraftError] = TokengraftError
 ) -> None:
-    """`error` unless ids up to `highest` are as many as a file of `size` bytes can name."""
+    """`error` if a file of `size` bytes is too small to list ids up to `highest`."""
     most = max(size, _FREE_IDS)
     if type(highest) is not int or not 0 <= highest < most:
         raise error(
@@ -332,27 +332,27 @@ def check_highest_id(
 
 
 def most_unpacked(size: int) -> int:
-    """Bytes that an archive of `size` bytes may unpack to in memory."""
+    """The most bytes that an archive of `size` bytes may unpack to in memory."""
     return min(_MOST_BYTES, max(_FREE_BYTES, _RATIO * size))
 
 
 def check_unpacked(total: int, path: Path, error: type[TokengraftError] = TokengraftError) -> None:
-    """`error` where the members of an archive come to more than its size allows."""
+    """`error` if `total`, the unpacked size of an archive, is more than its own size allows."""
     size = path.stat().st_size
     if total > (most := most_unpacked(size)):
         raise error(
-            f"{path} unpacks to more than {most >> 20:,} MiB, the most that is held in memory of "
-            f"an archive of {size:,} bytes. If it is sound, unpack it to a folder and name that."
+            f"{path} unpacks to more than {most >> 20:,} MiB, the most that is held in memory for "
+            f"an archive of {size:,} bytes. If it is sound, unpack it and give the folder instead."
         )
 
 
 def refuse_links_out(
     folder: Path, error: type[TokengraftError], wanted: Callable[[str], bool] = lambda _: True
 ) -> None:
-    """`error` for a link in `folder`, or below it, that leads to a file outside.
+    """`error` for a symlink in `folder`, or below it, that leads to a file outside.
 
-    The cache of the model hub keeps its files in `blobs`, beside the `snapshots` that link to
-    them: there the links of a model may lead to its own blobs. `wanted` chooses by name.
+    The hub's cache keeps files in `blobs`, beside `snapshots` full of links to them, so a model's
+    links may lead to its own blobs. Links whose name is not `wanted` are not checked.
     """
     home = folder.resolve()
     allowed = [home]

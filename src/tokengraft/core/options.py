@@ -1,8 +1,9 @@
-"""Options as small frozen objects, the defaults that floors share, and rows that load later.
+"""Options as small frozen objects, shared defaults, and registry rows that are imported late.
 
-Objects are made from flat keywords (`options_from`) or read from a file (`read_as`): what is not a
-code, a count or a finite figure there would otherwise reach a model card or a page, or end a run in
-the middle. A row of a registry names what it stands for (`Later`), which is imported when used.
+Options are made from flat keywords (`options_from`), and plans read from JSON (`read_as`), which
+checks every type: a value that is not text, a count or a finite number would otherwise reach a
+model card or a page, or stop a run halfway. A registry row names its target (`Later`), which is
+imported when it is called.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 
 from tokengraft.core.errors import TokengraftError, no_such
 
-PIVOT = "eng_Latn"  # what premiums are relative to
+PIVOT = "eng_Latn"  # the language that premiums are relative to
 RESAMPLES = 1000  # of the bootstrap
-TRAINING_FREE = "mean-late"  # of methods for rows: lower KL than the mean in all 12 languages
-MOST_POSITIONS = 4096  # at which distributions are compared, drawn at random where there are more
+TRAINING_FREE = "mean-late"  # default without training: lower KL than `mean` in all 12 languages
+MOST_POSITIONS = 4096  # where distributions are compared; a random sample if there are more
 
 
 Options = TypeVar("Options")
 
 
 def options_from(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """A `kind` with `given` in place of its defaults; None stands for the default.
+    """A `kind` with its defaults replaced by `given`, where None keeps the default.
 
-    Fields that are options themselves take their own keywords: `Deriving` has a `Recipe`, so
-    `steps=100` is set there. UsageError for a keyword that none of them has.
+    Keywords reach nested options too: `Deriving` has a `Recipe`, so `steps=100` is set there.
+    UsageError for a keyword that none of them has.
     """
     wanted = {name: value for name, value in given.items() if value is not None}
     made: Options = _filled(kind(), wanted)
@@ -57,7 +58,7 @@ def _names(options: Any) -> set[str]:
 
 
 class Later:
-    """What stands at `module:name`; calling it imports it first."""
+    """Whatever `module:name` is; imported only when it is called."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -78,10 +79,10 @@ _PLAIN = {str: "text", int: "a whole number", float: "a number"}
 
 
 def read_as(kind: Any, value: Any, what: str) -> Any:
-    """`value`, out of a JSON file, as `kind`; TokengraftError for anything else.
+    """A `value` from a JSON file as a `kind`; TokengraftError if it does not fit.
 
-    Served are dataclasses, tuples, mappings by text, literals, text, counts (`int`) and finite
-    figures (`float`), each with None or without.
+    A kind is a dataclass, a tuple, a mapping with text keys, a literal, text, a count (`int`, never
+    negative) or a finite number (`float`), or any of these or None.
     """
     if kind in _PLAIN:
         return value if _is_plain(kind, value) else _refuse(what, value, _PLAIN[kind])
@@ -108,7 +109,7 @@ def read_as(kind: Any, value: Any, what: str) -> Any:
 
 
 def _is_plain(kind: type, value: Any) -> bool:
-    if kind is str:  # half a surrogate pair is no text
+    if kind is str:  # a lone surrogate is not text
         return isinstance(value, str) and not _SURROGATE.search(value)
     if kind is int:
         return type(value) is int and value >= 0
@@ -116,7 +117,7 @@ def _is_plain(kind: type, value: Any) -> bool:
 
 
 def require(holds: object, what: str, got: Any, wanted: str) -> None:
-    """TokengraftError unless what was read of `what` is as a plan has it."""
+    """TokengraftError ("this is not a plan: WHAT is GOT, not WANTED") unless it `holds`."""
     if not holds:
         _refuse(what, got, wanted)
 

@@ -1,4 +1,4 @@
-"""How far a long verb is: one shape for all of them, whoever draws it."""
+"""How far a long verb has got: one type for all of them, whoever displays it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Progress:
-    """What is being done, and how much of it is; `total` is None where nobody knows.
+    """What is being done, and how much of it is done; `total` is None if unknown.
 
-    `unit` names what is counted (`lines`, `bytes`, `cells`), empty for a share; `detail` is a
-    further figure in words.
+    `unit` names what is counted (`lines`, `bytes`, `cells`); if empty, only the share done means
+    anything. `detail` is a further figure in words.
     """
 
     what: str
@@ -26,7 +26,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 def by_lines(progress: OnProgress | None) -> Callable[[str, str, int, int], None] | None:
-    """For what counts lines of one thing in another: a tokenizer and a language, say."""
+    """An adapter for code that reports (tokenizer, language, lines done, lines in all)."""
     if progress is None:
         return None
     return lambda one, other, done, total: progress(
@@ -37,7 +37,7 @@ def by_lines(progress: OnProgress | None) -> Callable[[str, str, int, int], None
 def by_stages(
     progress: OnProgress | None, unit: str = ""
 ) -> Callable[[str, float, float], None] | None:
-    """For what goes stage by stage."""
+    """An adapter for code that reports (stage, done, total); a total of 0 is unknown."""
     if progress is None:
         return None
     return lambda what, done, total: progress(Progress(what, done, total or None, unit))

@@ -1,4 +1,4 @@
-"""Text as it is printed: nouns with their counts, and what others wrote made harmless.
+"""Text for output: nouns with their counts, and strings from elsewhere made harmless.
 
 Names of folders, labels of tokenizers, notes of a plan and codes of languages come from files that
 anyone may have written. None of them may become a heading, a link, an image or a formula.
@@ -20,7 +20,7 @@ def counted(count: int, what: str) -> str:
 
 
 def runs(points: Iterable[int]) -> list[tuple[int, int]]:
-    """Whole numbers as the first and last of each run of neighbours, in order."""
+    """The (first, last) of each run of consecutive integers, in order: 1, 2, 5 → (1, 2), (5, 5)."""
     runs: list[tuple[int, int]] = []
     for point in sorted(points):
         first = runs.pop()[0] if runs and point == runs[-1][1] + 1 else point
@@ -31,27 +31,27 @@ def runs(points: Iterable[int]) -> list[tuple[int, int]]:
 _MARKS = re.compile(r"([\\|*_`<\[\]~])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _AT_START = re.compile(r"^(\s*\d*)([#>+=.)-])")
-#: What makes a spreadsheet take a cell for a formula (OWASP, "CSV injection").
+#: A beginning that makes a spreadsheet take a cell for a formula (OWASP, "CSV injection").
 _FORMULA = r"^[=+\-@\t\r]"
 
 
 def one_line(text: str) -> str:
-    """`text` with `?` for what a terminal takes for an order, and for what is no character."""
+    """`text` with `?` for control characters, which a terminal obeys, and lone surrogates."""
     return _CONTROL.sub("?", text)
 
 
 def in_markdown(text: str) -> str:
-    """`text` as it stands, in a line of Markdown."""
+    """`text` escaped, so that a line of Markdown shows it as it is."""
     return _AT_START.sub(r"\1\\\2", in_cell(text))
 
 
 def in_cell(text: str) -> str:
-    """`text` as it stands, in a cell of a Markdown table, where `2.` opens no list."""
+    """`text` escaped for a cell of a Markdown table, where `2.` opens no list."""
     return _MARKS.sub(r"\\\1", re.sub(r"\s*[\r\n\v\f\x85\u2028\u2029]\s*", " ", text))
 
 
 def in_code(text: str) -> str:
-    """`text` as a code span, which knows no escapes: marks of code in it become apostrophes."""
+    """`text` as a code span, which has no escapes, so backticks in it become apostrophes."""
     line = " ".join(text.split()).replace("`", "'").replace("|", "¦")
     return f"`{line}`"
 

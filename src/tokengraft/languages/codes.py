@@ -3,10 +3,10 @@
 A code is an ISO 639-3 language, an ISO 15924 script and, for a second variety of the same
 two, a suffix. The table is `assets/languages.csv`; codes outside it are allowed as long as
 they are well formed, since a corpus may hold a language that the table does not know yet.
-`assets/other_names.csv` has names and codes that the table lacks, each with what it may mean.
+`assets/other_names.csv` maps names and codes that the table lacks to what they may mean.
 
-The groups of scripts are the single source for figures and page: a figure gives each group one
-colour and the page's legend one entry, in their order.
+Figures and the page both take their groups of scripts from here: one colour and one legend entry
+per group, in this order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Language:
     code: str
     name: str
     autonym: str | None
-    short: str | None  # ISO 639-1, of the macrolanguage where it has none of its own
+    short: str | None  # ISO 639-1, or the macrolanguage's if it has none
     script: str
     script_name: str | None
     direction: str | None
@@ -64,8 +64,8 @@ def language(code: str) -> Language:
     """What is known about `code`.
 
     A variety (`deu_Latn-1901`) takes everything from its base row but the speakers, which
-    are counted for the language and would be counted twice otherwise. A well-formed code
-    outside the table gives a `Language` named by its code. Anything else is a CorpusError.
+    would otherwise be counted twice. A well-formed code outside the table gives a `Language`
+    named by its code. Anything else is a CorpusError.
     """
     table = known()
     if code in table:
@@ -89,8 +89,8 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     """The full code meant by `code`: itself, or the only one for `shn`, `de`, `zh-Hant` or `Shan`.
 
     With `among`, the answer is one of those; without, any well-formed code is its own answer.
-    What means several is a CorpusError that lists them, what means nothing one with suggestions
-    by code and by English name. `where` is named in the message ("udhr").
+    An ambiguous `code` is a CorpusError that lists what it may mean; an unknown one is a
+    CorpusError with suggestions. The message names `where` ("udhr").
     """
     codes = meanings(code, among)
     if len(codes) == 1:
@@ -117,11 +117,11 @@ def resolve_at(label: str, place: str) -> str:
 def meanings(said: str, among: Collection[str] | None = None) -> list[str]:
     """Every full code that `said` may mean, sorted; of `among`, or of the table.
 
-    A full code means itself, and without `among` so does any that is well formed. Else the first
-    of these that says something: ISO 639-3, 639-1 and tags like `zh-Hant` or `pt_BR`; the whole
-    English name of a row (`Serbian` is srp_Cyrl, the row of that very name, though `srp` may be
-    two); another name (`Farsi`); a name without what stands in brackets (`Chinese`); the autonym.
-    The plain language comes before its varieties; case, accents and apostrophes do not matter.
+    A full code means itself, and without `among` so does any well-formed one. Otherwise the first
+    of these that matches decides: ISO 639-3, 639-1 and tags like `zh-Hant` or `pt_BR`, or another
+    name (`Farsi`); the whole English name of a row (`Serbian` is srp_Cyrl, the row of that very
+    name, though `srp` may be two); a name without its brackets (`Chinese`); the autonym.
+    Varieties count only if no plain language matches; case, accents and apostrophes are ignored.
     """
     choices = frozenset(known() if among is None else among)
     if said in choices or (among is None and well_formed(said)):
@@ -132,7 +132,7 @@ def meanings(said: str, among: Collection[str] | None = None) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def canonical(label: str) -> str:
-    """The full code of a label found in data if it means exactly one language, else the label."""
+    """The full code that a label found in data means if it means only one, else the label."""
     codes = meanings(label)
     return codes[0] if len(codes) == 1 else label
 
@@ -205,19 +205,19 @@ def _stem(name: str) -> str:
 
 
 def listed(codes: str | Iterable[str]) -> list[str]:
-    """Codes as a list; a single one may stand for itself."""
+    """Codes as a list; a string is a single code."""
     return [codes] if isinstance(codes, str) else list(codes)
 
 
 def check_code(code: str, where: str) -> str:
-    """Return `code` if well formed; else raise a CorpusError that names `where` it stands."""
+    """Return `code` if well formed; else raise a CorpusError that names the place, `where`."""
     if not well_formed(code):
         raise CorpusError(f"{where}: {_not_a_code(code, known())}")
     return code
 
 
 def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
-    """' Did you mean shn_Mymr (Shan)?': names that hold the word, else the closest; or ''."""
+    """' Did you mean shn_Mymr (Shan)?': names with all words of `got`, else the closest; or ''."""
     words = set(_words(got))
     rows = [language(code) for code in choices if well_formed(code) and "-" not in code]
     holding = [row for row in rows if words and words <= set(_words(_stem(row.name)))]
@@ -232,7 +232,7 @@ def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
         for key, codes in table.items():
             if len(key) > 2:
                 keys.setdefault(key, []).extend(codes)
-    # One letter of three may be wrong; in longer words as much would suggest anything.
+    # In a code, one letter of three may be wrong; for longer words that is far too loose.
     cutoff = 0.6 if len(got) < 5 else 0.7
     close = difflib.get_close_matches(_key(got), list(keys), n=limit, cutoff=cutoff)
     closest = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:limit]
@@ -244,7 +244,7 @@ def _words(name: str) -> list[str]:
 
 
 def language_name(code: str) -> str:
-    """The English name, or the code itself where none is known; never raises."""
+    """The English name, or the code itself if none is known; never raises."""
     return language(code).name if well_formed(code) else code
 
 
