@@ -27,7 +27,7 @@ from tokengraft.render.tables import (
     write_data,
 )
 
-ENOUGH = 5  # languages for an inequality to say something
+ENOUGH = 5  # languages that a Gini coefficient needs to be worth reporting
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK "
@@ -47,7 +47,7 @@ FILES = {
     "bad_rows": "rows and whole files that were left out, and why",
 }
 
-# Plain words for every column of every table; a test holds this complete.
+# An explanation of every column of every table; a test checks that none is missing.
 COLUMNS = {
     "tokenizer": "name of the tokenizer in the catalog, or as it was given",
     "label": "the tokenizer’s name as tables print it",
@@ -151,7 +151,7 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
 
 
 def read_audit(folder: Path) -> AuditTables:
-    """What `write_audit` wrote, tables read when asked for; TokengraftError where it is damaged."""
+    """What `write_audit` wrote, with tables read on demand; TokengraftError if it is damaged."""
     facts = read_json(folder / "manifest.json")
     there = {name: read for name in AuditTables.NAMES if (read := read_data(folder, name))}
     if "corpus" not in facts or not there:
@@ -165,7 +165,7 @@ def read_audit(folder: Path) -> AuditTables:
 
 
 def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
-    """Markdown for the README of `folder`, which holds `paths`; says only what the data say."""
+    """Markdown for the README of `folder`, which holds `paths`; every claim comes from the data."""
     pivot = pivot_name(audit)
     lines = [
         f"# Audit: {in_markdown(credit(audit))}",
@@ -224,7 +224,7 @@ def findings(audit: AuditTables) -> list[str]:
             f"The highest premium is {worst['worst_premium']:.1f}×: "
             f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
         ]
-    # A tokenizer that throws a language away looks fair, since that language is not counted.
+    # A tokenizer that loses a language to UNK would look fair, since that language is not counted.
     honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
     ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
     if ranked and (low := f"{ranked[0]['gini']:.2f}") != (high := f"{ranked[-1]['gini']:.2f}"):
@@ -269,7 +269,7 @@ def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:
 
 
 def _pictures(folder: Path, paths: Sequence[Path]) -> list[str]:
-    """The two figures that say most, where they were written."""
+    """The two most telling figures, if they were written."""
     here = {path.relative_to(folder).as_posix() for path in paths}
     wanted = [(name, f"figures/{name}.png") for name in ("premiums", "apart")]
     lines = [f"![{FILES[name]}]({file})\n" for name, file in wanted if file in here]

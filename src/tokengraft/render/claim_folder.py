@@ -1,6 +1,6 @@
 """Reproduced tables on disk, value by value: as data, as Markdown and as LaTeX.
 
-The grid of strategies is in the paper's own form, its figures beside ours: coloured by
+The grid of strategies has the paper's layout, with its figures beside ours: coloured by
 ColorBrewer's reds, light where a cell is good.
 """
 
@@ -93,7 +93,7 @@ def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Pa
 
 
 def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
-    """The grid by one metric in the paper's form; its own figures beside the pooled cosine."""
+    """The grid by one metric in the paper's layout, with its figures beside the pooled cosine."""
     from tokengraft.evaluating.fidelity import METRICS
 
     layers = model_layers(fidelity)
@@ -122,7 +122,7 @@ def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy: values by column (None: not measured), the paper's where it has them."""
+    """One strategy: our values and the paper's, by column; None where there is none."""
 
     layer: int
     strategy: str
@@ -186,7 +186,7 @@ def fidelity_table(
 
 
 def cosine(value: float) -> str:
-    """As the paper prints a cosine: three decimals, no leading zero."""
+    """A cosine as the paper prints it: three decimals, no leading zero."""
     text = f"{value:.3f}"
     return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
 

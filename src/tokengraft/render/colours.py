@@ -1,7 +1,7 @@
-"""The palette of page and figures, each colour by day and by night, and what reads on it.
+"""The palette of page and figures: each colour in light and dark mode, and the text colour for it.
 
-Figures print the colours of the day; the page takes both from `colour_css`, so that a script, a
-line or a part of a premium looks the same wherever it is drawn.
+Figures use the light colours; the page takes both from `colour_css`, so that a script, a line or a
+part of a premium looks the same wherever it is drawn.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tokengraft.languages.codes import SCRIPT_GROUPS
 
-Pair = tuple[str, str]  # by day, by night
+Pair = tuple[str, str]  # in light mode, in dark mode
 
-GROUND: dict[str, Pair] = {  # CSS variables of these names
+GROUND: dict[str, Pair] = {  # by name of the CSS variable
     "paper": ("#fdfcfa", "#121518"),
     "raised": ("#ffffff", "#1a1e22"),
     "sunk": ("#f3f1ec", "#0d0f11"),
@@ -40,20 +40,20 @@ SCRIPTS: dict[str, Pair] = dict(
         strict=True,
     )
 )  # fmt: skip
-# Lines and their names: each can be read as text.
+# Lines and their names: each has enough contrast for text.
 LINES: tuple[Pair, ...] = (
     ("#a3242a", "#ff8f7e"), ("#1f5f95", "#7cc0f2"), ("#23713f", "#6fd096"), ("#7a3c96", "#d29be8"),
     ("#8a5a00", "#eab64e"), ("#0f6b73", "#5fd0d8"), ("#8f2f63", "#f09cc4"), ("#5566cc", "#a9b4ff"),
     ("#6b5d20", "#cfc07a"), ("#8a4b22", "#e0a37a"), ("#2b4c3f", "#a3cfbb"), ("#4d5a66", "#b3bfca"),
 )  # fmt: skip
-# Of a premium: the part nobody can graft away stands out; the rest is what can be won.
+# Parts of a premium: the one that no graft can remove stands out; the others can be saved.
 PARTS: dict[str, Pair] = {
     "floor": ("#16324f", "#9db8d2"),
     "longer": ("#e0a458", "#d98743"),
     "split": GROUND["more"],
 }
-# Blue below 1, red above, around a light middle by day and a dark one by night; both ends stay
-# apart in every common colour vision deficiency.
+# Blue below 1, red above, around a light middle in light mode and a dark one in dark mode; both
+# ends stay apart in every common colour vision deficiency.
 PREMIUM = (
     ("#08306b", "#2f79b5", "#9cc9e1", "#f6f3ee", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"),
     ("#9fd0f5", "#4f97cf", "#27567d", "#24282d", "#6b4528", "#b5562f", "#e0604f", "#ffb3a8"),
@@ -62,15 +62,15 @@ SHARE = (
     ("#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"),
     ("#1d2125", "#22383c", "#2a5a60", "#358089", "#5fb0b4", "#b5e3dc"),
 )
-# Lengths of tokens, shortest first: places on the scale of shares.
+# Colours for lengths of tokens, shortest first, as places on the SHARE scale.
 LENGTHS = tuple(0.16 + 0.84 * n / 7 for n in range(8))
-STEPS = 41  # of each scale; odd, so that a premium of 1 has its own
+STEPS = 41  # of each scale; odd, so that a premium of 1 has its own step
 _INK, _WHITE, _BLACK = "#14181c", "#ffffff", "#000000"
 READABLE = 4.5  # WCAG AA
 
 
 def ground_css() -> str:
-    """The colours that everything stands on, as variables of the root element."""
+    """The colours of GROUND and LINES as variables of the root element."""
     variables = {f"--{name}": pair for name, pair in GROUND.items()}
     variables |= {f"--c{n}": pair for n, pair in enumerate(LINES)}
     return f":root {{ {' '.join(f'{name}: {_both(*p)};' for name, p in variables.items())} }}"
@@ -118,7 +118,7 @@ def mix(stops: Sequence[str], at: float) -> str:
 def ink(background: str) -> str:
     """The text colour for `background`: the first that reaches a contrast of 4.5.
 
-    One always does: what is too dark for black is dark enough for white.
+    One always does: a background too dark for black text is dark enough for white.
     """
     return next(c for c in (_INK, _WHITE, _BLACK) if contrast(c, background) >= READABLE)
 

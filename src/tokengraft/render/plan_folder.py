@@ -83,7 +83,7 @@ def write_plan(
     """Write the plan into `folder` and return every path written.
 
     `others` are plans by objective to draw side by side (figures/objectives). A plan for several
-    languages has a frontier besides: how even they are with so many tokens.
+    languages also gets a frontier: how equal their premiums are by number of tokens.
     """
     plan = planned.plan
     every = others or {plan.objective: planned}
@@ -112,7 +112,7 @@ def write_plan(
 
 
 def write_up(planned: TestedPlan) -> str:
-    """The plan in words: what, for whom, on which text, with which guarantees."""
+    """The plan's README: what is added, for whom, chosen on which text, with which guarantees."""
     plan = planned.plan
     several = any(outcome.first_token for outcome in plan.languages.values())
     lines = [

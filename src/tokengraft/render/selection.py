@@ -20,7 +20,8 @@ PAPER_ORDER = (
     "gpt2", "cl100k_base", "o200k_base",
 )  # fmt: skip
 
-FEW, ASKED = 12, 40  # languages that a figure shows all of: unasked, asked for one by one
+# A figure shows all languages if they are at most FEW, or at most ASKED and asked for by name.
+FEW, ASKED = 12, 40
 
 
 def pivot_name(audit: AuditTables) -> str:
@@ -35,7 +36,7 @@ def column_order(audit: AuditTables) -> list[str]:
 
 
 def labels(audit: AuditTables) -> dict[str, str]:
-    """Tokenizer name → the label that tables print; labels that clash become the names."""
+    """Tokenizer name → the label that tables print; where labels clash, the name itself."""
     given = [located.label for located in audit.tokenizers]
     return {
         located.name: located.label if given.count(located.label) == 1 else located.name
@@ -61,9 +62,10 @@ def by_cost(audit: AuditTables, tokenizer: str | None = None) -> pl.DataFrame:
 
 
 def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) -> list[str]:
-    """Where premium and cost disagree: fewer tokens in every language, yet the higher premium.
+    """Pairs in which one tokenizer takes fewer tokens in every language, yet has higher premiums.
 
-    A premium divides by the pivot; a tokenizer that saves most there looks worse everywhere else.
+    A premium divides by the pivot: a tokenizer that saves most there looks worse everywhere else.
+    Each is reported in a sentence.
     `names` are the tokenizers' labels, `pivot` is the code of the language that costs 1.
     """
     cells = premiums.filter(~pl.col("meaningless"))
@@ -89,18 +91,18 @@ def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) 
 
 
 def readers(code: str) -> int:
-    """Speakers, or 0 for a language in a second script, whose speakers mostly write another."""
+    """Speakers, or 0 for a language's second script, since most of its speakers write the first."""
     entry = language(code)
     return 0 if entry.name.endswith(("script)", "(Romanized)")) else entry.speakers_total or 0
 
 
 def typical_costs(audit: AuditTables) -> pl.DataFrame:
-    """`by_cost` without the pivot, whose 1 is no finding."""
+    """`by_cost` without the pivot, whose premium is 1 by definition."""
     return by_cost(audit).filter(pl.col("language") != audit.pivot)
 
 
 def all_of_few(audit: AuditTables, tokenizer: str | None = None) -> list[str] | None:
-    """Every language, costliest first, where all were asked for or are few; else None."""
+    """Every language, costliest first, if they are few or were asked for by name; else None."""
     if len(audit.corpus.languages) - 1 > (ASKED if audit.named else FEW):
         return None
     return by_cost(audit, tokenizer)["language"].to_list()
@@ -127,7 +129,7 @@ def one_a_script(audit: AuditTables, tokenizer: str, count: int, costliest: int)
 
 
 def without_unk(audit: AuditTables) -> list[str]:
-    """Tokenizers that have no meaningless cell, so that their mean compares languages fairly."""
+    """Tokenizers without a meaningless cell, whose mean therefore compares languages fairly."""
     bad = set(audit.premiums.filter(pl.col("meaningless"))["tokenizer"])
     return [name for name in column_order(audit) if name not in bad]
 
@@ -147,7 +149,7 @@ def credit(audit: AuditTables) -> str:
 
 
 def source_name(source: str) -> str:
-    """A corpus's source without where on this machine it was read from."""
+    """A corpus's source without the place on this machine it was read from."""
     return source.partition(", from ")[0].partition(", bundled")[0]
 
 
@@ -164,7 +166,7 @@ def not_comparable(audit: AuditTables) -> list[str]:
 
 
 def comparable_note(audit: AuditTables) -> str:
-    """Which languages have no premium, and why; empty where all have one."""
+    """Which languages have no premium, and why; empty if all have one."""
     names = [language(code).name for code in not_comparable(audit)]
     if not names:
         return ""

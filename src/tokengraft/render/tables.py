@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed cell: its text, where it stands on the colour scale, whether UNK spoils it."""
+    """A printed cell: its text, its value for the colour scale, whether UNK spoils it."""
 
     text: str
     value: float | None = None
@@ -74,7 +74,7 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
 
 
 def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
-    """How to read a saved run's table in its most exact form; None where the run lacks it."""
+    """A function that reads a saved run's table in its most exact form; None if there is none."""
     parquet, csv = (folder / "tables" / f"{name}.{suffix}" for suffix in ("parquet", "csv"))
     if parquet.is_file():
         return lambda: pl.read_parquet(parquet.read_bytes())
@@ -82,7 +82,7 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
 
 
 def html(title: str, frame: pl.DataFrame, most: int = 20) -> str:
-    """The first rows of a table for a notebook, under a title; whatever is in it is text."""
+    """The first rows of a table for a notebook, under a title; all content is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row) + "</tr>"
@@ -118,7 +118,7 @@ def markdown(table: Printed) -> str:
 def matrix(audit: AuditTables) -> pl.DataFrame:
     """Premiums as languages × tokenizers, unrounded, in the order of the printed table.
 
-    A cell that UNK spoils is empty: here nothing could mark it.
+    A cell that UNK spoils is empty, since a plain number could not be marked.
     """
     names = labels(audit)
     ranked = by_cost(audit)["language"].to_list()[::-1]
@@ -136,7 +136,7 @@ def matrix(audit: AuditTables) -> pl.DataFrame:
 
 
 def printed(audit: AuditTables) -> dict[str, Printed]:
-    """Tables of the audit in their printed form, by the name of the frame; some have none."""
+    """The audit's tables in printed form, by name of the frame; not every frame has one."""
     alike = "Jaccard similarity of each pair of normalised vocabularies"
     held = "Share of the row’s normalised vocabulary that the column’s holds too"
     makers: dict[str, Callable[[AuditTables], Printed]] = {
@@ -149,7 +149,7 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
 
 
 def unk_note(cells: pl.DataFrame) -> str:
-    """Why marked ones of these premiums must not be read as such; empty where none is marked."""
+    """Why the marked among these premiums must not be read as such; empty if none is marked."""
     marked = cells.filter(pl.col("meaningless"))["unk_share"].to_list()
     shares = [share for share in marked if share > UNK_LIMIT]
     if not shares:
@@ -190,7 +190,7 @@ def _wide(
     order: Sequence[str] | None = None,
     percent: bool = False,
 ) -> Printed:
-    """A long frame as languages × tokenizers (or models), those languages that are in it."""
+    """A long frame as languages × tokenizers (or models); languages not in it are left out."""
     frame, names = audit.frames[name], labels(audit)
     titles = {one: names[one] for one in column_order(audit)}
     titles = titles if by == "tokenizer" else {one: one for one in frame[by]}
@@ -303,7 +303,7 @@ def _number(value: float | None, form: str, spoilt: bool | None = False) -> Cell
 
 LONG = 40  # rows; a longer table breaks over pages
 PORTRAIT, LANDSCAPE = 455.0, 660.0  # points across the text of A4 with margins of an inch
-#: Opens a box that is shrunk to the line where it is wider.
+#: Opens a box that is shrunk to the width of the line if it is wider.
 SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 COLOURED = ("premiums", "cost", "jaccard", "containment")
 
@@ -336,7 +336,7 @@ _SPECIAL = {
 
 
 def in_latex(text: str) -> str:
-    """`text` with everything that LaTeX would take as a command made literal."""
+    """`text` with everything escaped that LaTeX would take as a command."""
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
@@ -363,7 +363,7 @@ def latex(table: Printed) -> str:
     notes = [rf"\emph{{{in_latex(note)}}}" for note in table.notes]
     long = len(table.rows) > LONG
     size = r"\scriptsize" if width > 9 else r"\footnotesize"
-    # A float is shrunk to the line, a table over several pages cannot be.
+    # A float can be shrunk to the line; a table that runs over several pages cannot.
     size, turned = fitting(table) if long else (size, False)
     lines = [
         "% Needs: \\usepackage{booktabs,graphicx,longtable} \\usepackage[table]{xcolor}"
@@ -406,7 +406,7 @@ def latex(table: Printed) -> str:
 def fitting(table: Printed) -> tuple[str, bool]:
     """The largest type in which the table fits a page's width, and whether the page is turned.
 
-    Widths are estimated: half the type's size a character, bold headings a little more, and the
+    Widths are estimated: half the type size per character, a little more in bold headings, plus the
     space between columns.
     """
     longest = [
@@ -424,7 +424,7 @@ def fitting(table: Printed) -> tuple[str, bool]:
 
 def colours(share: float) -> tuple[str, str]:
     """Background and text colour (six hex digits) at `share` of the scale from white to red."""
-    # Matplotlib's map has 256 colours; the same steps give the paper's very digits.
+    # Matplotlib's map has 256 colours; the same steps give exactly the paper's hex digits.
     background = mix(_REDS, min(int(share * 256), 255) / 255)
     text = "F1F1F1" if luminance(rgb(background)) < _DARK else "000000"
     return background[1:].upper(), text

@@ -1,4 +1,4 @@
-"""Results in the terminal: tables in which text folds and columns move on, nothing is cut off."""
+"""Results in the terminal: text folds, columns that do not fit go into a further table."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
     from tokengraft.reproduce.paper_fidelity import Fidelity
 
-SHOWN = 24  # languages of an audit
-_EDGES = 3  # a cell's two spaces and the line after it
+SHOWN = 24  # languages of an audit that are printed
+_EDGES = 3  # a cell's padding of two spaces and the rule after it
 _NARROW = 12  # text may be folded to this width, numbers and codes never
 
 
 @dataclass(frozen=True)
 class Column:
-    """A title and its cells, in rich's markup; `text` may be folded over several lines."""
+    """A title and its cells in rich's markup; if `text`, cells may be folded over several lines."""
 
     title: str
     cells: Sequence[str]
@@ -57,12 +57,12 @@ class Column:
 
 
 def code_column(title: str, cells: Sequence[str]) -> Column:
-    """Names, codes, ids: flush left and never broken."""
+    """A column of names, codes or ids: flush left and never broken."""
     return Column(title, [escape(cell) for cell in cells], right=False)
 
 
 def text_column(title: str, cells: Sequence[str]) -> Column:
-    """Words: flush left, folded where room is scarce."""
+    """A column of words: flush left, folded where room is scarce."""
     return Column(title, [escape(cell) for cell in cells], text=True, right=False)
 
 
@@ -76,7 +76,7 @@ def print_table(
     """Print the columns as one table, or as several that each begin with the keys.
 
     Numbers and codes are never broken or cut as long as the widest of them and the first key fit
-    the console. The other keys are left out where they leave no room for any value.
+    the console. A further key is left out if it would leave no room for a value.
     """
     room = console.width - 1
     first, *others = keys
@@ -112,7 +112,7 @@ def _parts(keys: Sequence[Column], values: Sequence[Column], room: int) -> Itera
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """As wide as need be, the room that is left shared out from the narrowest up."""
+    """Each column's least width, with the spare room given to the narrowest unfinished first."""
     widths = [column.narrowest for column in columns]
     spare = room - sum(widths) - _EDGES * len(columns)
     while spare > 0:
@@ -247,7 +247,7 @@ def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
 def show_comparison(
     console: Console, facts: Mapping[str, Any], cells: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
-    """Print what every pair's figures say, and the languages that moved most, both ways."""
+    """Print each pair's findings, and the languages that gained and lost most."""
     from tokengraft.render.comparison_folder import findings, heading, of_pair, printed
 
     for pair in summary.to_dicts():
@@ -273,7 +273,7 @@ def show_comparison(
 
 
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
-    """Print what plans buy, by objective; the rest is said of the chosen one."""
+    """Print what each objective's plan buys, then texts and checks of the `chosen` plan."""
     from tokengraft.planning.plan import CAPTION, spoilt
     from tokengraft.render.plan_folder import figures
 
@@ -349,7 +349,7 @@ def score_cell(row: Mapping[str, Any] | None) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as it stands, a number at four digits."""
+    """A value as text, floats to four digits."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

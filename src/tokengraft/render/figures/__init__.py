@@ -31,7 +31,7 @@ FIGURES: dict[str, Callable[[AuditTables], Figure | None]] = {
 
 
 def draw(audit: AuditTables, name: str) -> Figure | None:
-    """The figure called `name`, or None where the audit does not hold what it shows."""
+    """The figure called `name`, or None if the audit lacks the data for it."""
     with styled():
         return look_up("figure", name, FIGURES)(audit)
 
@@ -41,7 +41,7 @@ def save_figures(audit: AuditTables, folder: Path) -> list[Path]:
     paths: list[Path] = []
     for name in FIGURES:
         if name in audit.NAMES and name not in audit.frames:
-            continue  # sums of a streamed corpus hold no vocabularies
+            continue  # a streamed corpus has no vocabularies, only sums
         figure = draw(audit, name)
         if figure is not None:
             paths += save_figure(figure, folder / name)

@@ -62,8 +62,8 @@ PARTS = {
 def cost(audit: AuditTables) -> Figure | None:
     """What content worth a dollar in the pivot language costs on each priced model.
 
-    All of few languages, else the most affected of over ten million speakers. Models of one
-    tokenizer share a panel. None where no priced model's tokenizer is in the audit.
+    Shows all languages if they are few, else the most affected with over ten million speakers.
+    Models with the same tokenizer share a panel. None if the audit has no priced model's tokenizer.
     """
     finite, priced = pl.col("relative_cost").is_finite(), pl.col("input_usd").is_not_null()
     table = audit.cost.filter(priced & ~pl.col("meaningless") & finite)
@@ -71,7 +71,7 @@ def cost(audit: AuditTables) -> Figure | None:
         return None
     codes, which = _affected(audit, table)
     panels = list(dict.fromkeys(table["tokenizer"]))
-    # Of models with one tokenizer the one with the largest context speaks for all.
+    # Among models with the same tokenizer, the one with the largest context stands for all.
     table = table.sort("context", descending=True, maintain_order=True)
     shown = table.filter(pl.col("language").is_in(codes)).reverse()
     cells = {(row["tokenizer"], row["language"]): row for row in shown.to_dicts()}
@@ -109,7 +109,7 @@ def cost(audit: AuditTables) -> Figure | None:
 
 
 def _affected(audit: AuditTables, table: pl.DataFrame) -> tuple[list[str], str]:
-    """Languages, costliest first, and in words which they are."""
+    """The languages to show, costliest first, and a sentence on how they were chosen."""
     ranked = (
         table.group_by("language", maintain_order=True)
         .agg(pl.col("relative_cost").mean())
@@ -146,7 +146,7 @@ def _tokens(count: int) -> str:
 
 
 def vocabulary(audit: AuditTables) -> Figure | None:
-    """Tokens of each vocabulary by their length in bytes, as shares; largest vocabulary last."""
+    """Shares of tokens by length in bytes, a bar per vocabulary, the smallest vocabulary first."""
     frame = audit.vocabulary
     if frame.is_empty():
         return None
@@ -195,8 +195,8 @@ def vocabulary(audit: AuditTables) -> Figure | None:
 def apart(audit: AuditTables) -> Figure | None:
     """The premium taken apart: what the split pattern forces, and what a vocabulary could save.
 
-    One panel each for Llama 3 and GPT-4o, or one for another tokenizer where neither is there.
-    None where no tokenizer of the audit has a floor.
+    One panel each for Llama 3 and GPT-4o, or one for the first tokenizer if the audit has neither.
+    None if no tokenizer of the audit has a floor.
     """
     floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
     shown = [name for name in PREFERRED if name in floored]
@@ -293,7 +293,7 @@ def _diamonds(axes: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
 def _column(
     axes: Axes, heading: str, offset: float, values: Sequence[float | None], colour: str
 ) -> None:
-    """Numbers left of the bars, where no bar and no mark can hide them."""
+    """Write numbers left of the bars, where no bar or mark can hide them."""
     for y, value in enumerate(values):
         text = "–" if value is None else f"{value:.1f}"
         look = {"color": colour, "weight": "bold", "fontsize": 8.5, "ha": "right"}

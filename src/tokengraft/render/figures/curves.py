@@ -1,4 +1,4 @@
-"""What new tokens buy: premiums against their number, and how even languages become."""
+"""What new tokens buy: premiums against their number, and how equal languages become."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokengraft.planning.plan_files import TestedPlan
 
 COLOURS = [day for day, _ in LINES]
-_DASHES = ("-", "-", "--", "-.", ":", "--")  # colour alone tells no line apart
+_DASHES = ("-", "-", "--", "-.", ":", "--")  # so that lines differ by more than colour
 _PANELS = {
     "highest": "Highest premium",
     "median": "Median premium",
@@ -62,7 +62,7 @@ def _panel(axes: Axes, figure: str, lines: Mapping[str, Mapping[int, float]]) ->
     _against_tokens(axes, max(max(line) for line in lines.values()))
     values = [value for line in lines.values() for value in line.values()]
     if figure in ("highest", "median"):
-        # What happens near 2 matters, and the start is many times as high.
+        # What happens near 2 matters, and the curve starts many times as high.
         axes.set_yscale("log")
         low, high = min(values) * 0.95, max(values) * 1.05
         axes.set_ylim(low, high)
@@ -87,7 +87,7 @@ def _panel(axes: Axes, figure: str, lines: Mapping[str, Mapping[int, float]]) ->
 
 
 def _against_tokens(axes: Axes, most: int) -> None:
-    """Axes on which something is drawn against up to `most` new tokens."""
+    """Set up axes with up to `most` new tokens along x."""
     bare(axes)
     axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.set_xlabel("new tokens", fontsize=9)
@@ -96,7 +96,7 @@ def _against_tokens(axes: Axes, most: int) -> None:
 
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], points: float) -> None:
-    """Name lines at their ends (value, text, colour), no two names nearer than `points`."""
+    """Name lines at their ends (value, text, colour), names at least `points` apart."""
     across = axes.transData + axes.transAxes.inverted()
     ranked = sorted((float(across.transform((0, v))[1]), text, look) for v, text, look in ends)
     gap = points / 72 * dots(axes) / axes.get_window_extent().height
@@ -115,7 +115,7 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], points: float
 
 @styled()
 def draw_curves(plans: Mapping[str, TestedPlan]) -> Figure | None:
-    """Premium against the number of new tokens, a panel per plan; None where none is known."""
+    """Premium against the number of new tokens, a panel per plan; None if no premium is known."""
     first = next(iter(plans.values()))
     known = {
         name: {
@@ -173,7 +173,7 @@ def _curves(axes: Axes, panel: Mapping[str, Sequence[tuple[int, float]]], top: f
     ends = []
     named = set(drawn)
     if len(drawn) > _NAMED:
-        # Those that pay most at either end; the others are the crowd behind them.
+        # Those that pay most at the start or the end; the others are thin grey lines behind them.
         named = {
             code
             for place in (0, -1)

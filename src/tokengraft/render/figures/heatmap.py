@@ -61,7 +61,7 @@ Row = tuple[str, bool]  # a language's code, or a heading
 
 
 def premiums(audit: AuditTables) -> Figure | None:
-    """Premiums of all of few languages, else of the costliest by median honest premium."""
+    """Premiums of all languages if they are few, else of the costliest by median honest premium."""
     every = typical_costs(audit)["language"].to_list()
     codes = every[:TOP] if all_of_few(audit) is None else every
     chosen = f"The {len(codes)} costliest of " if len(codes) < len(every) else ""
@@ -98,7 +98,7 @@ def premiums(audit: AuditTables) -> Figure | None:
 
 
 def premiums_all(audit: AuditTables) -> Figure | None:
-    """Premiums of every language, scripts together, costliest script first."""
+    """Premiums of every language, grouped by script, costliest script first."""
     columns = _cheapest_first(audit, audit.corpus.languages)
     rows = by_script(audit)
     if len(rows) < 3:
@@ -128,7 +128,7 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     page = sheet(audit, wide, tall + 0.6 + head, title, subtitle)
     spoiled = False
     for place, panel in enumerate(panels):
-        # Headings are no languages: their rows stay empty.
+        # Headings are not languages: their rows stay empty.
         full, bad = _cells(audit, [code for code, _ in panel], columns)
         spoiled |= bool(bad.any())
         height = cell * len(panel)
@@ -178,7 +178,7 @@ def _cells(
 
 
 def _form(value: float, whole: float = 100) -> str:
-    """One digit after the point below `whole`, none from there on."""
+    """The value with one decimal below `whole`, with none from there on."""
     return f"{value:.1f}" if value < whole - 0.05 else f"{value:.0f}"
 
 
@@ -305,7 +305,7 @@ def _overlap(frame: pl.DataFrame) -> tuple[list[str], Values]:
 
 
 def coverage(audit: AuditTables) -> Figure | None:
-    """Share of running text in one-token characters, scripts × tokenizers."""
+    """Share of running text whose characters are one token, scripts × tokenizers."""
     columns = column_order(audit)
     mean = (
         audit.coverage.group_by("script", "tokenizer")
@@ -352,7 +352,7 @@ def draw_cells(
     spoilt: NDArray[np.bool_] | None = None,
     line: float = 1.0,
 ) -> None:
-    """Fill the axes with coloured shapes and their numbers; what UNK has `spoilt` is hatched."""
+    """Fill the axes with coloured cells and their numbers; cells that UNK `spoilt` are hatched."""
     rows, columns = values.shape
     shown = values if spoilt is None else np.where(spoilt, np.nan, values)
     shades = colours(norm(np.ma.masked_invalid(shown)))
@@ -372,7 +372,7 @@ def draw_cells(
 def numbers(axes: Axes, cells: Iterable[tuple[float, float, str, str]], size: float) -> None:
     """Write (x, y, text, colour) centred on their places.
 
-    Each distinct text is one marker drawn at many places: thirty times faster than as many texts,
+    Each distinct text is one marker drawn at many places: thirty times faster than separate texts,
     and a smaller SVG.
     """
     alike: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -391,7 +391,7 @@ def numbers(axes: Axes, cells: Iterable[tuple[float, float, str, str]], size: fl
 
 
 def fold(names: Sequence[str], across: float, size: float = 8.5) -> tuple[list[str], float]:
-    """Names folded to columns `across` inches wide, and the inches above for further lines."""
+    """Names folded to columns `across` inches wide, and the extra inches their lines need above."""
     room = max(6, int(across * 72 / (size * 0.66)))
     fits = [TextPath((0, 0), name, size).get_extents().width < across * 72 - 3 for name in names]
     folded = [

@@ -31,14 +31,14 @@ from tokengraft.render.selection import (
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
-# A group's colour, and a shape besides.
+# Each group of scripts by colour, and by shape for those who cannot tell colours apart.
 MARKS = {
     group: (day, marker)
     for (group, (day, _)), marker in zip(SCRIPTS.items(), "os^DdPvXh", strict=True)
 }
-ENOUGH = 5  # languages on either side of a claim about the typical one
-LABELLED = 80  # label every language up to this many, the notable ones beyond
-_FRACTION = 0.6  # of the languages that each point of a trend line looks at
+ENOUGH = 5  # languages on each side for a title that compares their medians
+LABELLED = 80  # label every language up to this many, beyond that only notable ones
+_FRACTION = 0.6  # of the languages that each point of a trend line is fitted to
 Floats = NDArray[np.float64]
 
 
@@ -127,7 +127,7 @@ def _axes(axes: Axes, xs: Floats, ys: Floats, pivot: str) -> None:
 
 
 def _trend(axes: Axes, points: pl.DataFrame, colour: str, name: str, taken: list[Bbox]) -> None:
-    """Local linear regression in the logarithms, with tricube weights (lowess without rounds)."""
+    """Local linear regression of the logarithms with tricube weights (lowess, not iterated)."""
     if points.height < 10:
         return
     x, y = np.log(points["speakers_total"].to_numpy()), np.log(points["cost"].to_numpy())
@@ -154,7 +154,7 @@ def _legend(axes: Axes, groups: Sequence[str]) -> None:
 
 
 def _codes(points: pl.DataFrame, pivot: str) -> list[Label]:
-    """Codes in the order in which they deserve a place; the pivot's dot is named already."""
+    """Labels with languages' codes, most notable first; the pivot's dot is named already."""
     iso = [code[:3] for code in points["language"]]
     wanted = []
     for n in _notable(points):
@@ -233,7 +233,7 @@ def place(axes: Axes, labels: Iterable[Label], taken: Sequence[Bbox], size: floa
 
 
 def name_curve(axes: Axes, xs: Floats, ys: Floats, name: Label, taken: list[Bbox]) -> None:
-    """Name a curve beside itself where it hides the fewest of `taken`, and take that place."""
+    """Write a curve's name beside it where it hides the fewest of `taken`; then it is taken too."""
     scale = dots(axes) / 72
     size = 9.5
     width, height = 0.68 * len(name.text) * size * scale, 1.1 * size * scale

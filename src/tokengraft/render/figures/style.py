@@ -39,7 +39,7 @@ SHARE = LinearSegmentedColormap.from_list("share", colours.SHARE[0])
 DPI = 200
 _MARGIN = 0.28  # inches around the sheet
 _SHAPES = tuple(int(p) for p in mpl.__version__.split(".")[:2]) >= (3, 11)
-# Scripts whose letters stand side by side unchanged; all others need a matplotlib that shapes.
+# Scripts whose letters do not change shape beside others; the rest need a matplotlib that shapes.
 _UNSHAPED = {
     *("Cyrl", "Grek", "Armn", "Geor", "Hans", "Hant", "Hani", "Jpan", "Hang"),
     *("Ethi", "Cher", "Cans", "Tfng", "Olck", "Vaii", "Yiii"),
@@ -63,7 +63,7 @@ def styled() -> Iterator[None]:
         "font.family": ["DejaVu Sans"],
         "font.size": 9,
         "text.color": INK,
-        "text.parse_math": False,  # a dollar is a dollar
+        "text.parse_math": False,  # a dollar sign is only that
         "axes.labelcolor": QUIET,
         "axes.edgecolor": LINE,
         "axes.linewidth": 0.8,
@@ -84,7 +84,7 @@ def styled() -> Iterator[None]:
 
 
 def autonym(code: str) -> str | None:
-    """The language's own name, where it is not in Latin letters and can be drawn properly."""
+    """The language's own name, if it is not in Latin letters and can be drawn properly."""
     entry = language(code) if well_formed(code) else None
     if entry is None or entry.autonym is None or _is_latin(entry.autonym):
         return None
@@ -166,7 +166,7 @@ def _wrapped(text: str, width: float, size: float, em: float) -> list[str]:
 
 
 def _balanced(title: str, width: float) -> list[str]:
-    """As narrow as the same number of lines allows: no last line of one word."""
+    """The title wrapped as narrowly as its number of lines allows: no last line of one word."""
     columns = int(width * 72 / (15 * 0.61))
     lines = textwrap.wrap(title, columns)
     while columns > 20 and len(textwrap.wrap(title, columns - 1)) == len(lines):
@@ -182,12 +182,12 @@ ABOVE = "axes fraction"
 def write(
     axes: Axes, text: str, at: Place, offset: Place, where: Any = "data", **look: Any
 ) -> Annotation:
-    """Write `text` at `offset` points from `at`, also outside the axes."""
+    """Write `text` at `offset` points from `at`, even outside the axes."""
     return axes.annotate(text, at, offset, where, "offset points", annotation_clip=False, **look)
 
 
 def dots(axes: Axes) -> float:
-    """Pixels an inch of the figure that holds the axes."""
+    """Pixels per inch of the figure that holds the axes."""
     figure = axes.get_figure(root=True)
     return figure.dpi if figure is not None else 72.0
 
@@ -198,9 +198,9 @@ def text_width(axes: Axes, text: Annotation) -> float:
 
 
 def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6) -> None:
-    """Name each row (y = 0, 1, …) left of the axes: English name, and the autonym before it.
+    """Name each row (y = 0, 1, …) left of the axes: the autonym, then the English name.
 
-    A name too long for the sheet is set smaller; an autonym that finds no room is left out.
+    A name too long for the sheet is set smaller; an autonym that does not fit is left out.
     """
     down = -0.36 * size  # from the middle of a row to its baseline
     room = axes.get_window_extent().x0 * 72 / dots(axes) - gap - 6  # points up to the sheet's edge
@@ -220,7 +220,7 @@ def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6
 
 
 def bare(axes: Axes, ticks: bool = True) -> None:
-    """Take away spines and the marks of ticks; without `ticks` their labels too."""
+    """Remove spines and tick marks; without `ticks`, tick labels too."""
     axes.set_frame_on(False)
     axes.tick_params(length=0)
     if not ticks:

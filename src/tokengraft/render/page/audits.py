@@ -1,4 +1,4 @@
-"""An audit → what the page needs of it: rounded columns, and the sentences on top."""
+"""From an audit to the page's data: rounded columns, and the sentences at the top."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tokengraft.render.selection import credit, disagreements, readers
 from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
-# T5 puts a space marker before each, so that nothing but UNK is a share of one half.
+# T5 puts a space marker before each, so that text of nothing but UNK has a share of one half.
 _MOST = 0.4
-FORMS = (".csv", ".tex")  # of tables that the page hands out
-_MISSING = 60  # characters named where a vocabulary lacks more
-# page name → column; values are one number a language, a list a tokenizer
+FORMS = (".csv", ".tex")  # of tables that the page offers for download
+_MISSING = 60  # characters that are shown at most of those that a vocabulary lacks
+# Name on the page → column; the page gets a list per tokenizer with a number per language.
 _CELLS = {
     "premium": "premium", "low": "premium_low", "high": "premium_high", "sums": "ratio_of_sums",
     "unk": "unk_share", "lossless": "lossless_share", "floor": "floor",
@@ -34,7 +34,7 @@ _CELLS = {
 
 
 def audit_data(audit: AuditTables) -> dict[str, Any]:
-    """Everything the page shows of one audit, tokens and downloads apart."""
+    """Everything the page shows of one audit, except tokens and downloads."""
     premiums, pivot = audit.premiums, audit.pivot
     if premiums.is_empty():
         raise TokengraftError(f"{audit.corpus.name}: the audit has no premiums")
@@ -102,7 +102,7 @@ def counted_data(audit: AuditTables) -> dict[str, Any]:
 
 
 def about(code: str) -> dict[str, Any]:
-    """What the page says about a language."""
+    """What the page states about a language."""
     if not well_formed(code):
         bare = {"code": code, "name": code, "script": "", "dir": "auto", "readers": 0}
         return {**bare, "group": script_group("")}
@@ -135,7 +135,7 @@ class _Grid:
         self._shape = len(names), len(codes)
 
     def values(self, column: str) -> list[list[Any]]:
-        """One list a tokenizer, None where there is no such cell."""
+        """One list per tokenizer, with None where there is no such cell."""
         values: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
         if column not in self._frame.columns:  # a run of an earlier version
             return values
@@ -144,17 +144,17 @@ class _Grid:
         return values
 
     def numbers(self, column: str) -> list[list[float | None]]:
-        """The same at four digits; zeros and ones short."""
+        """The same to four digits, whole numbers as integers."""
         kept = [[digits(value) for value in row] for row in self.values(column)]
         return [[int(v) if v is not None and v == int(v) else v for v in row] for row in kept]
 
     def flags(self, column: str) -> list[str]:
-        """One string a tokenizer, `1` where true."""
+        """One string per tokenizer, with `1` for true and `0` for false."""
         return ["".join("1" if value else "0" for value in row) for row in self.values(column)]
 
 
 def _reference(premiums: pl.DataFrame) -> str:
-    """What changes are shown against at first: the run's first tokenizer that loses least text."""
+    """The initial choice of “Compared with”: the first of the tokenizers that lose least text."""
     lost = premiums.group_by("tokenizer", maintain_order=True).agg(pl.col("meaningless").sum())
     return str(lost.sort("meaningless", maintain_order=True)["tokenizer"][0])
 
@@ -182,7 +182,7 @@ def _tokenizer(name: str, label: str) -> dict[str, Any]:
 
 
 def _private(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without the folders of own text files, which older runs name."""
+    """The manifest without the paths of the user's text files, which older runs recorded."""
     corpus = manifest["corpus"]
     lead, mark, files = str(corpus.get("source", "")).partition("own text files: ")
     if lead or not mark:
@@ -240,7 +240,7 @@ Cell = tuple[float, int, int]  # premium, tokenizer, language
 
 
 def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Title, standfirst and three figures of an audit; only what its numbers say."""
+    """Title, lead and three figures of an audit, all computed from its numbers."""
     cells = _honest(audit)
     pivot = audit["languages"][audit["pivot"]]["name"]
     if not cells:
@@ -309,7 +309,7 @@ def _figures(
         figures.append((f"{share:.0%}", f"{words} on the typical tokenizer"))
     own = [value for value, t, _ in cells if t == fair]
     lost, most = _lost(audit)
-    # The lead counts the languages above 2× on the fairest tokenizer; the figures need not again.
+    # The lead already counts the languages above 2× on the fairest tokenizer.
     if len(own) > 1 and not (several and lost):
         on = f" on {audit['tokenizers'][fair]['label']}, the fairest" if several else ""
         words = f"the median premium of {counted(len(own), 'language')}{on}"

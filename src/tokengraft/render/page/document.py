@@ -1,7 +1,7 @@
-"""The HTML document: markup, style, script, fonts and data in one file under a strict policy.
+"""The HTML document: markup, style, code, fonts and data in one file under a strict policy.
 
-Script fonts are WOFF in data URIs, only for the scripts a page shows. Values hold no machine paths,
-no NaN and no more digits than are shown.
+Fonts are WOFF in data URIs, only for the scripts (Tamil, Shan …) that a page shows. The data hold
+no paths of this machine, no NaN and no more digits than are shown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokengraft.render.colours import colour_css
 CARD = "card.png"
 CARD_SIZE = (1200, 630)  # pixels that previews of links are made for
 _STYLES = ("base.css", "parts.css", "charts.css", "print.css")
-# In this order they make one script: each may use what stands before it.
+# Joined in this order into one script: each may use what comes before it.
 _SCRIPTS = (
     "dom.js", "format.js", "state.js", "tip.js", "charts.js", "hero.js", "premiums.js",
     "scatter.js", "scripts.js", "language.js", "tokens.js", "vocabularies.js", "cost.js",
@@ -46,10 +46,10 @@ def document(
     live: bool = False,
     place: str | None = None,
 ) -> str:
-    """The page as text. The data stand in it as JSON and reach the document only as text nodes.
+    """The page as text. It holds the data as JSON, which reach the document only as text nodes.
 
-    `place` is the address at which it will lie, which previews of links to it need. Only a site,
-    whose box cuts text in the browser, has a picture for them beside it.
+    `place` is the page's future address, which link previews need. Only a site, whose playground
+    runs in the browser, has a picture for such previews beside it.
     """
     image = CARD if (data["live"] or {}).get("tokenizers") else None
     style = "\n".join([font_css(scripts), colour_css(), *map(_static, _STYLES)])
@@ -66,7 +66,7 @@ def document(
 
 
 def preview(title: str, description: str, place: str | None, image: str | None = CARD) -> str:
-    """Open Graph tags: what is shown of a link to the page that lies at `place`."""
+    """Open Graph tags: how a link to the page at `place` is previewed."""
     tags = {"og:type": "website", "og:site_name": "tokengraft", "og:title": title}
     tags |= {"og:description": description} | ({} if place is None else {"og:url": place})
     if image is not None:
@@ -93,7 +93,7 @@ def policy(style: str, script: str, live: bool) -> str:
 
 
 def hashed(text: str) -> str:
-    """What a content security policy calls a style or script of this text."""
+    """The hash by which a content security policy allows a style or script with this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
 
 
@@ -101,7 +101,7 @@ def _static(name: str) -> str:
     return (Path(__file__).parent / "static" / name).read_text(encoding="utf-8")
 
 
-# The four share their Han characters, so text must ask for them by script.
+# These four share code points for Han characters, so text must choose its font by script.
 _HAN = ("Hans", "Hant", "Jpan", "Hang")
 _DOTTED_CIRCLE = 0x25CC
 LATIN = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", sans-serif'
@@ -150,9 +150,9 @@ def _face(script: str) -> str:
 
 
 def _own(code: int) -> bool:
-    """Whether a character is the script's own, so that Latin and punctuation stay as they are."""
+    """Whether a script's font is used for a character; not for Latin and common punctuation."""
     if code == _DOTTED_CIRCLE:
-        return True  # a mark on its own stands on it, and both must come from one font
+        return True  # it carries a mark that stands alone, and both must come from one font
     if code < 0x250 or 0x2000 <= code < 0x2C00:
         return False
     return unicodedata.category(chr(code))[0] in "LMN" or code >= 0x590
@@ -164,15 +164,15 @@ _START = re.compile(
     (?: file:/+ | ~\w*/ | [A-Za-z]:[/\\] | \\\\(?=\w) | \.\./ | /(?=[\w.~]) )""",
     re.VERBOSE,
 )
-#: What ends one, though not inside a folder's name (`O'Brien`, `copy (2)/x`).
+#: Where it ends, though not inside a folder's name (`O'Brien`, `copy (2)/x`).
 _END = re.compile(r"""[\n;"<>|] | (?<!\w)' | '(?!\w) | \)(?![/\\])""", re.VERBOSE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# In a JSON string these stand for themselves, and no markup can be written without them.
+# Escaped in JSON strings they mean the same, and markup cannot be written without them.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def digits(value: Any) -> float | None:
-    """`value` at four significant digits; None where it is no number."""
+    """`value` to four significant digits; None if it is not a finite number."""
     number = isinstance(value, int | float) and math.isfinite(value)
     return float(f"{value:.4g}") if number else None
 
@@ -180,7 +180,7 @@ def digits(value: Any) -> float | None:
 def without_paths(value: Any) -> Any:
     """The same value with every absolute path cut to its last name.
 
-    In doubt too much is cut: a folder's name may hold spaces and commas.
+    If in doubt, it cuts too much: a folder's name may contain spaces and commas.
     """
     if isinstance(value, dict):
         return {without_paths(key): without_paths(inner) for key, inner in value.items()}
@@ -194,7 +194,7 @@ def _cut(text: str) -> str:
     while path_start := _START.search(text):
         stop = _END.search(text, path_start.end())
         end = stop.start() if stop else len(text)
-        # Each part of a list keeps its last name; `Doe, John/x` goes on with the folder before it.
+        # Of a list of paths, each keeps its last name; so `/Doe, John/x` becomes `Doe, x`.
         names = [last_name(part) for part in text[path_start.start() : end].split(", ")]
         shown += text[: path_start.start()] + ", ".join(names)
         text = text[end:]
@@ -202,12 +202,12 @@ def _cut(text: str) -> str:
 
 
 def last_name(path: str) -> str:
-    """What stands after the last separator that has something after it."""
+    """The last part of a path, ignoring separators at its end."""
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def safe_json(value: Any) -> str:
-    """JSON that can stand inside a `<script>` element: no character of it can end or open one."""
+    """JSON that is safe inside a `<script>` element: nothing in it can open or close one."""
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return text.translate(_ESCAPED)
@@ -224,5 +224,5 @@ def _finite(value: Any) -> Any:
 
 
 def pack(data: bytes) -> str:
-    """Gzip in base64, without a date; the page unpacks it with the browser's own gunzip."""
+    """Gzip in base64, without a date; the page unpacks it with the browser's own decompressor."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()

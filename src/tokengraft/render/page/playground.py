@@ -28,9 +28,9 @@ from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.catalog import BUNDLED
 
 HOST, PORT = "127.0.0.1", 8181
-BODY = 256_000  # bytes of a request
-TEXT = 20_000  # characters of a text
-_SHOWN = 3_000  # tokens sent back, whatever their number
+BODY = 256_000  # bytes that a request may have
+TEXT = 20_000  # characters that a text may have
+_SHOWN = 3_000  # tokens that are sent back at most
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -42,7 +42,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Refused(Exception):
-    """A request that gets no answer but this."""
+    """Raised for a request that is refused, with the status and reason to answer."""
 
     status: HTTPStatus
     reason: str
@@ -68,7 +68,7 @@ class Bench:
             return self._opened[place]
 
     def tokenize(self, text: str, reference: str) -> dict[str, Any]:
-        """What each tokenizer makes of `text`, and how long it finds `reference`."""
+        """Each tokenizer's tokens for `text`, and its number of tokens for `reference`."""
         rows = []
         for place, (located, own) in enumerate(self._tokenizers):
             tokenizer = self._get(place)
@@ -100,12 +100,12 @@ class Playground(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The URL it listens on."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{shown}:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no error."""
+        """Ignore browsers that close the connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as no:
             status, kind = no.status, "application/json"
             body = json.dumps({"error": no.reason}).encode("ascii")
-        # The page's own policy is in its head; a frame can only be forbidden from here.
+        # The page's policy is in its head, but framing can be forbidden only by a header.
         policy = "frame-ancestors 'none'" if kind.startswith("text/html") else "default-src 'none'"
         self.send_response(status)
         for name, value in {**_HEADERS, "Content-Security-Policy": policy}.items():
@@ -181,11 +181,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: what is typed is nobody's business."""
+        """Log nothing: what users type is private."""
 
 
 def read_request(body: bytes) -> tuple[str, str]:
-    """The two texts of a request; `Refused` where they are missing, too long or no Unicode."""
+    """The two texts of a request; `Refused` if missing, too long or not valid Unicode."""
     try:
         value = parse_json(body)
         text, reference = value["text"], value.get("reference") or ""
@@ -208,10 +208,10 @@ def make_server(
     bundled: Sequence[str] = BUNDLED,
     tokenizers: Sequence[Path] = (),
 ) -> Playground:
-    """A server that listens but does not serve yet (`serve_forever` does).
+    """A server that listens but does not serve yet (call `serve`).
 
-    `runs` are shown on the page, as by `make_page`; `own` are tokenizers or grafts of the user's
-    (folders, files, names) beside the `bundled` ones. `port` 0 takes any free one.
+    `runs` are shown on the page, as by `make_page`; `own` are the user's tokenizers or grafts
+    (folders, files, names), in addition to the `bundled` ones. `port` 0 picks any free one.
     """
     located = [(find(name, tokenizers), False) for name in bundled]
     located += [(find(name, tokenizers), True) for name in own]
@@ -225,7 +225,7 @@ def make_server(
 
 
 def example() -> dict[str, Any]:
-    """What stands in the box at first: a Shan sentence and its English."""
+    """The initial text of the playground: a Shan sentence and its English translation."""
     sentence = udhr.load(["shn_Mymr", "eng_Latn"])
     number = sentence.units.index("3.1")
     return {
@@ -236,7 +236,7 @@ def example() -> dict[str, Any]:
 
 
 def serve(server: Playground) -> None:
-    """Serve until interrupted; tokenizers are opened meanwhile, so the first answer comes soon."""
+    """Serve until interrupted; a thread opens the tokenizers, so that the first answer is quick."""
     threading.Thread(target=server.bench.warm, daemon=True).start()
     try:
         server.serve_forever()

@@ -1,6 +1,6 @@
 """Saved plans, grafts, evaluations and comparisons as the page shows them.
 
-Parts that are unknown or missing are left out: a page may show what another version wrote.
+Parts that are unknown or missing are left out, since another version may have written the files.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _COSTS = (
     "tokens_per_prompt", "prefill_ms_per_character", "decode_ms_per_character",
     "characters_per_token_out", "cache_bytes_per_character",
 )  # fmt: skip
-_CODE = re.compile(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b")  # of a language
-_ANY = ("Zyyy", "Zinh", "Zzzz")  # scripts that are none: common, inherited, unknown
+_CODE = re.compile(r"\b[a-z]{3}_[A-Z][a-z]{3}(-\w+)?\b")  # a language's code
+_ANY = ("Zyyy", "Zinh", "Zzzz")  # not real scripts: common, inherited, unknown
 
 
 def plan_data(path: Path) -> dict[str, Any]:
-    """The plan's what-if curves, outcomes and first tokens."""
+    """The plan's what-if curves, outcomes and first few hundred tokens."""
     plan = read_json(path)
     outcomes: Mapping[str, Any] = plan.get("languages") or {}
     tokens = plan.get("tokens") or []
@@ -118,7 +118,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
 
 
 def evaluation_data(path: Path) -> dict[str, Any]:
-    """Scores, samples and what generation cost, under the folder's name and the models'."""
+    """Scores, samples and the cost of generation, with the names of folder and models."""
     value = read_json(path)
     rows = _records(value, "scores") + _records(value, "tasks")
     scores = [_score(row) for row in rows if isinstance(row.get("value"), int | float)]
@@ -138,12 +138,12 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "notes": without_paths([_CODE.sub(lambda m: language_name(m[0]), note) for note in said]),
         "costs": list(_costs(generation)),
         "writing": list(_writing(generation, scores)),
-        "samples": samples[:12],  # to be compared letter by letter: nothing is cut
+        "samples": samples[:12],  # in full: readers compare them letter by letter
     }
 
 
 def _records(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The rows of a table of an evaluation; none where it is not there."""
+    """The rows of a table of an evaluation; none if the table is missing."""
     rows = value.get(name)
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
@@ -181,8 +181,8 @@ def _writing(
 ) -> Iterator[str]:
     """A sentence for each language that the graft writes in fewer steps than its base.
 
-    Greedy steps where they were counted, else what a sampled token is worth; a graft that may not
-    write has neither.
+    Measured in greedy steps if those were counted, else by what a sampled token is worth; a graft
+    that may not write has neither.
     """
     worth = {s["language"]: s["value"] for s in scores if s["measure"] == "written_worth"}
     counted = fewer_steps(rows)

@@ -16,7 +16,7 @@ from tokengraft.render.selection import source_name
 from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
-# A token is its text, [its bytes in hexadecimal], or 0 for UNK.
+# A token is its text; if that is not valid UTF-8, [its bytes in hexadecimal]; for UNK, 0.
 Shown = str | list[str] | int
 SENTENCES = 2
 _LENGTHS = (40, 100)  # characters in the pivot language: a sentence that fits a phone
@@ -38,8 +38,8 @@ def sample_data(
 ) -> dict[str, Any] | None:
     """Sentences of every language of the run, and the tokens that each shelf makes of them.
 
-    The text is the run's own corpus where it can be found by name (or is given as `corpus`), else
-    the bundled Declaration. None where they share no two languages.
+    The text is the run's own corpus if it is given as `corpus` or can be found by name, else the
+    bundled Declaration. None unless it has the pivot and at least one other language of the run.
     """
     text = _corpus(manifest, corpus)
     pivot = str(manifest["pivot"])
@@ -67,7 +67,7 @@ def sample_data(
 
 
 def choose_units(corpus: ParallelCorpus, pivot: str, count: int) -> list[int]:
-    """Units that most languages have, first those whose pivot text is neither long nor short."""
+    """The units that most languages have, preferring pivot text that is neither long nor short."""
     low, high = _LENGTHS
 
     def rank(number: int) -> tuple[bool, int, int]:
@@ -82,9 +82,9 @@ def choose_units(corpus: ParallelCorpus, pivot: str, count: int) -> list[int]:
 def shelves_of(
     manifest: dict[str, Any], names: Sequence[str], search: Sequence[Path] = ()
 ) -> tuple[list[Shelf], list[str]]:
-    """The run's tokenizers that are here with the same hash, in the order of `names`.
+    """The run's tokenizers that this machine has with the same hash, in the order of `names`.
 
-    The second value names those that are not; the page then leaves them out of this section.
+    The second value lists the labels of the others, which “See the tokens” leaves out.
     """
     shelves: list[Shelf] = []
     absent: list[str] = []
@@ -99,7 +99,7 @@ def shelves_of(
 
 
 def graft_shelves(folder: Path, base: str) -> list[Shelf]:
-    """The tokenizer of a graft's base, where it is here, and the graft's own after it."""
+    """The tokenizer of a graft's base, if this machine has it, and then the graft's own."""
     name = folder.resolve().name
     label = name if "graft" in name else f"{name} (grafted)"
     own = Shelf(label, find(str(folder)).open, graft=True)
@@ -124,7 +124,7 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
         return load_corpus(str(manifest["corpus"].get("name", "udhr")))
     except CorpusError:
         bundled = load_corpus("udhr")
-        # The run may say eng_Latn where the Declaration has only a variety, and the reverse.
+        # The run may have a plain code where the Declaration has only a variety of it.
         plain = {base_code(code): code for code in reversed(bundled.languages)}
         wanted = manifest["corpus"]["languages"]
         texts = {
@@ -141,7 +141,7 @@ def segment(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Shown]]:
     wordpiece = tokenizer.family == "WordPiece"
 
     def opens(token: int) -> bool:
-        """Whether a WordPiece token opens a word; its piece carries no space of its own."""
+        """Whether a token begins a word in WordPiece, whose pieces do not include the space."""
         return wordpiece and not str(spelled.id_to_token(token)).startswith(CONTINUATION_MARK)
 
     return [
