@@ -76,7 +76,7 @@ def test_duplicate_codes(tmp_path: Path) -> None:
     texts(tmp_path, eng_Latn=b"1\n")
     (tmp_path / "more").mkdir()
     texts(tmp_path / "more", eng_Latn=b"1\n")
-    with pytest.raises(CorpusError, match=r"eng_Latn is there twice: eng_Latn\.txt and more/eng_"):
+    with pytest.raises(CorpusError, match=r"eng_Latn occurs twice: eng_Latn\.txt and more/eng_"):
         load(tmp_path)
     pair = f"{tmp_path}/eng_Latn.txt"
     with pytest.raises(CorpusError, match="eng_Latn is given twice"):
@@ -103,7 +103,7 @@ def test_bad_pairs(tmp_path: Path) -> None:
             "eng_Latn\tdeu_Latn\na\tb\nc\n",
             r"t\.tsv, line 3: 1 cells, but the header has 2",
         ),
-        ("t.tsv", "eng_Latn\teng_Latn\na\tb\n", r"t\.tsv: the column 'eng_Latn' is there twice"),
+        ("t.tsv", "eng_Latn\teng_Latn\na\tb\n", r"t\.tsv: the column 'eng_Latn' occurs twice"),
         ("t.tsv", "eng_Latn\tGermann\na\tb\n", r"t\.tsv, column 'Germann': .*deu_Latn \(German\)"),
         ("t.tsv", "eng_Latn\tsource\na\tb\n", r"t\.tsv, column 'source': 'source' is not a lang"),
         ("t.tsv", "eng_Latn\tzh\na\tb\n", r"t\.tsv, column 'zh': .*ambiguous.*zho_Hans.*zho_Hant"),
@@ -121,7 +121,7 @@ def test_bad_pairs(tmp_path: Path) -> None:
         (
             "t.jsonl",
             '{"eng_Latn": "a", "eng_Latn": "b"}\n',
-            r"line 1: the key 'eng_Latn' is .*twice",
+            r"line 1: the key 'eng_Latn' occurs twice",
         ),
         (
             "t.jsonl",
@@ -131,7 +131,7 @@ def test_bad_pairs(tmp_path: Path) -> None:
         (
             "t.jsonl",
             '{"id": 1, "eng_Latn": "a"}\n{"id": 1, "eng_Latn": "b"}\n',
-            r"t\.jsonl, line 2: unit 1 is there twice",
+            r"t\.jsonl, line 2: unit 1 occurs twice",
         ),
         (
             "t.jsonl",

@@ -1,11 +1,10 @@
-r"""A folder, an archive or a single file as one thing: names and their bytes.
+r"""A folder, an archive or a single file, all read the same way: names and their bytes.
 
-Archives are read from their stream; nothing is written to disk, so a member's name can do
-no harm.
+Archives are read as streams; nothing is unpacked to disk, so a member's name can do no harm.
 
-A file, compressed or plain, is also read as lines of bounded length in constant memory. Lines end
-at `\n` only. A stream that ends too early, or goes on with garbage, is `Broken`: its rows so far
-must not be counted.
+A file, compressed or plain, can also be read as lines of bounded length in constant memory. Lines
+end at `\n` only. A stream that is cut off, or goes on with garbage, is `Broken`: the rows read so
+far must not be counted.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TABLES = (".jsonl", ".parquet", ".tsv", ".csv")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2")
 ARCHIVES = (*TARS, ".zip")
 
-#: Folders this far below the given one are looked into (`NTREX/NTREX-128/newstest…`).
+#: How far below the given folder files are looked for (`NTREX/NTREX-128/newstest…`).
 DEPTH = 3
 
 
@@ -49,7 +48,7 @@ class Bundle:
 
     @property
     def title(self) -> str:
-        """Its own name: what results say of where they come from, never a path of this machine."""
+        """The last part of the path: results name their source by it, never by a machine's path."""
         return Path(self.where).resolve().name
 
     def read(self, name: str) -> bytes:
@@ -61,7 +60,7 @@ class Bundle:
         return self.where if self._single else f"{name} in {self.where}"
 
 
-#: What the standard library raises at damaged bytes; the last one at a name that is no UTF-8.
+#: What the standard library raises on damaged bytes; the last, on a name that is not UTF-8.
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, UnicodeDecodeError,
 )  # fmt: skip
@@ -69,7 +68,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
-    """The files at `path`; what cannot be read or is no archive is a CorpusError."""
+    """The files at `path`; a CorpusError if it cannot be read, or is a damaged archive."""
     try:
         if path.is_dir():
             yield _folder(path)
@@ -87,7 +86,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             f"{path} is damaged or not an archive: {error}. Download it again."
         ) from None
     except (NotImplementedError, RuntimeError) as error:
-        # zipfile reports an unknown compression and a password so.
+        # This is how zipfile reports an unknown compression or a password.
         raise CorpusError(f"{path} cannot be read here: {error}. Unpack it to a folder.") from None
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from None
@@ -107,7 +106,7 @@ def _folder(path: Path) -> Bundle:
 def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
     for info in file.infolist():
         if not info.flag_bits & 1:  # encrypted
-            file.open(info).close()  # a name that is damaged would else only be left out
+            file.open(info).close()  # raises if a name is damaged, which would else be skipped
     sizes = {info.filename: info.file_size for info in file.infolist() if not info.is_dir()}
     wanted = tuple(sorted(filter(_is_wanted, sizes)))
     check_unpacked(sum(sizes[name] for name in wanted), path, CorpusError)
@@ -130,14 +129,14 @@ def _tar(path: Path) -> Bundle:
 
 def _is_wanted(name: str) -> bool:
     path = PurePosixPath(name)
-    # Hidden files are what macOS adds to archives (`._eng_Latn.dev`) and hubs to folders.
+    # macOS adds hidden files to archives (`._eng_Latn.dev`), and hubs add them to folders.
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     wanted = path.suffix.lower() in (*TEXT, *TABLES) or path.stem in PREFIXES
     return not hidden and wanted
 
 
 BLOCK = 1 << 20
-# A zstd block of 4 bytes can stand for 128 KiB, so this bounds what one step gives to 64 MiB.
+# A zstd block of 4 bytes can stand for 128 KiB, so this bounds the output of a step to 64 MiB.
 _ZSTD_STEP = 2048
 
 
@@ -146,7 +145,7 @@ class Broken(Exception):
 
 
 def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
-    """What `raw` holds, unpacked; damage is found while it is read (see `bounded_lines`)."""
+    """`raw` as a decompressed stream; damage shows only while reading (see `bounded_lines`)."""
     if compression == "gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if compression == "xz":
@@ -159,7 +158,7 @@ def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file, unpacked; what cannot be read or is damaged is a CorpusError."""
+    """The decompressed bytes of a file; a CorpusError if it cannot be read or is damaged."""
     try:
         with path.open("rb") as raw:
             suffix = path.suffix.lower()
@@ -175,15 +174,15 @@ def bounded_lines(
 ) -> Iterator[tuple[int, bytes | None]]:
     """(offset, line) of every line that begins in [start, stop), None for one above `limit` bytes.
 
-    Neighbouring ranges give every line exactly once, wherever they are cut. Memory is bounded by
-    `limit` and a block, however long a line is. `stream` must be seekable unless `start` is 0.
+    Adjacent ranges together give every line exactly once, wherever they are cut. Memory is bounded
+    by `limit` plus a block, however long a line is. `stream` must be seekable unless `start` is 0.
     """
     offset = start
-    inside = False  # inside a line that is not to be given
+    inside = False  # inside a line that is to be skipped
     if start:
         stream.seek(start - 1)
         offset, inside = start - 1, True
-    tail = b""  # the line that begins at `offset`, as far as it was read
+    tail = b""  # the line that begins at `offset`, as far as it has been read
     while block := _read(stream):
         if inside:
             end = block.find(b"\n")
@@ -215,15 +214,15 @@ def _read(stream: BinaryIO) -> bytes:
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise Broken(f"damaged or cut off ({error})") from error
     except OSError as error:
-        if error.errno is None:  # bz2 has no error of its own
+        if error.errno is None:  # what bz2 raises on damage
             raise Broken(f"damaged or cut off ({error})") from error
         raise
 
 
 class _Zstd(io.RawIOBase):
-    """Frames of zstd as one stream.
+    """A file's zstd frames as one stream.
 
-    zstandard's own stream reader takes a file that is cut off for one that has ended.
+    zstandard's own stream reader does not notice that a file is cut off.
     """
 
     def __init__(self, raw: BinaryIO) -> None:

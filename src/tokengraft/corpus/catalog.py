@@ -17,15 +17,15 @@ from tokengraft.corpus.archive import ARCHIVES, open_bundle
 from tokengraft.corpus.layout import choose_splits
 from tokengraft.corpus.parallel import ParallelCorpus
 
-#: Folders (separated as in PATH) in which a known corpus is found by its name alone.
+#: Lists folders (separated as in PATH) in which known corpora are found by name.
 VARIABLE = "TOKENGRAFT_CORPORA"
 
-#: The first that recognises the files reads them, so the most particular come first.
+#: The first that recognises the files reads them, so the most specific come first.
 LAYOUTS = (flores.LAYOUT, ntrex.LAYOUT, plain.LAYOUT, tables.LAYOUT)
 
 
 def described() -> str:
-    """The layouts that can be read, for a message."""
+    """A list of the layouts that can be read, for a message."""
     lines = [
         f"  {layout.name if not number else '':<11} {line}"
         for layout in LAYOUTS
@@ -35,7 +35,7 @@ def described() -> str:
         [
             "Layouts that can be read:",
             *lines,
-            "A language may also be named as `en`, `shn` or `Shan` where that means one only.",
+            "A language may also be named as `en`, `shn` or `Shan` if that is unambiguous.",
             f"Archives: {', '.join(ARCHIVES)}.",
         ]
     )
@@ -47,7 +47,7 @@ class CorpusInfo:
 
     name: str
     title: str
-    #: None where it grows from release to release.
+    #: None if the number grows from release to release.
     languages: int | None
     units: int
     where: str | None
@@ -58,7 +58,7 @@ class CorpusInfo:
 def _known(
     name: str, title: str, languages: int | None, units: int, url: str, *files: str
 ) -> tuple[CorpusInfo, tuple[str, ...]]:
-    """A corpus that is to be had at `url`, under any of these names of `files`."""
+    """A corpus to be fetched from `url`; `files` are the names it may have on disk."""
     how = (
         f"get it from {url} and give its path, or put it as {files[0]} into a folder named in "
         f"{VARIABLE}"
@@ -99,7 +99,7 @@ def load(
 ) -> ParallelCorpus:
     """The corpus with this name or at this path, validated, in the chosen languages.
 
-    A known name comes before a path of the same spelling (`./udhr` is the path). `split` is
+    A known name goes before a path of the same spelling (`./udhr` is the path). `split` is
     "dev", "devtest" or "dev+devtest" where there are splits; None means all. Languages may be
     bare ISO codes where unambiguous; None means all. Whatever is wrong with the text is a
     CorpusError that names file and line.

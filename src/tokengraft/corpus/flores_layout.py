@@ -39,7 +39,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
         names = files.setdefault(part, {})
         code = check_code(label, bundle.place(name))
         if code in names:
-            raise CorpusError(f"{code} is there twice: {names[code]} and {bundle.place(name)}.")
+            raise CorpusError(f"{code} occurs twice: {names[code]} and {bundle.place(name)}.")
         names[code] = name
     splits = choose_splits(split, files, bundle.where)
     codes = choose(languages, {code for part in splits for code in files[part]}, bundle.where)
@@ -69,11 +69,11 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
 
 
 def _parse(name: str) -> tuple[str, str] | None:
-    """The split and the code that a file's name says, or None where it is no such file."""
+    """The split and code in a file's name, or None if it is not a FLORES text file."""
     path = PurePosixPath(name)
     if path.suffix[1:] in PREFIXES:
         return path.suffix[1:], path.stem
-    # `dev.parquet` is a split too, but a table of FLORES+.
+    # `dev.parquet` names a split too, but is a table (see `table_layout`).
     if path.stem in PREFIXES and re.match(r"\.[a-z]{3}_", path.suffix):
         return path.stem, _GLOTTOCODE.sub("-", path.suffix[1:])
     return None

@@ -1,4 +1,4 @@
-r"""What every layout of parallel text is made of: its row, splits, validated lines, alignment.
+r"""What layouts of parallel text share: the registry row, splits, validated lines, alignment.
 
 A layout is a module with a `CorpusLayout`, listed in `catalog.LAYOUTS`.
 
@@ -25,8 +25,8 @@ _ORDER = {"dev": 0, "devtest": 1}
 class CorpusLayout:
     """A way in which parallel text is laid out in files.
 
-    `load` takes the files, the splits and the languages asked for (None: all). `example` are the
-    files of a small corpus in this layout, by name: the contract suite is run on them.
+    `load` takes the files, and the splits and languages wanted (None: all). `example` holds the
+    files of a small corpus in this layout, by name; the contract suite runs on them.
     """
 
     name: str
@@ -39,8 +39,8 @@ class CorpusLayout:
 def choose_splits(split: str | None, have: Iterable[str], where: str) -> list[str]:
     """The splits named by `split` ("dev", "dev+devtest"), in that order; all of them for None.
 
-    Without a choice, dev comes before devtest and both before others. A split that is not
-    there, and any choice where there are no splits, is a CorpusError.
+    Without a choice, dev comes before devtest and both before others. An unknown
+    split, or any split of a corpus that has none, is a CorpusError.
     """
     known = sorted(dict.fromkeys(have), key=lambda name: _ORDER.get(name, len(_ORDER)))
     if split is None:
@@ -62,7 +62,7 @@ def decode(data: bytes, where: str) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The mark alone proves nothing.
+        # A byte order mark alone proves nothing.
         utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
         hint = " It looks like UTF-16." if utf16 else ""
         raise CorpusError(
@@ -72,14 +72,14 @@ def decode(data: bytes, where: str) -> str:
     if "\0" in text:
         position = data.index(b"\0")
         raise CorpusError(
-            f"{where}, line {_line_at(data, position)}: byte {position} is NUL, which no text "
-            f"holds; the file is binary or damaged."
+            f"{where}, line {_line_at(data, position)}: byte {position} is NUL, which is not "
+            f"text; the file is binary or damaged."
         )
     return text[1:] if data.startswith(_BOM) else text
 
 
 def split(text: str) -> list[str]:
-    """The lines of `text`, which may or may not end in a newline; a CR at an end goes."""
+    """The lines of `text`, with or without a final newline; a CR at a line's end is removed."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -87,7 +87,7 @@ def split(text: str) -> list[str]:
 
 
 def read_lines(data: bytes, where: str) -> tuple[str, ...]:
-    """The stripped lines of a text file, at least one and none of them empty."""
+    """The stripped lines of a text file; a CorpusError if there are none or one is empty."""
     lines = tuple([line.strip() for line in split(decode(data, where))])
     if not lines:
         raise CorpusError(f"{where} is empty; it needs one unit of text per line.")
@@ -109,7 +109,7 @@ def describe(numbers: Sequence[int], what: str = "line", limit: int = 5) -> str:
 
 
 def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
-    """CorpusError unless all languages (by code: file, lines) have as many lines as most have."""
+    """CorpusError unless all languages (code → file, lines) have the same number of lines."""
     usual = Counter(count for _, count in counts.values()).most_common(1)[0][0]
     model = next(where for where, count in counts.values() if count == usual)
     wrong = [code for code, (_, count) in counts.items() if count != usual]
@@ -126,7 +126,7 @@ def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
 def align(
     name: str, source: str, files: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> ParallelCorpus:
-    """The corpus of lines by code (file, lines), numbered from 1; unequal counts are an error."""
+    """A corpus of `files` (code → file, lines), units numbered from 1; lengths must be equal."""
     check_counts({code: (where, len(lines)) for code, (where, lines) in files.items()})
     length = len(next(iter(files.values()))[1])
     units = tuple(str(number) for number in range(1, length + 1))

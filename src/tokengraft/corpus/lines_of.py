@@ -3,7 +3,7 @@
 A single string or `Path` names files: one file, a folder, a glob or a URL of plain text, JSONL or
 Parquet, compressed or not. So does a list of `Path`s, and a list of strings that all name existing
 files. Any other iterable of strings is lines. A list that could be either is refused, since a
-file's name must never be taken for text. Counted words are the lines that were counted in files.
+file's name must never be taken for text. A `CountedText` gives the lines that it was counted from.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tokengraft.corpus.shards import (
 
 @dataclass(frozen=True)
 class CountedText:
-    """A text's distinct chunks with their counts, and its first lines that hold anything.
+    """A text's distinct chunks with their counts, and its first non-blank lines.
 
-    `lines` reads all of it again, where it was counted from files.
+    `lines` reads the whole text again, if it was counted from files.
     """
 
     chunks: Mapping[str, int]
@@ -47,20 +47,20 @@ class CountedText:
 Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path] | CountedText
 Sources: TypeAlias = Source | Mapping[str, Source]  # also by language
 
-_SAMPLE = 500  # lines on which a floor is measured where there is no test corpus
-_EXAMINED = 1000  # strings of a list that are looked at to tell names of files from lines
+_SAMPLE = 500  # lines on which a premium's floor is measured without a test corpus
+_EXAMINED = 1000  # strings of a list that are examined to tell file names from lines
 
 
 def lines_of(
     source: Sources, *, text_column: str = "text", format_: Format | None = None
 ) -> Iterator[str]:
-    r"""The lines of `source` that hold anything, one by one, without their ends.
+    r"""The non-blank lines of `source`, one by one, without their ends.
 
     A mapping gives the lines of all its languages, one after the other. Lines end at `\n` or
-    `\r\n` only, in a text as in a row of JSONL (`text_column`) or Parquet, and are given as they
-    were written. The format follows from the suffix unless given; a file with any other suffix is
-    plain text. What does not exist is an error at once; broken UTF-8, a row without text, a damaged
-    archive, and a source without any line are CorpusErrors when they are met.
+    `\r\n` only, in plain text as in a row of JSONL (`text_column`) or Parquet, and are otherwise
+    unchanged. The format follows from the suffix unless given; a file with an unknown suffix is
+    plain text. A missing file is an error at once; broken UTF-8, a row without text, a damaged
+    archive, or a source without any line is a CorpusError when it is reached.
     """
     if isinstance(source, Mapping):
         every = [lines_of(one, text_column=text_column, format_=format_) for one in source.values()]
@@ -78,20 +78,20 @@ def lines_of_files(
 ) -> Iterator[str]:
     """`lines_of` for what can only be files: paths, folders, globs, URLs; each file is read once.
 
-    The order is that of `sources`, since what is trained on the lines depends on it.
+    Lines come in the order of `sources`, since training depends on it.
     """
     files = files_in_order(sources, format_)
     return _read(files, Layout(text_column=text_column, max_row_bytes=sys.maxsize))
 
 
 def files_in_order(sources: Iterable[str | Path], format_: Format | None) -> list[File]:
-    """The files of each source after the other, each once."""
+    """The files of one source after the other, each file once."""
     named = (file for one in sources for file in find_files(one, format_, otherwise="text"))
     return list(dict.fromkeys(named))
 
 
 def files_named(source: Source) -> list[str | Path] | None:
-    """The files, folders, globs and URLs that `source` names; None where it gives lines itself."""
+    """The files, folders, globs and URLs that `source` names; None if it holds the lines itself."""
     if isinstance(source, CountedText):
         raise UsageError(
             "these counted words have no lines, which are needed here: give the lines that were "
@@ -120,16 +120,16 @@ def files_named(source: Source) -> list[str | Path] | None:
 
 
 def text_lines(text: str) -> list[str]:
-    r"""The lines of a row or a given string, without the blank ones and without their ends.
+    r"""The non-blank lines of a row or a string, without their ends.
 
-    An end is `\n` or `\r\n`; a `\r` that ends no line is text.
+    An end is `\n` or `\r\n`; any other `\r` is text.
     """
     lines = text.replace("\r\n", "\n").split("\n") if "\n" in text else [text]
     return [line for line in lines if line and not line.isspace()]
 
 
 def rows_of(shards: Iterable[Shard], layout: Layout, *, skip_bad: bool = False) -> Iterator[str]:
-    """The lines of the shards' rows; a bad row is a CorpusError unless it is to be left out."""
+    """The lines of the shards' rows; a bad row is a CorpusError, or left out with `skip_bad`."""
     for shard in shards:
         seen = Seen()
         try:
@@ -151,7 +151,7 @@ def _read(files: Sequence[File], layout: Layout) -> Iterator[str]:
         empty = False
         yield line
     if empty:
-        raise CorpusError(f"{', '.join(file.url for file in files)}: no line of text in there")
+        raise CorpusError(f"{', '.join(file.url for file in files)}: there is no line of text")
 
 
 def _require_good(seen: Seen, file: File) -> None:
@@ -178,7 +178,7 @@ def _exists(name: str) -> bool:
     try:
         path = Path(name).expanduser()
         return path.exists() or (glob.has_magic(name) and any(glob.iglob(str(path))))  # noqa: PTH207
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, or no such home
+    except (OSError, ValueError, RuntimeError):  # too long, holds a NUL, or `~user` does not exist
         return False
 
 
@@ -188,7 +188,7 @@ def _looks_like_a_file(name: str) -> bool:
 
 
 def count_text(lines: Iterable[str]) -> CountedText:
-    """The text of these lines, which are taken one by one and not kept."""
+    """Count a text line by line; only the first lines are kept, as the sample."""
     rest = iter(lines)
     begun = list(islice(rest, _SAMPLE))
     chunks = count_chunks(begun)

@@ -23,14 +23,14 @@ from tokengraft.languages import codes as table
 _NAME = re.compile(r"newstest2019-(?:src|ref)(?:-(?P<more>\d))?\.(?P<label>[^.]+)\.txt")
 _LABEL = re.compile(r"(?P<iso>[a-z]{3})(?:-(?P<script>[A-Z][a-z]{3})|-(?P<region>\w+))?", re.ASCII)
 
-#: Where NTREX names a macrolanguage or a standard form, the language as FLORES-200 has it.
+#: Macrolanguages and standard forms that NTREX names → the language that FLORES-200 has.
 _MEMBER = {
     "aze": "azj", "fas": "pes", "fil": "tgl", "lav": "lvs", "mlg": "plt", "mon": "khk",
     "msa": "zsm", "nep": "npi", "orm": "gaz", "pus": "pbt", "sqi": "als", "swa": "swh",
     "uzb": "uzn",
 }  # fmt: skip
 
-#: Labels whose script the language table does not settle, since it has several for the language.
+#: Labels whose script does not follow from the language table, which lists several for them.
 _CODES = {
     "arb": "arb_Arab", "bos": "bos_Latn", "msa": "zsm_Latn", "tuk": "tuk_Latn", "uig": "uig_Arab",
     "uzb": "uzn_Latn", "vie": "vie_Latn", "yue": "yue_Hant", "zho-CN": "zho_Hans",
@@ -44,7 +44,7 @@ def recognise(bundle: Bundle) -> bool:
 
 
 def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
-    """The chosen languages; there are no splits, so that choosing one is a CorpusError."""
+    """The chosen languages; there are no splits, so choosing one is a CorpusError."""
     choose_splits(split, (), bundle.where)
     files: dict[str, str] = {}
     for name in bundle.names:
@@ -54,7 +54,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
         code = code_of(match["label"], bundle.place(name))
         code += f"-ref{match['more']}" if match["more"] else ""
         if code in files:
-            raise CorpusError(f"{code} is there twice: {files[code]} and {bundle.place(name)}.")
+            raise CorpusError(f"{code} occurs twice: {files[code]} and {bundle.place(name)}.")
         files[code] = name
     chosen = choose(languages, files, bundle.where)
     texts = {}

@@ -44,16 +44,16 @@ class ParallelCorpus:
         return tuple(sorted(self.texts))
 
     def select(self, codes: Iterable[str]) -> ParallelCorpus:
-        """The same units in these languages only; one that is not here is a CorpusError."""
+        """The same units in these languages only; a language that is missing is a CorpusError."""
         chosen = choose(codes, self.texts, self.name)
         return ParallelCorpus(
             self.name, self.source, self.units, {code: self.texts[code] for code in chosen}
         )
 
     def digest(self, code: str) -> str:
-        """SHA-256 over the language's texts and which are missing; computed once.
+        """SHA-256 of the language's entries, missing ones included; computed once.
 
-        Equal digests mean equal entries; the unit ids and the corpus name are not in it.
+        Equal digests mean equal entries; unit ids and the corpus name are not part of it.
         """
         if code not in self._digests:
             digest = hashlib.sha256()

@@ -1,6 +1,6 @@
 """Plain text, one unit per line: `code=path` pairs, or a folder of `xxx_Ssss.txt` files.
 
-A file may also be `en.txt` or `Shan.txt`: its name means what it means everywhere else.
+A file may also be `en.txt` or `Shan.txt`: languages are named as everywhere else.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_li
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.languages.codes import resolve, resolve_at
 
-#: Files that explain a folder rather than belong to its corpus.
+#: Files that describe a folder rather than belong to its corpus.
 _ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
 
 
 def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
-    """The corpus of `code=path` pairs, two or more; a bare ISO code works where unambiguous.
+    """The corpus of `code=path` pairs, two or more; a bare ISO code will do if unambiguous.
 
     The files are UTF-8, plain or compressed, with one unit per line, line n being the same unit in
     each.
@@ -50,13 +50,13 @@ def recognise(bundle: Bundle) -> bool:
 
 
 def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
-    """The chosen languages; there are no splits, so that choosing one is a CorpusError."""
+    """The chosen languages; there are no splits, so choosing one is a CorpusError."""
     choose_splits(split, (), bundle.where)
     files: dict[str, str] = {}
     for name in _files(bundle):
         code = resolve_at(PurePosixPath(name).stem, bundle.place(name))
         if code in files:
-            raise CorpusError(f"{code} is there twice: {files[code]} and {bundle.place(name)}.")
+            raise CorpusError(f"{code} occurs twice: {files[code]} and {bundle.place(name)}.")
         files[code] = name
     texts = {}
     for code in choose(languages, files, bundle.where):

@@ -1,6 +1,6 @@
 """Rows of a shard, from JSONL, text and Parquet: which text, in which language.
 
-They are streamed in batches, in constant memory. In doubt a row is bad; nothing is guessed.
+They are streamed in batches, in constant memory. A doubtful row is bad; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
 from tokengraft.corpus.shards import Shard, Span, parquet_module
 from tokengraft.languages.codes import canonical
 
-# A Hugging Face tokenizer takes 200 bytes of memory for a byte of text: 400 MB for such a row.
+# A Hugging Face tokenizer takes 200 bytes of memory per byte of text: 400 MB for the longest row.
 MAX_ROW_BYTES = 2 << 20
 UNKNOWN = "und"  # ISO 639: undetermined
 Pair = tuple[str, str, int]  # language, text, bytes of the text
@@ -33,13 +33,13 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where text and language of a row are found; plain data, so it travels to any worker.
+    """Where a row's text and language are found; plain data, so it can be sent to any worker.
 
-    At most one of `language_column`, `language_from_path`, `detector` and `language` says the
-    language; without any, a file's own code does, else every row is `und`. A language that the data
-    name is counted under its full code where the name means one only (`en`: eng_Latn), else as it
-    stands. With `columns` a row is a unit of a parallel corpus, each column a language; with
-    `aligned`, line n of several files is.
+    At most one of `language_column`, `language_from_path`, `detector` and `language` gives the
+    language; without any, it is that of the file (`Span.code`), if known, else `und`. A label found
+    in the data is counted under its full code if it means only one (`en`: eng_Latn), else as it
+    stands. With `columns`, a row is a unit of a parallel corpus with a column per language; with
+    `aligned`, a unit is line n of several files.
     """
 
     text_column: str = "text"
@@ -47,8 +47,8 @@ class Layout:
     language_from_path: str | None = None  # a regular expression; its group is the language
     detector: str | None = None  # package.module:function, text → language
     language: str | None = None
-    only: tuple[str, ...] | None = None  # other languages are left out
-    columns: tuple[tuple[str, str], ...] = ()  # code, and the column that holds it
+    only: tuple[str, ...] | None = None  # languages to count; others are left out
+    columns: tuple[tuple[str, str], ...] = ()  # code, name of its column
     aligned: bool = False
     max_row_bytes: int = MAX_ROW_BYTES
 
@@ -91,9 +91,9 @@ class Layout:
         return [self.text_column, *([self.language_column] if self.language_column else [])]
 
     def row_maker(self, span: Span) -> Callable[[Mapping[str, Any]], Row]:
-        """A function from a record of `span` to its row; it raises `BadRow`.
+        """A function that makes a row of a record of `span`, or raises `BadRow`.
 
-        The row is empty where `only` leaves it out.
+        The row is empty if `only` leaves its language out.
         """
         if self.columns:
             return self._unit
@@ -139,9 +139,9 @@ class Layout:
         return make
 
     def measure(self, text: str) -> int:
-        """Bytes of `text` in UTF-8; what is no text, or too long, is a `BadRow`."""
+        """Bytes of `text` in UTF-8; a `BadRow` if it is not text, or too long."""
         if "\0" in text:
-            raise BadRow("holds a NUL character, which no text does")
+            raise BadRow("holds a NUL character, which is not text")
         try:
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
@@ -165,15 +165,15 @@ class Layout:
 def parse_json(line: bytes) -> Mapping[str, Any]:
     """The object on one line of JSONL; anything else is a `BadRow`.
 
-    So is an object with a key twice: of two texts Python's json would keep the last.
+    So is an object with a repeated key, of which Python's json would silently keep the last.
     """
     try:
         text = line.decode("utf-8")
         try:
             record, end = _scan(text, 0)
-        except StopIteration:  # space in front, or no JSON at all, which is explained here
+        except StopIteration:  # leading space, or not JSON at all, as json.loads explains
             record, end = json.loads(text, object_pairs_hook=_once), len(text)
-        if end != len(text) and text[end:].strip(" \t\r\n"):  # all that JSON calls space
+        if end != len(text) and text[end:].strip(" \t\r\n"):  # JSON's whitespace
             json.loads(text)
     except UnicodeDecodeError as error:
         raise _not_utf8(line, error) from None
@@ -240,11 +240,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise BadRow(f"the key {next(k for k in keys if keys.count(k) > 1)!r} is there twice")
+        raise BadRow(f"the key {next(k for k in keys if keys.count(k) > 1)!r} occurs twice")
     return record
 
 
-# What json.loads calls in the end; all around it costs as much again on short rows.
+# The innermost part of json.loads; the rest of it costs as much again on short rows.
 _decoder: Any = json.JSONDecoder(object_pairs_hook=_once)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
 
@@ -252,13 +252,13 @@ _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
 # Small enough for what a tokenizer allocates to stay in cache: 8 % faster than batches of 2 MiB.
 BATCH_BYTES = 1 << 19
 BATCH_ROWS = 512
-LISTED = 100  # bad rows listed a shard; all are counted
+LISTED = 100  # bad rows listed per shard; all are counted
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
 class Seen:
-    """What a reader met besides rows; line numbers count from 1 inside the shard."""
+    """What a reader saw besides good rows; lines are numbered from 1 within the shard."""
 
     lines: int = 0  # all lines or table rows, good or not
     blank: int = 0
@@ -341,7 +341,7 @@ def _lines(span: Span, layout: Layout, seen: Seen) -> Iterator[tuple[int, Row]]:
 
 
 def _raw(span: Span, limit: int, seen: Seen) -> Generator[bytes | None, None, None]:
-    """Lines of a span as bytes, without the mark at a file's very beginning."""
+    """Lines of a span as bytes, without a byte order mark; None for one above `limit` bytes."""
     stop = None if span.file.compression or span.file.piped else span.stop
     size = max(1, span.stop - span.start)
     with closing(span.file.open()) as raw:
@@ -399,7 +399,7 @@ def _parquet(span: Span, layout: Layout, seen: Seen) -> Iterator[tuple[int, Row]
     columns = layout.wanted_columns
     with closing(span.file.open()) as raw:
         try:
-            # Streamed by pages: without these two a whole column of a row group is held.
+            # Streamed by pages: without the first two options, a row group's whole column is held.
             opened = arrow.ParquetFile(
                 raw, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
             )

@@ -28,8 +28,8 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-TABLES = {".tsv", ".csv"}  # read whole, as parallel text, but never streamed
-_PIPE = "pipe"  # the stamp of what can be read once only
+TABLES = {".tsv", ".csv"}  # read whole, as parallel text; never streamed
+_PIPE = "pipe"  # the stamp of what can be read only once
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class File:
 
     @property
     def piped(self) -> bool:
-        """Whether it is a pipe or a device: of unknown size, and gone once it was read."""
+        """Whether it is a pipe or a device: of unknown size, and readable only once."""
         return self.stamp == _PIPE
 
     def require_unchanged(self) -> None:
@@ -77,9 +77,8 @@ def find_files(
 ) -> list[File]:
     """Every file meant by `sources` (paths, folders, globs, URLs), each once, sorted by name.
 
-    The format follows from the suffix unless given, and is `otherwise` where the suffix says
-    nothing; without that, such a suffix is a UsageError. A source that matches nothing is a
-    CorpusError.
+    The format follows from the suffix unless given. For an unknown suffix it is `otherwise`; if
+    that is None, a UsageError. A source that matches nothing is a CorpusError.
     """
     if format_ is not None and format_ not in get_args(Format):
         raise no_such("format", format_, get_args(Format))
@@ -88,7 +87,7 @@ def find_files(
         matches = _expand(str(source))
         if not matches:
             if Path(source).expanduser().is_dir():
-                raise CorpusError(f"{source}: no JSONL, text or Parquet file in there.")
+                raise CorpusError(f"{source}: no JSONL, text or Parquet file in this folder.")
             raise CorpusError(f"{source}: no such file, and no file matches it as a pattern.")
         urls.update(dict.fromkeys(matches))
     return [_describe(url, format_, otherwise) for url in sorted(urls)]
@@ -107,7 +106,7 @@ def _expand(source: str) -> list[str]:
     elif Path(path).exists():  # before globbing: a name may hold brackets
         paths = [Path(path)]
         if not paths[0].is_file():
-            return [path]  # a pipe, whose real path is a name of no file
+            return [path]  # a pipe; its real path names no file
     else:
         paths = [Path(p) for p in glob.glob(path, recursive=True)]  # noqa: PTH207 - absolute ones
     return [str(p.resolve()) for p in paths if p.is_file()]
@@ -172,8 +171,8 @@ SHARD_BYTES = 16 << 20
 class Span:
     """A part of one file: bytes of a plain one, row groups of Parquet, all of a compressed one.
 
-    A line belongs to the span in which it begins. `code` is the language of the file where that
-    is known by file, else empty.
+    A line belongs to the span in which it begins. `code` is the file's language if known, else
+    empty.
     """
 
     file: File
@@ -201,7 +200,7 @@ class Shard:
         return f"{span.file.url}[{span.start}:{span.stop}]"
 
     def key(self, fingerprint: str) -> str:
-        """Hash of everything its result depends on: files as they are, ranges, `fingerprint`."""
+        """Hash of all its result depends on: the files' state, the ranges and `fingerprint`."""
         parts = [
             (s.file.url, s.file.size, s.file.stamp, s.file.format, s.start, s.stop, s.code)
             for s in self.spans
@@ -210,7 +209,7 @@ class Shard:
 
 
 def cut(files: Iterable[File], shard_bytes: int = SHARD_BYTES, code: str = "") -> list[Shard]:
-    """Shards of about `shard_bytes`, or whole files; where the borders fall changes no count."""
+    """Shards of about `shard_bytes`, or whole files; counts do not depend on the borders."""
     shards = []
     for file in files:
         if file.format == "parquet":
@@ -232,7 +231,7 @@ def _row_groups(file: File, shard_bytes: int, code: str) -> list[Shard]:
             sizes = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]
     except CorpusError:
         raise
-    except Exception:  # a damaged file is one shard, and its reader says what is wrong with it
+    except Exception:  # a damaged file is one shard; whoever reads it reports the damage
         return [Shard((Span(file, 0, -1, code),), file.size)]
     shards = []
     begin, held = 0, 0

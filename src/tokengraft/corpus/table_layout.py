@@ -1,13 +1,13 @@
 """Tables (TSV, CSV, JSONL, Parquet) as parallel text: a column per language, or a row per text.
 
-TSV knows no quotes: a line is cut at its tabs and that is all, so a `"` is text. CSV follows
-Python's csv module. In both an empty cell means a missing unit, there being no other way to
-say it; JSONL and Parquet have null for that, so an empty string there is an error.
+TSV has no quoting: a line is cut at its tabs, and a `"` is text. CSV follows Python's csv
+module. In both, an empty cell means a missing unit, since there is no other way to say so;
+JSONL and Parquet have null for that, so an empty string there is an error.
 
 FLORES+ is a long table whose language is spread over columns (`iso_639_3`, `iso_15924`,
 `glottocode`). Where one language and script has several glottocodes, the variety with the
-most rows keeps the plain code (the earliest of equals), the others get `-glottocode`; this
-is settled over all rows, so that codes do not depend on the languages or split chosen.
+most rows keeps the plain code (of equals, the first), the others get `-glottocode`; this is
+decided over all rows, so codes do not depend on the languages or split chosen.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Table:
         return f"{self.where}, {self.what} {self.lines[index]}"
 
     def texts(self, column: str) -> list[str | None]:
-        """The stripped texts of a column; what is no text, or empty, is a CorpusError."""
+        """The stripped texts of a column; a CorpusError if one is empty or not text."""
         position = self.columns.index(column)
         texts: list[str | None] = []
         empty = []
@@ -78,12 +78,12 @@ class Table:
 
 
 def read_table(data: bytes, name: str, where: str) -> Table:
-    """The table in `data`, in the format that the file name's suffix says."""
+    """The table in `data`, whose format follows from the suffix of the file's name."""
     readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}
     table = readers[PurePosixPath(name).suffix.lower()](data, where)
     twice = [column for column in table.columns if table.columns.count(column) > 1]
     if twice:
-        raise CorpusError(f"{where}: the column {twice[0]!r} is there twice; keep one of them.")
+        raise CorpusError(f"{where}: the column {twice[0]!r} occurs twice; keep one of them.")
     if not table.rows:
         raise CorpusError(f"{where} has no rows; it needs one unit per row.")
     return table
@@ -137,10 +137,10 @@ def _jsonl(data: bytes, where: str) -> Table:
         except ValueError as error:
             raise CorpusError(f"{place}: not valid JSON ({error}).") from None
         except _TwiceError as error:
-            raise CorpusError(f"{place}: the key {error} is there twice; keep one.") from None
+            raise CorpusError(f"{place}: the key {error} occurs twice; keep one.") from None
         if not isinstance(record, dict):
             raise CorpusError(f"{place}: {type(record).__name__}, not an object.")
-        # Raw surrogates are no UTF-8, so only an escape can make one.
+        # Raw surrogates are not valid UTF-8, so only an escape can make one.
         if "\\u" in line:
             for text in (*record, *record.values()):
                 if isinstance(text, str) and _SURROGATE.search(text):
@@ -183,10 +183,10 @@ _UNIT = ("id", "unit")
 _TEXT = ("text", "sentence")
 _CODE = (("iso_639_3", "iso_15924"), ("language", "script"), ("language",), ("code",), ("lang",))
 
-#: Columns that are no language even where their name is also one's (`id`: Indonesian).
+#: Columns that are not languages, even if their name is a language's too (`id`: Indonesian).
 ABOUT = {*_UNIT, *_TEXT, "split", *(name for names in _CODE for name in names), *IGNORED}
 
-Unit = tuple[str, str]  # split ("" where there is none) and id
+Unit = tuple[str, str]  # split ("" if there is none) and id
 
 
 @dataclass
@@ -201,7 +201,7 @@ class _Variety:
 def by_code(
     columns: Iterable[str], where: str, error: type[TokengraftError] = CorpusError
 ) -> dict[str, str]:
-    """The columns of a table by the language that each names; `error` where two name one."""
+    """Language code → the column that names it; `error` if two columns name the same one."""
     named: dict[str, str] = {}
     for column in columns:
         code = resolve_at(column, f"{where}, column {column!r}")
@@ -219,7 +219,7 @@ def recognise(bundle: Bundle) -> bool:
 
 
 def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
-    """The chosen languages and splits of one table, or of several long ones together."""
+    """The chosen languages and splits of one table, or of several with a row per text."""
     files = _files(bundle)
     long: dict[tuple[str, str], _Variety] = {}
     plus = False
@@ -342,7 +342,7 @@ def _wide(
     units = list(zip(parts, labels, strict=True))
     if len(set(units)) != len(units):
         index = next(i for i, unit in enumerate(units) if unit in units[:i])
-        raise CorpusError(f"{table.at(index)}: unit {labels[index]} is there twice; keep one.")
+        raise CorpusError(f"{table.at(index)}: unit {labels[index]} occurs twice; keep one.")
     texts = {
         code: dict(zip(units, table.texts(columns[code]), strict=True))
         for code in choose(languages, columns, bundle.where)

@@ -17,7 +17,7 @@ _CODE = re.compile(rb'\{"code": ?"([^"]+)"')
 
 
 def load(languages: Iterable[str] | None = None) -> ParallelCorpus:
-    """The chosen translations (None: all), by the English text's units; some lack a few."""
+    """The chosen translations (None: all), aligned to the English units; some lack a few."""
     lines = _lines()
     chosen = choose(languages, lines, NAME)
     units = tuple(_units(lines["eng_Latn"]))
