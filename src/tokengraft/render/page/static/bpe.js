@@ -1,9 +1,9 @@
-// Byte-pair encoding in the browser: the same ids as the Python side's, for byte-level tokenizers.
+// Byte-pair encoding in the browser, for byte-level tokenizers: the same ids as in Python.
 
 const BASE = 2 ** 20; // more than any id
 const PLACE = 2 ** 22; // more than the bytes of any word
 
-// The smallest number first; entries are rank × PLACE + place, so the leftmost of equals wins.
+// A heap, smallest number first; entries are rank × PLACE + place, so the leftmost of equals wins.
 class Heap {
   constructor() {
     this.items = [];
@@ -91,7 +91,7 @@ class BytePairs {
     return ids;
   }
 
-  // The pair of lowest rank, leftmost first, until no pair has one.
+  // Merge the pair of lowest rank, leftmost first, until no pair has a rank.
   merge(ids) {
     const next = ids.map((_, n) => n + 1);
     const before = ids.map((_, n) => n - 1);
@@ -146,7 +146,7 @@ function browserTokenizer(entry) {
   return loadedTokenizers.get(entry.file);
 }
 
-// What the server of a playground would answer, found here.
+// The answer that a playground's server would give, computed in the browser.
 async function askBrowser({ text, reference }, told = () => {}) {
   const rows = [];
   for (const entry of page.live.tokenizers) {

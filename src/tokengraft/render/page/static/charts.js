@@ -2,14 +2,14 @@
 
 const STEPS = 41;
 
-// Class of a premium on a log scale from 1/20 to 20, and of a share from 0 to 1.
+// CSS class of a premium, on a log scale from 1/20 to 20, and of a share, from 0 to 1.
 function premiumClass(v) {
   const at = (Math.log(Math.min(20, Math.max(0.05, v))) / Math.log(20) + 1) / 2;
   return `p${Math.round(at * (STEPS - 1))}`;
 }
 const shareClass = (v) => `v${Math.round(Math.min(1, Math.max(0, v)) * (STEPS - 1))}`;
 
-// Lines of one chart; groups of scripts in the order of the legend.
+// CSS classes of the lines of a chart, and of groups of scripts, in the order of the legend.
 const lineClass = (n) => `c${n % 12}`;
 const GROUPS = page.groups;
 const groupClass = (group) => `g${Math.max(0, GROUPS.indexOf(group))}`;
@@ -45,7 +45,7 @@ function bar(name, parts, value, attributes = {}) {
   );
 }
 
-// Arrow keys walk over the elements that match `selector`; only one of them is a tab stop.
+// Arrow keys move between the elements that match `selector`; only one of them is a tab stop.
 function walk(host, selector, order = (items) => items) {
   const items = () => order([...host.querySelectorAll(selector)]);
   const first = items()[0];

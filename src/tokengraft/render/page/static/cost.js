@@ -39,7 +39,7 @@ sections.push({
   needs: () => page.audits.length > 0 && Boolean(audit().cost?.models.length),
   draw(host) {
     const { asOf, stale } = audit().cost;
-    // Dollars are for models with a price; without any, all are shown by how many times as much.
+    // If any model has a price, show only those, in dollars; else show all, by their ratio of tokens.
     const priced = audit().cost.models.filter((m) => m.input !== null);
     const models = priced.length ? priced : audit().cost.models;
     let [at, costliest] = [Math.max(0, models.findIndex((m) => m.model === "GPT-4o")), false];

@@ -40,12 +40,12 @@ function choice(label, options, value, react, attributes = {}) {
   return el("label", { class: "field" }, el("span", {}, label), select);
 }
 
-// Controls that reorder or hide text are shown by number; joiners stay, letters need them to join.
+// Controls that reorder or hide text are shown as U+…; joiners stay, since letters join by them.
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]/u;
 
 const codePoint = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-// Text that cannot reorder its surroundings: a list of strings and nodes for controls.
+// Text made unable to reorder its surroundings: a list of strings, with nodes for controls.
 function tamed(text) {
   const parts = text.split(new RegExp(`(${CONTROLS.source})`, "u")).filter(Boolean);
   return parts.map((part) => (CONTROLS.test(part) ? el("span", { class: "control" }, codePoint(part)) : part));
@@ -60,7 +60,7 @@ function written(text, entry, attributes = {}, name = "span") {
   );
 }
 
-// The language's own name beside the English one, where it is another.
+// The language's own name beside the English one, if they differ.
 const ownName = (entry) =>
   entry.autonym && entry.autonym !== entry.name ? written(entry.autonym, entry, { class: "own" }) : null;
 

@@ -1,4 +1,4 @@
-// Numbers as a reader likes them.
+// Numbers and lists as readers expect them.
 
 const count = (n) => Math.round(n).toLocaleString("en-US");
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
@@ -58,7 +58,7 @@ function listed(words) {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 }
 
-// For searching: case and accents apart.
+// Text for searching, without case and accents.
 const folded = (text) => text.normalize("NFD").replace(/\p{Mn}/gu, "").toLowerCase();
 
 function median(values) {

@@ -1,4 +1,4 @@
-// Frontier: how even languages are against the number of new tokens, a line a plan.
+// Frontier: how equal languages are against the number of new tokens, a line per plan.
 
 const MANY = 24; // languages with a name beside their line
 
@@ -14,7 +14,7 @@ const FRONTIER = [
   ["Languages above 2×", (sorted) => sorted.filter((v) => v > 2).length, count],
 ];
 
-// [tokens, premiums in order] at every size that all its languages were measured at.
+// [tokens, sorted premiums] at every number of tokens at which all languages were measured.
 function spreads(plan) {
   const curves = plan.languages.filter((l) => l.curve.length && l.curve.every((p) => p[1] !== null)).map((l) => new Map(l.curve.map((p) => [p[0], p[1]])));
   if (curves.length < 2) return [];
@@ -48,7 +48,7 @@ function frontierPanel([title, figure, form], lines) {
   );
 }
 
-// One set of panels for all plans of one tokenizer; nothing where no plan is for several languages.
+// One set of panels for all plans of one tokenizer; nothing unless a plan has several languages.
 function drawFrontier(plans) {
   const lines = plans.map((plan) => ({ plan, points: spreads(plan) })).filter((line) => line.points.length > 1);
   if (!lines.length) return null;
@@ -64,7 +64,7 @@ function drawFrontier(plans) {
   );
 }
 
-// Who gains: every language's premium before and with the whole plan, and from which token on.
+// Who gains: every language's premium before and after the whole plan, and from which token on.
 function whoGains(plan) {
   const rows = [...plan.languages].sort((a, b) => (b.premium_before ?? 0) - (a.premium_before ?? 0));
   return el(

@@ -1,9 +1,9 @@
 // Graft: premium before and after, and how much of the model's behaviour was kept.
 
-// A graft whose body was trained, or whose tokens took others' places, did not leave all as it was.
+// “Every old weight stays” is not true if the body was trained or new tokens replaced old ones.
 function whatStays() {
   return page.grafts.some((graft) => graft.trained || graft.replaced)
-    ? "New tokens get rows in a pretrained model; what else changed stands below."
+    ? "New tokens get rows in a pretrained model; what else changed is listed below."
     : "New tokens get rows in a frozen model; every old weight stays, byte for byte.";
 }
 
@@ -78,19 +78,19 @@ function scoreChart(scores, width) {
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words.join("; ") }, parts);
 }
 
-// The name of a language that any part of the page knows.
+// The name of a language, from whichever part of the page knows it.
 function languageName(code) {
   const parts = [...page.audits, ...page.plans, ...page.grafts];
   return parts.flatMap((part) => part.languages).find((entry) => entry.code === code)?.name ?? code;
 }
 
-// What the marks of a chart mean; only of those that are in it.
+// The legend of a chart, with only the marks that are in it.
 function scoreLegend(scores) {
   const has = (key) => scores.some((s) => s[key] !== null);
   return [
     ["score", has("low") ? "measured, with its interval" : "measured"],
     has("floor") ? ["tick-floor", "floor: what a model that kept nothing scores"] : null,
-    has("ceiling") ? ["tick-ceiling", "ceiling: what the unchanged model scores, its text cut another way"] : null,
+    has("ceiling") ? ["tick-ceiling", "ceiling: what the unchanged model scores on the same text cut another way"] : null,
   ].filter(Boolean).map(([look, text]) => el("li", {}, el("i", { class: look }), text));
 }
 
@@ -154,7 +154,7 @@ function costTable(costs) {
   );
 }
 
-// Several evaluations are compared in one chart, each a method under its own name.
+// Several evaluations share one chart, in which each is a method named after its graft or folder.
 function evaluationsShown() {
   const called = (e) => {
     const twins = page.evaluations.filter((other) => other.graft === e.graft).length > 1;

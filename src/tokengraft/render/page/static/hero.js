@@ -21,7 +21,7 @@ function drawHero(host) {
   );
 }
 
-// One sentence is not the mean over all: its own ratio stands beside the headline's.
+// The sentence's ratio differs from the headline's, which is a mean over all text: say so.
 function sameRatio(same, most) {
   const base = same.counts.find(([code]) => code === pivot().code);
   if (!base?.[1] || base[1] === most) return "";

@@ -1,4 +1,4 @@
-// Playground: text typed here is cut by the tokenizers of the machine that serves the page.
+// Playground: text typed here is tokenized by the local server or, on a static site, by the browser.
 
 function liveRow(row, base) {
   const about = { code: "", dir: "auto", script: "" };
@@ -48,7 +48,7 @@ sections.unshift({
       }
     };
     const pivotWord = () => (page.audits.length ? pivot().name : "English");
-    // The example's translation is of the example: with another text it would give a false premium.
+    // The reference translates the example only: with another text it would give a false premium.
     const retyped = () => {
       if (text.value !== (page.live?.text ?? "") && reference.value === (page.live?.reference ?? "")) reference.value = "";
       soon();

@@ -14,7 +14,7 @@ function setTheme(theme, button) {
   try {
     localStorage.setItem("tokengraft-theme", theme);
   } catch {
-    // A page opened from disk may have no storage; the choice then lasts as long as the page.
+    // A page opened from disk may have no storage; the choice is then forgotten when it is closed.
   }
 }
 
@@ -86,7 +86,7 @@ addEventListener("hashchange", follow);
 addEventListener("beforeprint", hideTip);
 if (location.hash) follow();
 
-// Parts that arrive later push the rest down: aim again, unless the reader has moved on.
+// Parts that are drawn later push the rest down: scroll again, unless the reader has scrolled.
 let moved = false;
 for (const type of ["wheel", "touchstart", "keydown", "pointerdown"]) {
   addEventListener(type, () => { moved = true; }, { once: true, passive: true });

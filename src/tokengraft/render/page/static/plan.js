@@ -7,7 +7,7 @@ function atBudget(curve, budget, column) {
   return found?.[column] ?? null;
 }
 
-// Premium where a test corpus gave one, else the length of the planning text against before.
+// The premium if a test corpus gave one, else the length of the planning text relative to before.
 function planValue(language, budget) {
   const premium = atBudget(language.curve, budget, 1);
   if (premium !== null) return premium;
@@ -15,14 +15,14 @@ function planValue(language, budget) {
   return tokens === null || !language.planning_before ? null : tokens / language.planning_before;
 }
 
-// Whether so much of the test text is UNK at a budget that the premium there is not honest.
+// Whether so much of the test text is UNK at this budget that the premium is not honest.
 function planLost(plan, language, budget, last) {
   const [before, after] = [language.unk_share_before, language.unk_share_after];
   const share = language.curve.length ? atBudget(language.curve, budget, 3) : last ? after : before;
   return share !== null && share !== undefined && share > plan.unkLimit;
 }
 
-// What the figures of a plan are: premiums over its own pivot, which may be another than the audit's.
+// What a plan's figures are: premiums over its own pivot, which may differ from the audit's.
 const planMeasure = (plan) =>
   !plan.languages.some((l) => l.premium_before !== null || l.curve.some((p) => p[1] !== null))
     ? "Length of the text in tokens, against before"
@@ -53,7 +53,7 @@ function paintPlan(host, plan, budget, width) {
   parts.push(shape("text", { x: left - 34, y: 10, class: "tick" }, planMeasure(plan)));
   parts.push(shape("line", { x1: x(budget), x2: x(budget), y1: top, y2: height - bottom, class: "now" }));
   const ends = curves.map((l, i) => ({ l, i, at: y(planValue(l, end) ?? 0) })).sort((a, b) => a.at - b.at);
-  // Of many languages those that pay most at either end are named; the others are the crowd.
+  // If there are many, only the languages that pay most at the start or the end are named.
   const named = new Set(curves.length <= MANY ? curves : [0, end].flatMap((n) => [...curves].sort((a, b) => (planValue(b, n) ?? 0) - (planValue(a, n) ?? 0)).slice(0, MANY / 4)));
   let last = -Infinity;
   for (const e of ends) {
@@ -82,7 +82,7 @@ function otherPivot(plan) {
   return own ? `; the premiums of the audit are over ${pivot().name}` : "";
 }
 
-// Of many languages those that pay most before; `whoGains` has all.
+// If there are many, only the languages that paid most before; `whoGains` shows all.
 function planTable(plan, budget) {
   const shown = plan.languages.length <= MANY ? plan.languages : [...plan.languages].sort((a, b) => (b.premium_before ?? 0) - (a.premium_before ?? 0)).slice(0, MANY);
   return shown.map((l) => {
@@ -98,7 +98,7 @@ function planTable(plan, budget) {
   });
 }
 
-// Spaces made visible, a leading mark on a dotted circle.
+// Makes spaces visible, and puts a leading combining mark on a dotted circle.
 function shownToken(text) {
   const shown = [...text].map((c) => (c === " " ? "␣" : CONTROLS.test(c) ? codePoint(c) : c)).join("");
   return MARK.test(shown) ? `◌${shown}` : shown;
@@ -151,7 +151,7 @@ function drawPlan(plan, number) {
   );
 }
 
-// Added merges never lengthen a text while words are cut as before; UNK turned into text may.
+// Added merges never make a text longer if words are cut as before; turning UNK into text may.
 const onlyShortens = (plan) => Boolean(plan.check.pieces) && !plan.check.longer && !plan.relaxed.length;
 
 sections.push({

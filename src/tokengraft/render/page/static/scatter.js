@@ -44,7 +44,7 @@ function paintScatter(host, t, width) {
   walk(host.firstChild, "circle", byX);
 }
 
-// Names of the costliest and the most spoken languages, as far as they do not overlap.
+// Names of the costliest and the most spoken languages, those that do not overlap.
 function scatterLabels(points, x, y, end) {
   const costly = [...points].sort((a, b) => b.y - a.y).slice(0, 14);
   const big = [...points].sort((a, b) => b.x - a.x).slice(0, 16);
@@ -69,8 +69,8 @@ function scatterLabels(points, x, y, end) {
   return shape("g", { "aria-hidden": "true" }, labels);
 }
 
-// What the points say: whether the script or the number of speakers parts them more. The pivot's own
-// 1 says nothing, and a handful of languages on either side neither.
+// What the points show: whether script or number of speakers divides them more. The pivot, which is
+// always 1, is left out; with only a handful of languages on either side nothing is claimed.
 const ENOUGH = 5;
 
 function fork(t) {
@@ -132,7 +132,7 @@ sections.push({
   },
 });
 
-// The tokenizer a chart opens with: Llama 3 where it is there, for it is widely used and unequal.
+// The tokenizer a chart opens with: Llama 3 if present, since it is widely used and unequal.
 function defaultTokenizer() {
   const at = audit().tokenizers.findIndex((k) => k.name === "llama-3");
   return at < 0 ? audit().headline.tokenizer ?? 0 : at;

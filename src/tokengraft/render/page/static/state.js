@@ -9,22 +9,22 @@ const audit = () => page.audits[state.run];
 const languages = () => audit().languages;
 const pivot = () => languages()[audit().pivot];
 const isBad = (t, n) => audit().bad[t][n] === "1";
-// Whether UNK spoils a cell so far that most of its text is lost.
+// Whether a cell has so much UNK that most of its text is lost.
 const isGone = (t, n) => isBad(t, n) && audit().cells.unk[t][n] >= audit().unkMost;
-// Whether its own text is lost; where only the pivot's is, there is no premium either.
+// Whether the language's own text is lost; if only the pivot's is, there is no premium either.
 const loses = (t, n) => audit().cells.unk[t][n] > audit().unkLimit;
 const placeOf = (code) => languages().findIndex((entry) => entry.code === code);
 
-// The premium of a cell, or null where UNK spoils it.
+// The premium of a cell, or null if UNK spoils it.
 function honest(t, n) {
   return isBad(t, n) ? null : audit().cells.premium[t][n];
 }
 
-// What a premium leaves out: how much the text takes in itself, and against a tokenizer chosen.
+// What a premium does not show: absolute tokens, and the change from a chosen tokenizer.
 const reference = () => state.reference ?? audit().reference;
 const perUnit = (t, n) => audit().cells.perUnit[t][n];
 
-// Tokens more (or fewer) than with the reference, as a share; null where one of the two loses text.
+// Tokens more (or fewer) than with the reference, as a share; null if one of the two loses text.
 function change(t, n) {
   const [own, base] = [perUnit(t, n), perUnit(reference(), n)];
   return !own || !base || loses(t, n) || loses(reference(), n) ? null : own / base - 1;
@@ -94,7 +94,7 @@ async function download(entry) {
   say(`${entry.file} downloaded`);
 }
 
-// Hand a file to the reader.
+// Offer the reader a file to save.
 function saveAs(blob, name) {
   const address = URL.createObjectURL(blob);
   const link = el("a", { href: address, download: name });

@@ -12,7 +12,7 @@ function showTip(target, lines) {
   placeTip();
 }
 
-// Above its owner, or below where there is no room; away when the owner is scrolled out of sight.
+// Placed above its owner, or below if there is no room; hidden when the owner scrolls out of sight.
 function placeTip() {
   if (!tipOwner) return;
   const box = tipOwner.getBoundingClientRect();
@@ -34,7 +34,7 @@ function hideTip() {
   tipOwner = null;
 }
 
-// A pointer that moves away, or under which the page moves, leaves alone what the keyboard is on.
+// When the pointer leaves, or the page scrolls under it, the tip of what has the focus stays.
 function leaveTip() {
   if (tipOwner !== document.activeElement) hideTip();
 }
@@ -48,7 +48,7 @@ function tipped(host, selector, about) {
     return lines ? showTip(target, lines) : hideTip();
   };
   host.addEventListener("pointerover", react);
-  // A finger leaves when it is lifted; what it touched stays explained until something else is.
+  // Lifting a finger also counts as leaving; the tip it opened stays until another one opens.
   host.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leaveTip());
   host.addEventListener("focusin", react);
   host.addEventListener("focusout", hideTip);

@@ -6,7 +6,7 @@ const ROWS = 4; // shown at first
 function tokenNodes(tokens) {
   const nodes = [];
   let loose = null;
-  let alone = true; // nothing to the left that a mark could stand on
+  let alone = true; // no letter to the left that a combining mark could attach to
   tokens.forEach((token, i) => {
     const tint = `k${i % 5}`;
     if (Array.isArray(token)) {
@@ -29,7 +29,7 @@ function tokenNodes(tokens) {
   return nodes.map((node) => (node instanceof Node ? node : looseBytes(node)));
 }
 
-// Khmer and Burmese part words by zero width spaces, which cost tokens like any other character.
+// Khmer and Burmese separate words by zero-width spaces, which cost tokens like other characters.
 const ZERO = "\u200b";
 
 function textToken(text, tint) {
@@ -40,7 +40,7 @@ function textToken(text, tint) {
   return el("span", { class: `tok ${tint}` }, parts);
 }
 
-// The text that bytes in hex spell, or null where they are no whole characters.
+// The text that bytes in hex spell, or null if they are not whole characters.
 function spelled(hex) {
   try {
     const raw = Uint8Array.from(hex.match(/../g) ?? [], (b) => parseInt(b, 16));
@@ -79,7 +79,7 @@ function bytesShown(hex) {
   return found;
 }
 
-// Consecutive loose bytes with the characters they make together under them.
+// Consecutive loose bytes, with the characters that they form together below them.
 function looseBytes({ hex, chips }) {
   const whole = spelled(hex)?.trim();
   const text = whole ? [...whole.replaceAll(ZERO, "")].map((c) => (CONTROLS.test(c) ? codePoint(c) : c)).join("") : null;
@@ -129,7 +129,7 @@ function paintTokens(host, store, code, unit) {
   );
 }
 
-// The first few rows (a graft and its base come first); the others behind a button.
+// The first few rows (a graft and its base come first), and a button that shows the others.
 function tokenRows(rows) {
   const rest = rows.slice(ROWS);
   if (rest.length < 2) return rows;

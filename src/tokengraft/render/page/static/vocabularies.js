@@ -25,7 +25,7 @@ function square(name, caption, matrix, words) {
   );
 }
 
-// One vocabulary has nothing to be held against.
+// A single vocabulary has nothing to be compared with.
 const several = (matrix) => matrix && matrix.labels.length > 1;
 
 // Stacked bars of shares; `keys` are [column, text].
