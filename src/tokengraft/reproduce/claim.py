@@ -1,10 +1,10 @@
-"""A claim is a YAML file in `reproduce/`; a verdict says which of its values came out.
+"""A claim is a YAML file in `reproduce/`; a verdict says which of its values were reproduced.
 
-A value counts as reproduced when it equals the printed one at the printed precision. A value that
-is known to differ carries the figure we get instead: it must come out as that one, so a change in
+A value counts as reproduced if it equals the printed one at the printed precision. A value that is
+known to differ carries the figure we get instead: it must come out as that one, so that a change in
 either direction is noticed.
 
-The paper's tokenizer tables are computed by the audit and put against its printed values.
+The paper's tokenizer tables are computed by the audit and compared with its printed values.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimCell:
-    """One value of a claim against the run's."""
+    """One value of a claim beside the run's."""
 
     row: str
     column: str
     paper: float
     ours: float | None
     verdict: str  # "reproduced", "known difference", "differs", "missing"
-    low: float | None = None  # the interval of ours, where there is one
+    low: float | None = None  # the interval of ours, if there is one
     high: float | None = None
 
 
@@ -83,7 +83,7 @@ class ClaimVerdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every value is the paper's, or the one known to stand in its place."""
+        """Whether every value is the paper's or, for a known difference, the recorded one."""
         return all(cell.verdict in ("reproduced", "known difference") for cell in self.cells)
 
     def exact(self, column: str) -> bool:
@@ -92,14 +92,14 @@ class ClaimVerdict:
 
     @property
     def line(self) -> str:
-        """The closing line."""
+        """How many values were reproduced, as a line of text."""
         known = sum(cell.verdict == "known difference" for cell in self.cells)
         suffix = f" ({known} known to differ)" if known else ""
         return f"{self.reproduced} of {len(self.cells)} reproduced{suffix}"
 
 
 def folder() -> Path:
-    """Where the claims lie: in the installed package, or in the repository."""
+    """The folder of the claims: in the installed package, or in the repository."""
     installed = ASSETS / "reproduce"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "reproduce"
 
@@ -174,7 +174,7 @@ def premiums(
     on_count: OnCount | None = None,
     resamples: int = 0,
 ) -> tuple[ClaimVerdict, list[str]]:
-    """The premium table (with intervals by `resamples`), and remarks on missing or other inputs."""
+    """The premium table (with intervals from `resamples`), and remarks as in `vocabularies`."""
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
@@ -221,11 +221,10 @@ def _remarks(claim: Claim, hashes: Mapping[str, Mapping[str, str]]) -> list[str]
 def new_token_share(corpus: Path) -> ClaimVerdict:
     """The shares of new tokens in the paper's fidelity table, and the lengths before and after.
 
-    The paper adds every character whose literal string is no key of Llama 3's vocabulary. Its
-    printed shares come out on the 997 dev lines with BOS in the denominator (over all tokens), and
-    equally on the 1,012 devtest lines as a mean over lines; dev + devtest misses one. The numbers
-    of tokens before and after are on all 2,009 lines as they stand in the files, stray spaces
-    included.
+    The paper adds every character whose literal string is not a key of Llama 3's vocabulary. Its
+    printed shares come out on the 997 dev lines over all tokens, with BOS in the denominator, and
+    also on the 1,012 devtest lines as a mean over lines; dev + devtest misses one. Tokens before
+    and after are counted on all 2,009 lines as they stand in the files, stray spaces included.
     """
     claim = read_claim("new-token-share")
     base = as_json(find("llama-3"))
@@ -247,7 +246,7 @@ def new_token_share(corpus: Path) -> ClaimVerdict:
 
 
 def _with_absent(base: dict[str, object], old: Tokenizer, lines: list[str]) -> Tokenizer:
-    """The tokenizer with every absent character of the lines added; the model is the same one."""
+    """The tokenizer with every absent character of the lines added; it shares the model."""
     new = Tokenizer(old.model)
     new.pre_tokenizer = old.pre_tokenizer
     for _, token in sorted(old.get_added_tokens_decoder().items()):
@@ -257,7 +256,7 @@ def _with_absent(base: dict[str, object], old: Tokenizer, lines: list[str]) -> T
 
 
 def _raw_lines(corpus: Path, codes: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-    """By language and split; the archive is read once."""
+    """Lines by language and split, unstripped; the archive is read once."""
     lines_by_code: dict[str, dict[str, list[str]]] = {}
     with open_bundle(corpus) as bundle:
         for code in codes:

@@ -1,7 +1,7 @@
-"""Many ways to derive rows, judged by every figure, language by language.
+"""Many ways to derive rows, each judged by every figure in every language.
 
-The base model reads each language once per tokenizer; a strategy then costs one pass over the new
-tokenization. Rows of the paper's 40 strategies are made once for the characters of all languages.
+The base model reads each language once per tokenizer; a strategy then costs one pass over the text
+in new tokens. Rows of the paper's 40 strategies are made once for the characters of all languages.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tokengraft.tokenizer.huggingface import HuggingFace
 #: what is being done, cells done, cells in all
 OnCell: TypeAlias = Callable[[str, int, int], None]
 PAPER = "paper"
-VERSION = 2  # of what a cell holds; a change makes every old cell unknown
+VERSION = 2  # of a cell's contents; if it changes, every cell is measured again
 KNN_K = (1, 2, 3, 5, 10)
 LOCAL_K = (2, 3, 5, 10)
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """One of the paper's; k is None for linear regression. As text: its name in tables."""
+    """One of the paper's strategies; k is None for linear regression. Tables name it by `str`."""
 
     layer: Layer
     method: str
@@ -55,9 +55,9 @@ class Strategy:
 
 
 def paper_layers(layers: int, normed: bool = True) -> tuple[Layer, ...]:
-    """{0, 1, n−1, n}, each once; the last one after the final norm, or (not `normed`) before it.
+    """{0, 1, n−1, n}, each once; the last one after the final norm if `normed`, else before it.
 
-    The paper's layer n is what the output table multiplies, that is after the norm.
+    The paper's layer n is what the output table multiplies, that is, after the norm.
     """
     return tuple(dict.fromkeys((0, 1, layers - 1, "norm" if normed else layers)))
 
@@ -92,7 +92,7 @@ def paper_rows(
 def layer_rows(
     hidden: Floats, anchors_hidden: Floats, anchors_rows: Floats, device: str = "cpu"
 ) -> Iterator[tuple[Strategy, Rows]]:
-    """The ten strategies of one layer, from arrays; cells carry layer 0."""
+    """The ten strategies of one layer, from arrays; whatever the layer, they are labelled 0."""
     most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
     distances, index = nearest(hidden, anchors_hidden, most, device=device)
     for k in KNN_K:
@@ -108,7 +108,7 @@ def layer_rows(
 
 @dataclass(frozen=True)
 class Key:
-    """What a cell's values depend on."""
+    """Everything that a cell's values depend on."""
 
     model: str  # hash of config and weights
     tokenizer: str  # hash of the new tokenizer
@@ -119,20 +119,20 @@ class Key:
     learnt_from: str = ""  # digest of the text that the rows were trained on, if any
 
     def digest(self) -> str:
-        """A file name's worth of hash."""
+        """A hash of it all, for a file name."""
         value = [VERSION, *(getattr(self, name) for name in self.__dataclass_fields__)]
         return sha256(json.dumps(value).encode())[:32]
 
 
 class Cells:
-    """A folder of cells; without a folder they live in memory."""
+    """Measured cells, kept in a folder, or in memory if there is none."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._held: dict[str, dict[str, Any]] = {}
 
     def get(self, key: Key) -> dict[str, Any] | None:
-        """The cell, or None where it is not there or cannot be read."""
+        """The cell, or None if it is missing or cannot be read."""
         name = key.digest()
         if name not in self._held and self._folder is not None:
             path = self._folder / f"{name}.json"
@@ -162,20 +162,20 @@ class Settings:
     keep_bytes: int = 1 << 30
 
     def key(self, window: int) -> str:
-        """What the values depend on."""
+        """The settings that values depend on, as text."""
         return json.dumps([self.lines, self.positions, self.resamples, self.seed, window])
 
 
 @dataclass
 class Grid:
-    """One model, one corpus; results gather in `rows` (one per cell and metric)."""
+    """Cells of one model on one corpus; results go into `rows`, one per cell and metric."""
 
     model: FrozenModel
     corpus: ParallelCorpus
     settings: Settings
     cells: Cells
     work: Path | None = None
-    deadline: float | None = None  # of time.monotonic
+    deadline: float | None = None  # by time.monotonic; no cell is begun after it
     on_cell: OnCell | None = None
     normed: bool = True  # the paper's last layer is taken after the final norm
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Grid:
         self.hash = model_hash(self.model.folder)
 
     def paper(self, languages: Sequence[str], whole: ParallelCorpus) -> None:
-        """The paper's 40 strategies in its own mode, on the characters of all of `whole`."""
+        """Judge the paper's 40 strategies on the paper's tokens, the characters of `whole`."""
         plans = {
             code: plan_literals(self.spec, {code: whole.lines(code)}, {}, code)
             for code in languages
@@ -220,10 +220,10 @@ class Grid:
         total: int | None = None,
         learnt_from: Mapping[str, str] | None = None,
     ) -> None:
-        """Judge the named methods for one language; cells that are known are not made again.
+        """Judge the named methods for one language; known cells are not measured again.
 
-        `rows_of(name)` gives labels for the tables and the rows themselves, `learnt_from[name]` is
-        a digest of the text that these depend on, besides the tokenizer.
+        `rows_of(name)` returns labels for the tables and the rows themselves; `learnt_from[name]`
+        is a digest of the text that the rows were trained on, if any.
         """
         lines = self.corpus.lines(code)[: self.settings.lines]
         case = prepare(code, lines, self.model, tokenizer)
@@ -282,7 +282,7 @@ class Grid:
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
         """Labels and rows of the paper's 40 for new tokens with these parts."""
-        # An added token may lie beyond the table.
+        # An added token may have no row in the table.
         count = min(len(self.model.tokenizer.vocabulary), len(self.model.weight))
         device = str(self.model.device)
         rows_by_name = {}
@@ -301,7 +301,7 @@ class Grid:
 
 
 class _Base:
-    """The base's side of one language, with its floors and ceiling."""
+    """The base's reading of one language, with floors and ceiling."""
 
     def __init__(self, grid: Grid, case: Case, side: Key, continuation: bool) -> None:
         settings = grid.settings

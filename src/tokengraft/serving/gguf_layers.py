@@ -1,20 +1,19 @@
-"""A model folder's tensors and sizes in GGUF's words, for the architectures llama.cpp also knows.
+"""A model folder's tensors and sizes under GGUF's names, for architectures that llama.cpp knows.
 
-Names come from the `gguf` package. llama.cpp rotates pairs of neighbours where Llama's files in
-safetensors rotate halves, so the rows of `q` and `k` are reordered; Gemma's norms hold w, llama.cpp
-wants 1 + w. Whatever is not in the table below goes through a base GGUF (`--base`).
+Names come from the `gguf` package. llama.cpp rotates neighbouring pairs where Llama's safetensors
+rotate halves, so the rows of `q` and `k` are reordered; Gemma's norms store w, while llama.cpp
+expects 1 + w. An architecture that is not in the table below needs a base GGUF (`--base`).
 
-Weights are also kept in blocks of few bits, written with numpy. The `gguf` package writes Q4_0,
-Q4_1, Q5_0, Q5_1 and Q8_0, and reads the K types without writing them; those are here. A super-block
-of 256 weights holds blocks of 16 (Q6_K) or 32 (Q4_K, Q5_K) with a scale each (and a minimum),
-themselves kept in 6 or 8 bits:
+Quantisation is done with numpy. The `gguf` package writes Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, but only
+reads the K types; those are written here. A super-block of 256 weights holds blocks of 16 (Q6_K) or
+32 (Q4_K, Q5_K), each with a scale (and a minimum) that is itself stored in 6 or 8 bits:
 
     Q6_K  w = d · s_b · (q − 32)          Q4_K, Q5_K  w = d · s_b · q − m · m_b
 
-Layout: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h. Rounded to the nearest, row
-by row, so a longer table keeps the bytes of its old rows.
-Changed: no search for the scale of least error, as llama.cpp makes for each block. `recipe` is
-llama.cpp's Q4_K_M, with its way out for widths that 256 does not divide.
+Layout: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h. Values are rounded to the
+nearest, row by row, so a longer table keeps the bytes of its old rows.
+Changed: no search for the scale of least error, which llama.cpp does for each block. `recipe` is
+llama.cpp's Q4_K_M, with its fallback for widths that are not multiples of 256.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ _WAY_OUT = "convert the base with llama.cpp's convert_hf_to_gguf.py and give it 
 
 @dataclass(frozen=True)
 class Architecture:
-    """How one architecture is written: llama.cpp's name, and what its weights need."""
+    """How one architecture is written: llama.cpp's name for it, and how its weights change."""
 
     name: str
-    reordered: bool = False  # rows of q and k
-    shifted: bool = False  # norms as 1 + w
+    reordered: bool = False  # reorder the rows of q and k
+    shifted: bool = False  # write norms as 1 + w
     fields: Callable[[Mapping[str, Any]], Fields] = lambda config: {}
 
 
 def _gemma3(config: Mapping[str, Any]) -> Fields:
     if config.get("query_pre_attn_scalar") != config.get("head_dim"):
-        raise ModelError(f"this Gemma scales its queries in a way of its own: {_WAY_OUT}")
+        raise ModelError(f"this Gemma scales its queries in an unusual way: {_WAY_OUT}")
     return {"attention.sliding_window": int(config["sliding_window"])}
 
 
-#: By the first of `architectures` in config.json.
+#: By the first entry of `architectures` in config.json.
 ARCHITECTURES: dict[str, Architecture] = {
     "LlamaForCausalLM": Architecture("llama", reordered=True),
     "MistralForCausalLM": Architecture("llama", reordered=True),
@@ -64,22 +63,22 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_of(config: Mapping[str, Any]) -> Architecture:
-    """The row of the table for a config; ModelError, with the way out, where there is none."""
+    """The row of the table for a config; ModelError, with a workaround, if there is none."""
     name = next(iter(config.get("architectures") or ()), None)
     if name not in ARCHITECTURES:
         raise ModelError(
-            f"a GGUF of {name} is not written from its folder (written are "
-            f"{', '.join(ARCHITECTURES)}): {_WAY_OUT}"
+            f"{name} cannot be written as GGUF from its folder, only "
+            f"{', '.join(ARCHITECTURES)}: {_WAY_OUT}"
         )
     return ARCHITECTURES[name]
 
 
 def size_fields(config: Mapping[str, Any], layout: Tables) -> Fields:
-    """Every key of the architecture; ModelError for what cannot be said in a GGUF here."""
+    """Every GGUF key of the architecture; ModelError if the model has what is not written here."""
     kind = architecture_of(config)
     text = text_config(config)
     if layout.bias is not None or text.get("mlp_bias"):
-        raise ModelError(f"biases of this model are not written from its folder: {_WAY_OUT}")
+        raise ModelError(f"this model's biases cannot be written from its folder: {_WAY_OUT}")
     heads = int(text["num_attention_heads"])
     head = int(text.get("head_dim") or layout.width // heads)
     rope = _rope(text)
@@ -104,19 +103,19 @@ def size_fields(config: Mapping[str, Any], layout: Tables) -> Fields:
 
 
 def _rope(text: Mapping[str, Any]) -> dict[str, Any]:
-    """The rotary settings, in either way of writing them; Gemma's are those of full attention."""
+    """The rotary settings, from either form of config; for Gemma those of full attention."""
     rope = dict(text.get("rope_parameters") or text.get("rope_scaling") or {})
     rope = dict(rope.get("full_attention") or rope)
     rope.setdefault("rope_theta", text.get("rope_theta", 10000.0))
     rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
     if rope["rope_type"] not in ("default", "linear", "llama3"):
-        raise ModelError(f"rotary scaling {rope['rope_type']!r} is not written here: {_WAY_OUT}")
+        raise ModelError(f"rotary scaling {rope['rope_type']!r} cannot be written here: {_WAY_OUT}")
     return rope
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of the file: its name, its shape and how to read it."""
+    """One tensor of the GGUF: its name, its shape and how to read it from the folder."""
 
     name: str
     shape: tuple[int, ...]
@@ -125,7 +124,7 @@ class Weight:
 
 
 def weights(config: Mapping[str, Any], checkpoint: Checkpoint, layout: Tables) -> Iterator[Weight]:
-    """Every tensor under GGUF's name, read when it is asked for."""
+    """Every tensor under its GGUF name; values are read when `read` is called."""
     import gguf
 
     kind = architecture_of(config)
@@ -169,7 +168,7 @@ def _reader(
 
 
 def _llama3_factors(rope: Mapping[str, Any], head: int) -> NDArray[np.float32]:
-    """Llama 3.1's scaling as llama.cpp takes it: what each frequency is divided by."""
+    """Llama 3.1's rotary scaling as llama.cpp takes it: a divisor for each frequency."""
     base, factor = float(rope["rope_theta"]), float(rope["factor"])
     low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
     context = float(rope["original_max_position_embeddings"])
@@ -187,7 +186,7 @@ def _llama3_factors(rope: Mapping[str, Any], head: int) -> NDArray[np.float32]:
 
 
 SUPER = 256
-#: What `--quantize` takes, and the type that files of that kind mostly hold.
+#: Values of `--quantize`, named after the type that most tensors of such a file have.
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "Q6_K", "Q4_K_M")
 #: llama.cpp's numbers for the kinds (`general.file_type`).
 FILE_TYPES = {
@@ -199,19 +198,19 @@ _K_TYPES = tuple(_NARROW)
 
 
 def check_kind(name: str) -> str:
-    """`name` as a kind of file, whatever its case; UsageError with the known ones otherwise."""
+    """`name` as one of KINDS, in any case of letters; UsageError that lists them otherwise."""
     if name.upper() not in KINDS:
         known = ", ".join(KINDS)
         hint = did_you_mean(name.upper(), KINDS)
         raise UsageError(
-            f"--quantize {name}: written here are {known}.{hint} For another kind quantise the "
-            "base with llama.cpp's llama-quantize and give it with --base."
+            f"no kind of file {name!r} (--quantize); known: {known}.{hint} For another kind "
+            "quantise the base with llama.cpp's llama-quantize and give it with --base."
         )
     return name.upper()
 
 
 def recipe(kind: str, name: str, width: int, blocks: int, tied: bool) -> str:
-    """The type of the tensor `name` (in GGUF's words) with rows of `width` in a file of `kind`."""
+    """The type of the tensor `name` (GGUF's name), with rows of `width`, in a file of `kind`."""
     wanted = kind
     if kind == "Q4_K_M":
         wanted = "Q4_K"
@@ -225,13 +224,13 @@ def recipe(kind: str, name: str, width: int, blocks: int, tied: bool) -> str:
 
 
 def _more_bits(block: int, blocks: int) -> bool:
-    """First eighth, last eighth, and every third between."""
+    """Whether a block's tensors get more bits: first and last eighth, every third between."""
     eighth = blocks // 8
     return block < eighth or block >= 7 * blocks // 8 or (block - eighth) % 3 == 2
 
 
 def quantize(rows: NDArray[np.float32], kind: str) -> NDArray[Any]:
-    """Rows as the bytes of a GGUF type (floats as they are); UsageError for one not written."""
+    """Rows in a GGUF type, quantised ones as bytes; UsageError if it cannot be written."""
     import gguf
 
     if kind == "F32":
@@ -254,7 +253,7 @@ def _q6_k(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
     """(n, 256) to (n, 210): low bits, high bits, scales, d."""
     groups = blocks.reshape(-1, 16, 16)
     at = np.abs(groups).argmax(axis=2)[..., None]
-    scales = np.take_along_axis(groups, at, 2)[..., 0] / -32  # the longest weight becomes −32
+    scales = np.take_along_axis(groups, at, 2)[..., 0] / -32  # the largest weight becomes −32
     d = (np.abs(scales).max(axis=1, keepdims=True) / 127).astype(np.float16)
     s = np.clip(np.rint(_divided(scales, d)), -128, 127)
     steps = (d.astype(np.float32) * s)[..., None]
@@ -269,7 +268,7 @@ def _q6_k(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q45_k(blocks: NDArray[np.float32], five: bool) -> NDArray[np.uint8]:
-    """(n, 256) to (n, 144) or, with a fifth bit, (n, 176): d, m, scales, bits."""
+    """(n, 256) to (n, 144) or, with a fifth bit, (n, 176): d, m, scales and minima, bits."""
     n = len(blocks)
     top = 31 if five else 15
     groups = blocks.reshape(n, 8, 32)
@@ -298,7 +297,7 @@ def _q45_k(blocks: NDArray[np.float32], five: bool) -> NDArray[np.uint8]:
 
 
 def _divided(values: NDArray[Any], units: NDArray[Any]) -> NDArray[np.float32]:
-    """Values over units, 0 where a unit is 0."""
+    """Values divided by units, 0 where a unit is 0."""
     unit = np.broadcast_to(units.astype(np.float32), values.shape)
     quotients: NDArray[np.float32]
     quotients = np.divide(values, unit, out=np.zeros_like(values, np.float32), where=unit != 0)

@@ -1,8 +1,8 @@
 """A tokenizer.json as llama.cpp reads it from a GGUF: tokens, types, and merges or scores.
 
-Byte-level BPE is llama.cpp's `gpt2`: merges in order, and the name of a split pattern that its own
-code holds (`tokenizer.ggml.pre`). BPE with byte fallback is its `llama` (SentencePiece): no merges
-but a score a token (`tokenizer.sentence_piece`).
+Byte-level BPE is llama.cpp's `gpt2`: merges in order, and the name of a split pattern in its code
+(`tokenizer.ggml.pre`). BPE with byte fallback is its `llama` (SentencePiece): no merges, but a
+score for each token (`tokenizer.sentence_piece`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokengraft.planning.words import load
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.sentence_piece import named_pieces, scored_pieces
 
-#: Values by key; the writer gives whole numbers, texts and truths the types llama.cpp expects.
+#: GGUF's keys and values; the writer turns Python's types into those that llama.cpp expects.
 Fields: TypeAlias = dict[str, Any]
 
 _SPECIALS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -28,7 +28,7 @@ _SPECIALS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "pa
 
 @dataclass(frozen=True)
 class Spelling:
-    """The vocabulary by id; `merges` for `gpt2`, `scores` for `llama`."""
+    """A vocabulary by id; `merges` if `model` is `gpt2`, `scores` if it is `llama`."""
 
     model: str
     tokens: tuple[str, ...]
@@ -38,7 +38,7 @@ class Spelling:
 
 
 def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
-    """The vocabulary for `rows` rows, made-up names for spare ones; TokenizerError unless BPE."""
+    """The vocabulary for `rows` rows, spare ones under made-up names; TokenizerError unless BPE."""
     kind = family(tokenizer)
     if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
         raise TokenizerError(f"a GGUF is written for BPE tokenizers; this one is {kind}")
@@ -86,7 +86,7 @@ def barred_ids(folder: Path) -> set[int]:
 
 
 def suppressed(folder: Path) -> Fields:
-    """The key by which llama.cpp bars ids; empty where none is barred."""
+    """The key that tells llama.cpp which ids are barred; empty if none is."""
     ids = sorted(barred_ids(folder))
     return {"tokenizer.ggml.suppress_tokens": ids} if ids else {}
 

@@ -1,7 +1,7 @@
-"""A graft really run in a program: ids, English that must be its base's, barred ids.
+"""Checks of a graft by running it in other programs: ids, English as its base's, barred ids.
 
-Each function serves a folder beside its base and says what was seen on the lines given; the table
-of programs is `SERVERS`.
+Each function runs a folder and its base in one program and reports what it saw on the given lines;
+the table of programs is `SERVERS`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENGLISH = (
 _STEPS = 16
 _PROMPTS = 50
 _LONGEST = 48  # tokens of a prompt
-#: Runs one model in vLLM.
+#: The script that runs one model in vLLM.
 _VLLM = """
 import vllm
 from vllm import LLM, SamplingParams
@@ -51,7 +51,7 @@ answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(ask
 
 
 def in_transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    """Load the tokenizer, save it, load it again; the model itself is `verify`'s own check."""
+    """Load the tokenizer, save it, load it again; `verify` itself checks the model."""
     del base
     transformers = optional("transformers", "Running transformers", "model")
     ids = split_patterns.folder_ids(folder, lines)
@@ -65,7 +65,7 @@ def in_transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Chec
 
 
 def in_llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    """Write both models as GGUF, serve them one after the other and compare."""
+    """Write both models as GGUF, serve one after the other and compare."""
     try:
         pattern = split_patterns.choose_pattern(folder, lines)
     except TokengraftError as error:
@@ -93,7 +93,7 @@ def in_llama_cpp(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
 
 
 def in_vllm(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    """Serve both models with vLLM, no request parameters, and compare."""
+    """Run both models in vLLM, with no special request parameters, and compare."""
     _require("vllm", ("vllm",))
     english = split_patterns.folder_ids(folder, ENGLISH, frame=True)
     asked = {"steps": _STEPS, "english": english}
@@ -109,7 +109,7 @@ def in_vllm(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
 
 
 def in_its_own(program: str, folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:
-    """Let a program of `OWN_READERS` read with its own tokenizer; what it writes, if it does."""
+    """Check the ids of a program of `OWN_READERS`, and what it writes if its script writes."""
     packages, script = OWN_READERS[program]
     _require(program, packages)
     normal, note = split_patterns.in_form(folder, lines)
@@ -139,7 +139,7 @@ def _require(program: str, packages: Sequence[str]) -> None:
 def _same_ids(
     program: str, folder: Path, lines: Sequence[str], answer: dict[str, Any], note: str = ""
 ) -> Check:
-    """Whether a program read every line into the folder's ids."""
+    """Whether a program gave every line the folder's ids."""
     own = split_patterns.folder_ids(folder, lines)
     wrong = [line for line, a, b in zip(lines, answer["ids"], own, strict=True) if a != b]
     said = f"{len(lines)} lines as the folder's"
@@ -167,7 +167,7 @@ def _writing(
     base_english: Sequence[list[int]],
     free: Sequence[list[int]],
 ) -> list[Check]:
-    """Whether greedy English is the base's and no barred id was written; empty if none is."""
+    """Whether greedy English is the base's and no barred id was written; no check if none is."""
     barred = barred_ids(folder)
     if not barred:
         return []

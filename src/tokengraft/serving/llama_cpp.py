@@ -1,8 +1,8 @@
-"""llama.cpp, really run: its server in a process of its own, spoken to over HTTP.
+"""Runs llama.cpp's server in a separate process and talks to it over HTTP.
 
-`llama-server` is taken where it is on the PATH, since that is what the user serves with; else the
-same server out of the `xllamacpp` package, which brings libllama as a wheel. Only the server's own
-interface is used (`/health`, `/tokenize`, `/completion`), so any recent build will do.
+`llama-server` is used if it is on the PATH, since that is what the user serves with; otherwise the
+same server from the `xllamacpp` package, a wheel that includes libllama. Only the server's own
+interface is used (`/health`, `/props`, `/tokenize`, `/completion`), so any recent build will do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from tokengraft.core.errors import MissingExtra, TokengraftError
 
-_PATIENCE = 300.0  # seconds until a model must have been loaded
+_PATIENCE = 300.0  # seconds to wait for a model to load, or for an answer
 _HOST = """
 import sys, xllamacpp
 p = xllamacpp.CommonParams()
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 
 class LlamaError(TokengraftError):
-    """llama.cpp would not load a file or answer; the message ends with what it said."""
+    """llama.cpp failed to load a file or to answer; the message ends with what it reported."""
 
 
 def installed() -> str | None:
@@ -57,11 +57,11 @@ class Llama:
         self._port, self._child, self._log = port, child, log
 
     def again(self) -> Llama:
-        """The same server over a connection of its own, for a request beside others."""
+        """The same server over a new connection, for concurrent requests."""
         return Llama(self._port, self._child, self._log)
 
     def tokenize(self, text: str, frame: bool = False) -> list[int]:
-        """The ids of a text; with `frame`, as a prompt gets them (start token and all)."""
+        """The ids of a text; with `frame`, including the special tokens that a prompt gets."""
         asked = {"content": text, "add_special": frame, "parse_special": True}
         return [int(number) for number in self._post("/tokenize", asked)["tokens"]]
 
@@ -76,7 +76,7 @@ class Llama:
         return self._post("/completion", asked)
 
     def version(self) -> str:
-        """The build that answers, as it says itself."""
+        """The name and build of the program, as the server reports it."""
         self._connection.request("GET", "/props")
         props: dict[str, Any] = json.loads(self._connection.getresponse().read())
         build = props.get("build_info", "unknown")
@@ -85,7 +85,7 @@ class Llama:
         return f"llama.cpp {build}"
 
     def ready(self) -> bool:
-        """Whether the model is loaded; LlamaError where the server ended instead."""
+        """Whether the model is loaded; LlamaError if the server has exited instead."""
         if self._child.poll() is not None:
             raise LlamaError(f"llama.cpp ended while loading: {self.said()}")
         try:
@@ -98,7 +98,7 @@ class Llama:
         return answer.status == 200
 
     def said(self) -> str:
-        """The last error in the server's log."""
+        """The first error in the server's log, or else its first line."""
         lines = self._log.read_text("utf-8", errors="replace").splitlines()
         wrong = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
         return (wrong or lines or ["nothing"])[0].strip()[:300]
@@ -121,10 +121,11 @@ class Llama:
 def serving(
     model: Path, *, context: int = 512, threads: int = 1, slots: int = 1, chat: bool = False
 ) -> Iterator[Llama]:
-    """A server over the file `model`, ended with the block; `slots` requests share its context.
+    """A server for the file `model` that is stopped at the end of the block.
 
-    Its chat template is read only for `chat`: llama.cpp stops at one that it cannot parse. Raises
-    MissingExtra where no llama.cpp is available, LlamaError where it will not load the file.
+    `slots` requests at a time share its `context`. The chat template is read only if `chat`, since
+    llama.cpp exits at one that it cannot parse. Raises MissingExtra if no llama.cpp is installed,
+    LlamaError if it cannot load the file.
     """
     program = installed()
     if program is None:

@@ -1,8 +1,8 @@
-"""Programs with a tokenizer of their own, each run in a process of its own on a folder's lines.
+"""Programs with their own tokenizer, each run in a separate process on a folder's lines.
 
-What a program does is a short script in its own words; it is given `folder` and `lines` (and
-whatever else was `asked`), and leaves its ids of each line in `answer["ids"]`. Other environments
-than this one can be asked too, by their Python.
+Each has a short script that is given `folder`, `lines` and everything else in `asked`, and leaves
+the ids of each line in `answer["ids"]`. `run_script` can also use the Python of another
+environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ folder, lines, answer = asked["folder"], asked["lines"], {}
 %s
 json.dump(answer, open(sys.argv[2], "w"))
 """
-#: By program: the packages that it needs by the names they are imported by, and its script.
+#: By program: the import names of the packages that it needs, and its script.
 OWN_READERS: dict[str, tuple[tuple[str, ...], str]] = {
     "openvino-genai": (
         ("openvino_genai", "openvino_tokenizers", "transformers"),
@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as place:
     answer = {"ids": [read(line) for line in lines], "version": openvino_genai.__version__}
 """,
     ),
-    # Its builder knows fewer models than tokenizers: a small Llama stands behind each tokenizer.
+    # Its builder knows fewer models than tokenizers, so every tokenizer gets a small Llama.
     "onnxruntime-genai": (
         ("onnxruntime_genai", "onnx", "onnx_ir", "onnxruntime", "transformers"),
         """
@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as place:
 answer = {"ids": ids, "version": onnxruntime_genai.__version__}
 """,
     ),
-    # It takes tokens, not text: the folder's own, which must have the folder's ids there.
+    # It takes tokens, not text: the folder's tokens are passed, and must have the same ids there.
     "ctranslate2": (
         ("ctranslate2", "transformers"),
         """
@@ -102,7 +102,7 @@ with tempfile.TemporaryDirectory() as place:
 def run_script(
     program: str, script: str, asked: Mapping[str, Any], python: str = sys.executable
 ) -> dict[str, Any]:
-    """What the script answers; TokengraftError with the program's last word where it gives up."""
+    """The script's `answer`; TokengraftError with the program's last error if it fails."""
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
         question.write_text(json.dumps(asked), encoding="utf-8")

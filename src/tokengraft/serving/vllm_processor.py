@@ -1,10 +1,10 @@
-"""vLLM's logits processor for grafts: bars `suppress_tokens`, and lets one winner take all.
+"""A vLLM logits processor for grafts: bars `suppress_tokens` and applies winner-takes-all.
 
-vLLM finds it by the entry point `vllm.logits_processors` as soon as tokengraft is installed beside
-it; `vllm serve FOLDER` needs no option and a request no parameter. It reads the served folder
-itself: `suppress_tokens` of generation_config.json, and the output policy of tokengraft.json. A
-model without either is left alone. A graft whose text this environment's transformers reads into
-other ids than its tokenizer.json is not served. Only torch, transformers and vLLM are imported.
+vLLM finds it by the entry point `vllm.logits_processors` as soon as tokengraft is installed in its
+environment; `vllm serve FOLDER` needs no option, and requests no parameter. It reads the served
+folder itself: `suppress_tokens` of generation_config.json and the output policy of tokengraft.json.
+A model with neither is left alone. A graft is refused if this environment's transformers gives its
+text other ids than its tokenizer.json. Nothing heavy but torch, transformers and vLLM is imported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         """Every request is served."""
 
     def __init__(self, vllm_config: Any, where: Any, is_pin_memory: Any = None) -> None:
-        """`where` is the device, or the second runner's states, which know it."""
+        """`where` is the device, or the second runner's states, which hold it."""
         del is_pin_memory
         model = vllm_config.model_config
         device = getattr(where, "device", where)
@@ -47,7 +47,7 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         self._active = bool(barred) or self._pooling is not None
 
     def is_argmax_invariant(self) -> bool:
-        """Greedy output changes: the best token may be a barred one."""
+        """False: greedy output changes too, as the best token may be a barred one."""
         return False
 
     def update_state(self, batch_update: Any) -> None:
@@ -59,7 +59,7 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         return self._active
 
     def apply(self, logits: torch.Tensor, context: Any = None) -> torch.Tensor:
-        """Scores with the barred ids out of reach, and first parts pooled with new tokens."""
+        """Logits with barred ids at −inf and, if the policy pools, new tokens with first parts."""
         del context
         if len(self._barred):
             logits.index_fill_(-1, self._barred, float("-inf"))
@@ -76,10 +76,10 @@ def _graft(folder: Path) -> dict[str, Any]:
 
 
 def _refuse_other_ids(folder: Path, served: str, words: Sequence[str]) -> None:
-    """Raise where transformers reads words with new tokens otherwise than the folder's own file.
+    """Raise ValueError if transformers gives words with new tokens other ids than tokenizer.json.
 
-    `served` is the tokenizer's place for vLLM (`--tokenizer`). Versions 5.17 to 5.19 have a split
-    pattern of their own for Qwen 2 beside its config.json, whatever the files say.
+    `served` is where vLLM loads the tokenizer from (`--tokenizer`). If a config.json says Qwen 2,
+    transformers 5.17 to 5.19 use their own split pattern, whatever tokenizer.json says.
     """
     if not words:
         return
@@ -99,7 +99,7 @@ def _refuse_other_ids(folder: Path, served: str, words: Sequence[str]) -> None:
 
 
 def _pooling(output: dict[str, Any]) -> Any:
-    """The folder's winner-takes-all, None where its policy is another."""
+    """Winner-takes-all with the folder's settings; None if its policy is another."""
     from tokengraft.grafting.output_policies import DEFAULT, POLICIES
 
     policy = POLICIES.get(output.get("policy", DEFAULT))
