@@ -101,8 +101,8 @@ _TRADITIONAL = frozenset("國權際對這為個們財產業會應時義務須護
 def text_script(texts: Iterable[str], language: str) -> str:
     """Return the ISO 15924 code of the script most letters of ``texts`` are in.
 
-    Han text is told apart as FLORES does: ``Jpan`` for Japanese, ``Hani`` for Vietnamese,
-    else ``Hans`` or ``Hant`` by which form of the commonest reformed characters occurs more.
+    Han text gets FLORES's codes: ``Jpan`` for Japanese, ``Hani`` for Vietnamese, else ``Hans``
+    or ``Hant`` by which form of the commonest reformed characters occurs more.
     """
     letters = Counter(char for text in texts for char in text if char.isalpha())
     scripts: Counter[str] = Counter()

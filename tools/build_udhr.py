@@ -2,8 +2,8 @@
 
 One JSON line per translation of the Universal Declaration of Human Rights, sorted by code.
 ``units`` maps a key ("title", "preamble.1", "13.2") to a text, and a key stands for the same
-content in every translation. To hold that, an article (or the preamble) is left out of a
-translation when its structure or its lengths say that it does not follow the English one.
+content in every translation. To ensure that, an article (or the preamble) is left out of a
+translation if its structure or its lengths suggest that it does not follow the English one.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Page(HTMLParser):
 
 @dataclass
 class Translation:
-    """A page with what the package's index says of it; ``units`` shrinks as checks fail."""
+    """A page with its entry in the package's index; ``units`` shrinks as checks fail."""
 
     source: str
     page: Page
@@ -109,7 +109,7 @@ class Translation:
 
     @property
     def scale(self) -> float:
-        """How long this language's article paragraphs are, next to the reference lengths."""
+        """How long this language's article paragraphs are relative to the reference lengths."""
         return statistics.median(
             len(text) / REFERENCE[key] for key, text in self.units.items() if key[0].isdigit()
         )
@@ -248,7 +248,7 @@ def build(package: Path) -> list[dict[str, object]]:
 
 
 def check(rows: list[dict[str, object]]) -> None:
-    """Raise ``ValueError`` where an invariant of the asset does not hold."""
+    """Raise ``ValueError`` if an invariant of the asset does not hold."""
     codes = Counter(str(row["code"]) for row in rows)
     if doubles := [code for code, count in codes.items() if count > 1]:
         raise ValueError(f"codes given twice: {doubles}")

@@ -1,6 +1,6 @@
-"""A hook of mkdocs: README and CONTRIBUTING as pages, links out of docs/ to the repository.
+"""A mkdocs hook: makes README and CONTRIBUTING pages, and points links out of docs/ to the host.
 
-So each text is written once, and its links work on disk, on a code host and on the site.
+So each text exists once, and its links work on disk, on a code host and on the site.
 """
 
 from __future__ import annotations

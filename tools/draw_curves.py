@@ -1,11 +1,11 @@
-"""The curves of distillation behind a fidelity table, one small panel a language.
+"""Draw the distillation curves behind a fidelity table, one small panel per language.
 
     python tools/draw_curves.py results/fidelity-rootstock/merges.json [--out STEM]
     python tools/draw_curves.py results/fidelity-qwen2.5-coder-1.5b --goal 4
 
-Held-out KL against steps, for every run; the dashed line is the best of the paper's 40 on FLORES
-devtest divided by the goal, the dots are what the runs reached there. A folder of
-`benchmarks/fidelity_gpu.py` serves as well as a table.
+Held-out KL against steps, for every run; the dashed line is the KL of the best of the paper's 40
+on FLORES devtest, divided by the goal, and the dots are what the runs reached there. Instead of a
+table, a folder written by `benchmarks/fidelity_gpu.py` will do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = ("#1d5f80", "#c42f2f", "#3f93a0", "#ef7a4d")
 
 
 def draw(rows: list[dict[str, Any]], model: str, goal: float) -> Figure:
-    """Panels of one size on one scale."""
+    """Draw the panels, all of the same size and scale."""
     across = 4
     down = -(-len(rows) // across)
     figure = Figure(figsize=(11, 2.1 * down + 1.1), layout="constrained")

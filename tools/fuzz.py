@@ -1,14 +1,14 @@
-"""Damaged and hostile files against every reader: no traceback, no memory, no wrong success.
+"""Feed damaged and hostile files to every reader: no traceback, bounded memory, no false success.
 
     python tools/fuzz.py --minutes 60 --seeds fuzz-seeds/ --out fuzz.json
 
-Sound files are changed by hypothesis (values of their JSON, bytes, lengths, members) and read. A
-case passes where it ends in a `TokengraftError`, or in a result that a reader which shares nothing
-with ours agrees to: safetensors' own for headers, `json` for JSONL, `tarfile` and `zipfile` for
-archives, the `gguf` package for GGUF, GPT-2's byte table and plain `tokenizers` for what a plan
-makes, also of tokenizers that were changed before. Memory is measured after every case. Failing
-cases are kept in `--seeds` and tried first the next time; `--out` gets the counts of each target,
-the peak memory, every seed and every finding.
+Hypothesis changes sound files (values of their JSON, bytes, lengths, members), which are then read.
+A case passes if it ends in a `TokengraftError`, or in a result confirmed by a reader that shares
+nothing with ours: safetensors' own for headers, `json` for JSONL, `tarfile` and `zipfile` for
+archives, the `gguf` package for GGUF, and GPT-2's byte table and plain `tokenizers` for the
+tokenizers that plans make, including plans for changed tokenizers. Memory is measured after every
+case. Failing cases are kept in `--seeds` and tried first the next time; `--out` gets the counts of
+each target, the peak memory, every seed and every finding.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def byte_level() -> dict[str, Any]:
 
 
 def byte_fallback() -> dict[str, Any]:
-    """As SentencePiece's BPE: unknown characters in bytes, a mark for every space."""
+    """A tokenizer like SentencePiece's BPE: unknown characters in bytes, a mark for every space."""
     letters = ["▁", *"abcdex", "ab", "▁a", "क"]
     names = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
     steps = [{"type": "Prepend", "prepend": "▁"},
@@ -141,7 +141,7 @@ def byte_fallback() -> dict[str, Any]:
 
 
 def unigram() -> dict[str, Any]:
-    """As T5's: pieces with scores, one UNK for what has none."""
+    """A tokenizer like T5's: pieces with scores, UNK for everything else."""
     step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     pieces = [["<unk>", 0.0], ["<s>", 0.0], ["▁", -2.0], ["▁a", -2.5], ["ab", -3.0],
               *([letter, -4.0 - n / 8] for n, letter in enumerate("abcdexक"))]  # fmt: skip
@@ -151,7 +151,7 @@ def unigram() -> dict[str, Any]:
 
 
 def word_piece() -> dict[str, Any]:
-    """As BERT's: pieces that begin a word and pieces that go on."""
+    """A tokenizer like BERT's: pieces that begin a word and pieces that continue it."""
     letters = [*"abcdex12", "क", "ा"]
     names = ["[UNK]", "[CLS]", *letters, *(f"##{one}" for one in letters), "ab"]
     model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
@@ -201,11 +201,11 @@ def tokenizer_file(folder: Path, draw: Callable[[Any], Any]) -> None:
 
 
 def none_longer(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Plain `tokenizers`: no line longer, text without Devanagari as it was, and what came back
-    comes back.
+    """In plain `tokenizers`: no line is longer, text without Devanagari keeps its ids, and every
+    line decodes as before.
 
-    Unigram and WordPiece promise no length but that no more characters are UNK; what was one may
-    come back as itself.
+    Unigram and WordPiece do not promise the length, only that no more characters are UNK; a
+    character that was UNK may now decode as itself.
     """
     before, after = (Tokenizer.from_str(json.dumps(one)) for one in (old, new))
     unknown = json.loads(before.to_str())["model"]["type"] in ("Unigram", "WordPiece")
@@ -228,7 +228,7 @@ def none_longer(old: dict[str, Any], new: dict[str, Any]) -> None:
 
 
 def _lost(tokenizer: dict[str, Any], pipeline: Tokenizer, line: str) -> int:
-    """Characters of the line that are UNK."""
+    """The number of characters of the line that are UNK."""
     model = tokenizer["model"]
     name = model.get("unk_token")
     number = model.get("unk_id") if name is None else pipeline.token_to_id(name)
@@ -238,7 +238,7 @@ def _lost(tokenizer: dict[str, Any], pipeline: Tokenizer, line: str) -> int:
 
 
 def planned(folder: Path, draw: Callable[[Any], Any]) -> None:
-    """A plan for a tokenizer that was changed: what it promises holds, or it is refused."""
+    """A plan for a changed tokenizer: it keeps its promises, or is refused."""
     base = edited(draw(st.sampled_from(list(BASES.values()))), draw(edits))
     (folder / "tokenizer.json").write_text(json.dumps(base), encoding="utf-8")
     parsed = as_json(find(str(folder)))
@@ -297,7 +297,7 @@ def weights(folder: Path, draw: Callable[[Any], Any]) -> None:
 
 
 def shards(folder: Path, draw: Callable[[Any], Any]) -> None:
-    """An index of shards: every tensor is in the file that it names, by the reference reader."""
+    """An index of shards: the reference reader finds every tensor in the file named for it."""
     from safetensors.numpy import load_file, save_file
 
     index: Any = {"metadata": {"total_size": 40}, "weight_map": {}}
@@ -316,7 +316,7 @@ def shards(folder: Path, draw: Callable[[Any], Any]) -> None:
 def archive(folder: Path, draw: Callable[[Any], Any]) -> None:
     """A corpus in an archive: damaged bytes, strange members, members far larger than the file.
 
-    The reader of archives of tokenizers has to bear it, too.
+    The reader of tokenizer archives must withstand it too.
     """
     texts = {"eng_Latn": "one\ntwo\n", "hin_Deva": "एक\nदो\n"}
     names = st.sampled_from(["dev/{}.dev", "../{}.dev", "/{}.dev", "{}.txt", "._{}.dev", "{}.csv"])
@@ -371,7 +371,7 @@ def _packed(members: dict[str, bytes], kind: str, link: str | None) -> bytes:
 
 
 def _unpacked(path: Path) -> dict[str, str]:
-    """Members as text by the standard library, whose own checks they passed."""
+    """Members as text, by the standard library's readers and their checks."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as zipped:
             return {n: zipped.read(n).decode("utf-8") for n in zipped.namelist()}
@@ -436,7 +436,7 @@ if importlib.util.find_spec("gguf"):
 
 
 def attempt(target: Callable[..., None], data: Any) -> str:
-    """One case: `refused` or `read`; whatever else it raises is a finding."""
+    """Run one case: `refused` or `read`; any other exception is a finding."""
     end = "read"
     with tempfile.TemporaryDirectory() as place:
         try:
@@ -449,7 +449,7 @@ def attempt(target: Callable[..., None], data: Any) -> str:
 
 
 def fuzz(name: str, count: int, start: int, database: Path) -> tuple[Counter[str], str | None]:
-    """`count` cases of one target from one seed; the traceback of the smallest failing case."""
+    """Run `count` cases of one target from one seed; return the smallest failure's traceback."""
     ends: Counter[str] = Counter()
 
     @seed(start)
@@ -472,7 +472,7 @@ def fuzz(name: str, count: int, start: int, database: Path) -> tuple[Counter[str
 
 
 def main() -> int:
-    """Go round the targets until the time is over; exit 1 where something was found."""
+    """Cycle through the targets until time is up; exit 1 if something was found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,12 +1,12 @@
-"""A GGUF file as a plain model folder: config, tokenizer and bfloat16 safetensors.
+"""Convert a GGUF file to a plain model folder: config, tokenizer and bfloat16 safetensors.
 
     python tools/gguf_to_folder.py MODEL.gguf OUT [--weights-only] [--device cuda]
 
-Needs `pip install gguf` beside torch and transformers (and `accelerate`, which transformers asks
-for before it reads a GGUF header). Weights are dequantised as the file has them, so the folder is
-the quantised model, not the original. Architectures: llama, qwen2, gemma3. What transformers leaves
-out of the tokenizers is put back: SmolLM's digits, Qwen's NFC, Gemma's BOS; names that the GGUF
-makes up for spare rows are dropped. `--weights-only` writes model.safetensors alone and needs no
+Needs `pip install gguf` besides torch and transformers (and `accelerate`, which transformers
+requires to read a GGUF header). Weights are dequantised from the file, so the folder is the
+quantised model, not the original. Architectures: llama, qwen2, gemma3. What transformers leaves out
+of the tokenizers is put back: SmolLM's digits, Qwen's NFC, Gemma's BOS; names that the GGUF makes
+up for spare rows are dropped. `--weights-only` writes model.safetensors alone and needs no
 accelerate.
 """
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def write_weights(source: Path, target: Path, device: str) -> int:
-    """All tensors under the names transformers gives them, in bfloat16; how many there are."""
+    """Write all tensors under transformers' names, in bfloat16; return how many there are."""
     import torch
     from safetensors.torch import save_file
 
@@ -89,7 +89,7 @@ def write_weights(source: Path, target: Path, device: str) -> int:
 
 
 def dequantise(data: Any, kind: Any, device: str) -> Any:
-    """Float32 values; the K types on `device`, to the bit as the gguf package has them."""
+    """Float32 values, bit for bit those of the gguf package; K types are computed on `device`."""
     import torch
 
     if kind.name not in ("Q4_K", "Q6_K"):
@@ -145,7 +145,7 @@ def _unpermute(weight: Any, heads: int) -> Any:
 
 
 def write_side_files(source: Path, out: Path) -> None:
-    """Config, generation config, tokenizer, and a card with the licence that the file states."""
+    """Write config, generation config, tokenizer, and a card with the licence the file states."""
     gguf: Any = importlib.import_module("gguf")
     auto: Any = importlib.import_module("transformers")
     given = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
@@ -172,7 +172,7 @@ def write_side_files(source: Path, out: Path) -> None:
 
 
 def _tiny(config: Any) -> Any:
-    """The same architecture, small: only its class is wanted."""
+    """A small config of the same architecture, to find its class."""
     data = {**config.to_dict(), "num_hidden_layers": 1, "vocab_size": 8, "hidden_size": 8}
     data |= {"intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
     data |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "layer_types"))

@@ -2,9 +2,9 @@
 
     python tools/make_corpus.py OUT --bytes 5e9 --format jsonl,jsonl.zst,parquet
 
-Rows of 1 to 8 sentences of one language, languages drawn at random, words of a sentence shuffled
-now and then so that rows differ. The same seed, size and formats always give the same text.
-Formats: jsonl, jsonl.gz, jsonl.zst, parquet; the size counts bytes of text and is shared evenly.
+Each row has 1 to 8 sentences of one language drawn at random; the words of some sentences are
+shuffled so that rows differ. The same seed, size and formats always give the same text. Formats:
+jsonl, jsonl.gz, jsonl.zst, parquet; the size is in bytes of text, divided evenly among formats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHUFFLED = 0.2  # share of sentences whose words change places
 
 
 def rows(seed: str, size: int) -> Iterator[tuple[str, str]]:
-    """(language, text) until `size` bytes of text."""
+    """Yield (language, text) until there are `size` bytes of text."""
     corpus = load("udhr")
     lines = {code: corpus.lines(code) for code in corpus.languages}
     codes = sorted(lines)

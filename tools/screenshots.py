@@ -2,7 +2,7 @@
 
     python tools/screenshots.py RUN_DIR… [--out docs/img]
 
-Made from a real run in Debian's Chromium, so that what the README shows stays true.
+Taken of a real run in Debian's Chromium, so that the README shows the page as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAP = 24
 
 
 def shoot(browser: Any, address: str, name: str, scheme: str) -> Image.Image:
-    """One picture: the window at each of its places, below each other or side by side."""
+    """Take one picture: the window at each place, below one another or side by side."""
     width, height, scale, places = SHOTS[name]
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -59,7 +59,7 @@ def shoot(browser: Any, address: str, name: str, scheme: str) -> Image.Image:
 
 
 def join(parts: list[Image.Image], columns: int) -> Image.Image:
-    """The parts in a grid on grey."""
+    """Join the parts in a grid on grey."""
     wide, tall = parts[0].size
     rows = -(-len(parts) // columns)
     size = (columns * (wide + GAP) - GAP, rows * (tall + GAP) - GAP)

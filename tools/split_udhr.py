@@ -14,7 +14,7 @@ from tokengraft.corpus import load
 
 
 def main(out: Path, codes: list[str]) -> None:
-    """Write both halves; a unit that one of the languages lacks is in neither."""
+    """Write both halves; a unit that is missing in one of the languages goes into neither."""
     corpus = load("udhr")
     columns = ["eng_Latn", *codes]
     rows = [
