@@ -1,4 +1,4 @@
-"""The engines by name; Ray is imported only where it is asked for."""
+"""The engines by name; Ray is imported only when asked for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tokengraft.engine.protocol import Engine, cores
 
 @dataclass(frozen=True)
 class Counting:
-    """How a large corpus is counted: who does it, in pieces of which size, what is left out.
+    """How a large corpus is counted: on which engine, in shards of what size, with what left out.
 
-    `workers` are processes, by default one per core; `address` is a Ray cluster's. With `skip_bad`
+    `workers` are processes, by default one per core; `address` is a Ray cluster's. With `skip_bad`,
     bad rows and broken files are left out and listed instead of stopping the run. Finished shards
-    are kept under `state`, by default in the cache, so a run that was stopped goes on.
+    are kept under `state`, by default in the cache, so an interrupted run resumes.
     """
 
     engine: str = "local"
@@ -29,13 +29,13 @@ class Counting:
     state: Path | str | None = None
 
     def open(self) -> Engine:
-        """The engine."""
+        """The engine that these options describe."""
         return make_engine(self.engine, self.workers, self.address)
 
 
 @dataclass(frozen=True)
 class EngineRow:
-    """An engine by name; `module` is what it needs that the base install lacks."""
+    """A registered engine; `module` is what it needs beyond the base install."""
 
     name: str
     help: str
@@ -54,7 +54,7 @@ def _local(workers: int | None, address: str | None) -> Engine:
     from tokengraft.engine.local import Local
 
     if address is not None:
-        raise UsageError("--address is for --engine ray; add it or drop the address.")
+        raise UsageError("--address is for --engine ray: add that, or drop the address.")
     return Local(workers or cores())
 
 

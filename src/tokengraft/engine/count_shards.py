@@ -1,11 +1,11 @@
 """Counting on an engine: one code path counts a shard, and the results of all shards add up.
 
-What is counted is a `Work`. Results are sums of integers, so any order of adding gives the same.
+A `Work` says what to count. Results are sums of integers, so the order of adding does not matter.
 
-What is already counted is taken from the state, one SQLite file, key → result, written by the
-driver alone. A key names the file as it is (path, size, time of change), the range, the tokenizers'
-hashes and all options, so an entry is never stale; each is there whole or not at all, so a run that
-was killed goes on where it stopped.
+Finished shards are kept in the state, one SQLite file, key → result, which only the driver writes.
+A key names the file's state (path, size, time of change), the range, the tokenizers' hashes and all
+options, so an entry is never stale; each is written whole or not at all, so a run that was killed
+resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Payload = dict[str, Any]
 
 @dataclass
 class ShardResult:
-    """What a shard gave. `payload` is empty where `broken` says why nothing can be counted."""
+    """The counts of a shard; `broken` says why it has none, and `payload` is empty then."""
 
     payload: Payload = field(default_factory=dict)
     lines: int = 0
@@ -47,7 +47,7 @@ class ShardResult:
     def of(
         cls, payload: Payload, seen: Seen, figures: tuple[int, int, int], broken: str | None = None
     ) -> ShardResult:
-        """An outcome from what the reader saw."""
+        """A result with what the reader saw: lines, blank lines and bad rows."""
         listed = list(seen.listed)
         return cls(payload, seen.lines, seen.blank, seen.bad, listed, broken, figures)
 
@@ -57,7 +57,7 @@ class ShardResult:
         return not self.bad and self.broken is None
 
     def pack(self) -> bytes:
-        """Compact bytes, equal for equal outcomes; read back by `unpack`."""
+        """Compact bytes, equal for equal results; read back by `unpack`."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return zlib.compress(text.encode(), level=1)
 
@@ -90,13 +90,13 @@ def _copy(value: Any) -> Any:
 
 
 class Counter(Protocol):
-    """Counts batches; opened once per worker, used for one shard after the other."""
+    """Counts batches; opened once per worker and used for all its shards, one by one."""
 
     def begin(self) -> None:
         """Forget all counts."""
 
     def add(self, batch: Batch, seen: Seen) -> None:
-        """Count the rows; those that turn out to be uncountable go to `seen`."""
+        """Count the rows; those that turn out to be bad go to `seen`."""
 
     def payload(self) -> Payload:
         """The counts since `begin`."""
@@ -123,10 +123,10 @@ class Work(Protocol):
 def count_shard(
     shard: Shard, layout: Layout, counter: Counter, *, skip_bad: bool, report: Report | None = None
 ) -> ShardResult:
-    """Count one shard: the same outcome anywhere, any time, as long as its files stay the same.
+    """Count one shard, with the same result anywhere as long as its files do not change.
 
-    Unless `skip_bad`, counting ends at the first bad row. A file that breaks off gives an outcome
-    without counts.
+    Unless `skip_bad`, counting ends at the first batch with a bad row. A file that cannot be read
+    to its end gives a result without counts.
     """
     seen = Seen()
     counter.begin()
@@ -185,7 +185,7 @@ class Total:
     bad_rows: tuple[LeftOutRow, ...]  # the first hundred of each shard
     broken: dict[str, str]  # file → why none of its rows is counted
     shards: tuple[dict[str, str | int], ...]  # the manifest: what was counted, with hashes
-    resumed: int  # shards whose outcome was already there
+    resumed: int  # shards whose result was already in the state
 
     def __repr__(self) -> str:
         left = f", {self.bad:,} bad rows, {len(self.broken)} broken files"
@@ -194,14 +194,14 @@ class Total:
 
 @dataclass
 class Meter:
-    """How far a run is: figures of each shard in work, the latest attempt's only."""
+    """How far a run is: the figures of each shard, from its latest attempt only."""
 
     total: int  # bytes on disk that are to be counted
     sizes: Sequence[int]
     _figures: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
 
     def update(self, number: int, rows: int, size: int, tokens: int, share: float) -> None:
-        """Take the figures of one shard; they replace its earlier ones."""
+        """Set the figures of one shard, replacing its earlier ones."""
         self._figures[number] = (rows, size, tokens, share)
 
     def read(self) -> tuple[int, int, int, int]:
@@ -225,8 +225,8 @@ def count_all(
 ) -> Total:
     """Count every shard that the state lacks, then add up all of them.
 
-    Without `skip_bad` the first bad row or broken file is a CorpusError with file and line, and
-    what was counted until then stays in the state.
+    Without `skip_bad`, the first bad row or broken file is a CorpusError with file and line; shards
+    finished before it stay in the state.
     """
     fingerprint = work.fingerprint
     keys = [shard.key(fingerprint) for shard in shards]
@@ -288,7 +288,7 @@ def _add_up(
             {"file": file.url, "start": span.start, "stop": span.stop, "stamp": file.stamp,
              "rows": read, "bytes": size, "bad": outcome.bad, "key": key, "sha256": sha256(data)}
         )  # fmt: skip
-    # Only now is it known which files are broken: no row of theirs counts, in whatever shard.
+    # Only now are all broken files known: none of their rows counts, whatever the shard.
     for shard, (_, outcome) in zip(shards, _outcomes(keys, store), strict=True):
         url = shard.file.url
         if url in broken:
@@ -327,4 +327,4 @@ def _lines_before(span: Span) -> int:
             lines += block.count(b"\n")
             left -= len(block)
             last = block[-1:]
-    return lines + (last != b"\n")  # a line that began before belongs to the shard before
+    return lines + (last != b"\n")  # a line cut by the border belongs to the shard before

@@ -1,7 +1,8 @@
-"""The engine on this machine: one process per core, or this process where there is one item.
+"""The engine on this machine: one process per core, or this process if there is just one item.
 
 Processes, not threads: reading JSON and gathering ids hold the interpreter lock, which would cap
-the cores in use at about ten. Their tokenizers run single-threaded, so nothing competes.
+the cores in use at about ten. A worker's tokenizers run on one thread, or on a share of the cores
+if there are fewer items than workers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, cores, unseal
 from tokengraft.tokenizer.packed import THREAD_SETTINGS, limit_threads
 
-TRIES = 3  # how often an item may take its worker down
-_FIGURES = 4
+TRIES = 3  # worker deaths on one item after which the run fails
+_FIGURES = 4  # per item: rows, bytes, tokens, thousandths done
 _POLL = 0.5  # seconds between looks at the workers' progress
 
 
@@ -55,7 +56,7 @@ class Local:
             count = task.open(self.workers)
             for number, item in enumerate(items):
                 yield number, count(item, partial(on_progress, number))
-        finally:  # the process is the caller's, who may want all threads for something else
+        finally:  # this is the caller's process, which may want all threads afterwards
             for name in THREAD_SETTINGS:
                 os.environ.pop(name, None)
                 os.environ.update({name: before[name]} if name in before else {})
@@ -64,8 +65,8 @@ class Local:
         self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress, workers: int
     ) -> Iterator[tuple[int, bytes]]:
         context = multiprocessing.get_context("spawn")  # forking with Rust threads can deadlock
-        # A row of figures an item, each written by the one worker that counts it: no lock that a
-        # killed worker could keep.
+        # A row of figures per item, written only by the worker that counts it: there is no lock
+        # that a killed worker could keep.
         board = context.RawArray("q", _FIGURES * len(items))
         threads = max(1, cores() // workers) if self.workers > workers else 1
         # The largest first, so that none is left running alone at the end.
@@ -105,7 +106,7 @@ class Local:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers now: whoever stops reading wants no more results."""
+    """End the workers at once: nobody will read what they are still counting."""
     for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.terminate()
     # The pool's own thread reaps them; joining them here as well would race with it.
@@ -119,7 +120,7 @@ def _pass_on(board: Any, numbers: Any, on_progress: OnProgress) -> None:
             on_progress(number, rows, size, tokens, share / 1000)
 
 
-# Of a worker process, set once when it starts: what counts an item, and all items' figures.
+# Set once when a worker process starts: what counts an item, and the figures of all items.
 _worker: tuple[Sealed[Any], Any] | None = None
 
 
@@ -127,14 +128,14 @@ def _start(task: EngineTask[Any], board: Any, threads: int) -> None:
     import signal
 
     global _worker  # noqa: PLW0603 - the only place a pool's worker can keep what it opened
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the driver ends its workers
     threading.Thread(target=_end_with_driver, daemon=True).start()
     limit_threads(threads)
     _worker = (Sealed(task, threads), board)
 
 
 def _end_with_driver() -> None:
-    """A driver that was killed could not end its workers, who would wait for work forever."""
+    """Exit when the driver does: if killed, it cannot end its workers, which would wait forever."""
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()

@@ -1,8 +1,8 @@
-"""The engine on a Ray cluster: a pool of actors, each with the next items at hand.
+"""The engine on a Ray cluster: a pool of actors, each with its next item already queued.
 
-Actors open the tokenizers once, from bytes that travel with the task. One that dies is replaced and
-its items are counted again. Plain actors, not Ray Data, whose scheduler wants a share of the cores
-and seconds to start (600 MB on two cores: 0.70 times the local engine), for a list of items.
+Actors open the tokenizers once, from bytes sent with the task. One that dies is replaced and its
+items are counted again. Plain actors, not Ray Data: to map over a list, its scheduler takes a share
+of the cores and seconds to start (600 MB on two cores: 0.70 times the local engine).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tokengraft.core.errors import TokengraftError, optional
 from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
-_DEATHS = 3  # workers in a row that may die before they have counted, or over one item
-_AHEAD = 2  # items a worker has: one that it counts, one for when that is done
+_DEATHS = 3  # deaths in a row, at start or on one item, after which the run fails
+_AHEAD = 2  # items a worker holds: the one it counts and the next
 _STORE_BYTES = 256 << 20  # shards and results are small; text never passes through Ray's store
 
 
 class Cluster:
-    """Ray at `address`, or a cluster of its own on this machine; see `engine.Engine`."""
+    """Ray at `address`, or a new cluster on this machine; see `engine.Engine`."""
 
     def __init__(self, workers: int | None, address: str | None) -> None:
         self.workers = workers
@@ -53,12 +53,12 @@ class Cluster:
 
     @contextlib.contextmanager
     def _connected(self, ray: Any) -> Iterator[None]:
-        """A connection to the cluster; one that the caller already has is used and left open."""
+        """Connect to the cluster; a connection that exists already is used and left open."""
         if ray.is_initialized():
             yield
             return
-        # Ray's core warns of actors whose arguments could get lost with this node; the driver would
-        # be lost with it.
+        # Silences Ray's warning that actors' arguments could be lost with this node: so would the
+        # driver.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         own: dict[str, Any] = {}
         if self.address is None:
@@ -79,9 +79,9 @@ class Cluster:
 
 
 class _Pool:
-    """Actors that count, as many as the cluster has room for, and what each of them has to do.
+    """Actors that count, and the items that each of them holds.
 
-    Those it has no room for yet wait inside Ray, and get items when they are ready.
+    Actors for which the cluster has no room yet wait inside Ray, and get items when they are ready.
     """
 
     def __init__(self, ray: Any, task: Any, items: Sequence[Any], workers: int) -> None:
@@ -89,10 +89,10 @@ class _Pool:
         # The largest first, so that none is left running alone at the end.
         self._todo = deque(sorted(range(len(items)), key=lambda n: -items[n].size))
         self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
-        # Inside a list: as an argument of its own it would be fetched before the actor starts.
+        # In a list: Ray would fetch a bare reference before it starts the actor.
         self._task = [ray.put(task)]
         self._made = ray.remote(num_cpus=1)(CountingActor)
-        self._pending: dict[Any, tuple[Any, int | None]] = {}  # answer → actor, item; None: ready
+        self._pending: dict[Any, tuple[Any, int | None]] = {}  # answer → actor, item (None: ready)
         self._died: Tries[int | None] = Tries()
         for _ in range(workers):
             self._start()
@@ -103,13 +103,13 @@ class _Pool:
         figures = self._board.read.remote()
         while left:
             ready, _ = ray.wait([*self._pending], timeout=_POLL)
-            with contextlib.suppress(ray.exceptions.RayError):  # progress alone stops nothing
+            with contextlib.suppress(ray.exceptions.RayError):  # unread progress stops nothing
                 if ray.wait([figures], timeout=0)[0]:
                     for number, latest in ray.get(figures).items():
                         on_progress(number, *latest)
                     figures = self._board.read.remote()
             for answer in ready:
-                if answer not in self._pending:  # of an actor that died
+                if answer not in self._pending:  # from an actor that died
                     continue
                 actor, number = self._pending[answer]
                 try:
@@ -135,9 +135,9 @@ class _Pool:
             self._pending[actor.count.remote(number, self._items[number])] = actor, number
 
     def _replace(self, actor: Any, error: Any) -> None:
-        """Another actor for one that died, over the first item that it had (None: as it started).
+        """Replace an actor that died; its first item is blamed (None: it died while starting).
 
-        Whose answer says so first is chance: those of the items behind it fail at the same moment.
+        Which answer fails first says nothing: those of the items behind it fail at the same moment.
         """
         had = {ref: item for ref, (other, item) in self._pending.items() if other is actor}
         number, *_ = had.values()
@@ -154,7 +154,7 @@ class _Pool:
         self._start()
 
     def end(self) -> None:
-        """End all actors: whoever stops reading wants no more results."""
+        """End all actors: nobody will read what they are still counting."""
         with contextlib.suppress(Exception):
             for actor in {id(a): a for a, _ in self._pending.values()}.values():
                 self._ray.kill(actor)
@@ -162,7 +162,7 @@ class _Pool:
 
 
 class _Board:
-    """The latest figures of each item; one that is counted again overwrites its own."""
+    """The latest figures of each item; an item that is counted again overwrites its old ones."""
 
     def __init__(self) -> None:
         self._latest: dict[int, tuple[int, int, int, float]] = {}
@@ -188,7 +188,7 @@ class CountingActor:
         self._board = board
 
     def ready(self) -> None:
-        """Answered when the worker is there."""
+        """Returns once the worker has started."""
 
     def count(self, number: int, item: Any) -> bytes:
         """The item's result, to be read with `unseal`."""

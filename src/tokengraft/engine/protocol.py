@@ -1,4 +1,4 @@
-"""What every engine is: a map over shards. It neither reads, counts nor adds up by itself."""
+"""What an engine is: a map over items (shards, say). It does not itself read, count or add up."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Generic, Protocol, TypeVar
 from tokengraft.core import errors
 from tokengraft.core.errors import TokengraftError
 
-# Rows, bytes of text and tokens so far, and the share of the item that is done. Absolute figures
-# of one attempt: an item that is counted again overwrites them, so none is ever added twice.
+# Rows, bytes of text and tokens so far, and the share of the item that is done. These are totals of
+# one attempt: an item that is counted again overwrites them, so nothing is ever added twice.
 Report = Callable[[int, int, int, float], None]
-# Number of an item in the list given to the engine, then as in `Report`.
+# The item's number in the list given to the engine, then as in `Report`.
 OnProgress = Callable[[int, int, int, int, float], None]
 
 
 class Item(Protocol):
-    """What one call counts; plain data that travels to workers."""
+    """What one call counts; plain data that can be sent to workers."""
 
     @property
     def name(self) -> str:
@@ -34,10 +34,10 @@ ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
 
 
 class EngineTask(Protocol[ItemT_contra]):
-    """What is mapped; plain data that travels to workers."""
+    """The function to map, as plain data that can be sent to workers."""
 
     def open(self, threads: int) -> Callable[[ItemT_contra, Report], bytes]:
-        """Prepare once per worker (open tokenizers); the result counts one item after the other."""
+        """Prepare once per worker (open tokenizers); returns the function that counts an item."""
 
 
 class Engine(Protocol):
@@ -54,7 +54,7 @@ class Engine(Protocol):
 
 
 class Sealed(Generic[ItemT]):
-    """A task in a worker: results and our own errors both travel as bytes.
+    """A task in a worker: returns results and our own errors alike as bytes.
 
     Exceptions do not travel well: some cannot be pickled, and Ray wraps them several times over.
     """
@@ -65,7 +65,7 @@ class Sealed(Generic[ItemT]):
         self._count: Callable[[ItemT, Report], bytes] | None = None
 
     def __call__(self, item: ItemT, report: Report) -> bytes:
-        """Count the item, opening the task before the first; to be read with `unseal`."""
+        """Count the item, after opening the task the first time; `unseal` reads the answer."""
         try:
             if self._count is None:
                 self._count = self._task.open(self._threads)
@@ -75,7 +75,7 @@ class Sealed(Generic[ItemT]):
 
 
 def unseal(data: bytes) -> bytes:
-    """The result in what `Sealed` gave; an error in it is raised."""
+    """The result in a `Sealed` task's answer; if that holds an error, it is raised."""
     if data.startswith(b"+"):
         return data[1:]
     kind, message = json.loads(data[1:])
