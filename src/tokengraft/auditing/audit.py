@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 class Auditing:
     """How an audit is made.
 
-    Premiums are over `pivot`. Tokenizers are looked up in the folders and archives in `search` too;
-    one that is known but not on this machine is an error, or with `skip_missing` left out and
-    listed in `skipped`. `prices` is a price list of one's own; intervals are from `resamples`. With
-    `equiprobable` a table says what each language would pay with so many strings of its own.
+    Premiums are relative to `pivot`. Tokenizers are also looked up in the folders and archives in
+    `search`; one that is known but not on this machine is an error, or with `skip_missing` left out
+    and listed in `skipped`. `prices` is the user's own price list. Intervals come from `resamples`
+    of the bootstrap. With `equiprobable`, a table gives what each language would pay if it had that
+    many strings of its own.
     """
 
     pivot: str = PIVOT
@@ -68,7 +69,7 @@ def audit(
     """Audit tokenizers over a parallel corpus.
 
     Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
-    (`engine.make_engine`) counts on other processes or machines, to the same result.
+    (`engine.make_engine`) counts in other processes or on other machines, with the same result.
     """
     if options.equiprobable is not None and options.equiprobable < 1:
         raise UsageError(f"equiprobable must be at least one string, not {options.equiprobable}")
@@ -120,7 +121,7 @@ def _facts(
     resamples: int,
     named: bool,
 ) -> dict[str, Any]:
-    """What the run was made of: inputs with hashes, settings, versions."""
+    """What went into the run: inputs with hashes, settings, versions."""
     return {
         "tokengraft": __version__,
         "corpus": {
@@ -140,7 +141,7 @@ def _facts(
 
 
 def _check_prices(prices: PriceList, located: Sequence[Located], path: Path | None) -> None:
-    """A UsageError where no price of the user's own file is for a tokenizer of the audit."""
+    """UsageError if the user's own price file has no price for any audited tokenizer."""
     wanted = sorted({price.tokenizer for price in prices.models})
     have = [one.name for one in located]
     if path is not None and not set(wanted) & set(have):
@@ -154,12 +155,12 @@ def _check_prices(prices: PriceList, located: Sequence[Located], path: Path | No
 def find_all(
     names: Iterable[str], search: Sequence[Path], skip_missing: bool = False
 ) -> tuple[list[Located], dict[str, str]]:
-    """Locate tokenizers; one that is not on this machine is `Unavailable`.
+    """Locate tokenizers; if one is not on this machine, that is `Unavailable`.
 
-    With `skip_missing` such go to the second value with the reason, unless none is left.
+    With `skip_missing` it goes into the second value instead, name → reason, unless none is left.
 
-    One given by its path is called by its last name, or by its folder's where the file is called as
-    all are (tokenizer.json): no table says anything else about the machine.
+    A tokenizer given by path is named by the path's last part, or by its folder if the file has a
+    name that all share (tokenizer.json), so tables reveal nothing else about the machine.
     """
     located: list[Located] = []
     skipped: dict[str, str] = {}
@@ -181,7 +182,7 @@ def find_all(
 
 
 def _in_short(name: str, reason: str) -> str:
-    """The reason without what a network library had to say, and with the way out."""
+    """The reason, without a network library's long message, and what to do about it."""
     if len(reason) < 240 and "HTTP" not in reason:
         return reason
     return (
@@ -191,7 +192,7 @@ def _in_short(name: str, reason: str) -> str:
 
 
 def _own_name(path: Path, taken: Collection[str]) -> str:
-    """The path's last telling name, numbered where the catalog or another tokenizer has it."""
+    """The path's last distinctive part, numbered if it is among the names `taken`."""
     place = path.resolve()
     alike = place.is_file() and place.name in (*well_known(), *BESIDE)
     last = (place.parent if alike else place).name

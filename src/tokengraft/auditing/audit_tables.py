@@ -1,4 +1,4 @@
-"""What an audit found: the facts of the run, and tables that are made when asked for."""
+"""What an audit found: the facts of the run, and tables that are built when asked for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Frames(Mapping[str, pl.DataFrame]):
-    """Tables by name, each made when first asked for."""
+    """Tables by name, each built when first asked for."""
 
     def __init__(self, makers: Mapping[str, Callable[[], pl.DataFrame]]) -> None:
         self._makers = dict(makers)
@@ -64,7 +64,7 @@ class TokenizerFacts:
 
 
 class _Table:
-    """A table of the audit by its name."""
+    """An attribute that gives the audit's table of the same name; UsageError if it has none."""
 
     def __init__(self, about: str) -> None:
         self.__doc__ = about
@@ -88,15 +88,15 @@ class _Table:
 class AuditTables:
     """The facts of a run as `manifest.json` has them, and every table by name.
 
-    Two are equal where facts and tables are, so what was saved comes back equal. `total` holds the
-    exact sums of a streamed corpus; it is not saved.
+    Two are equal if their facts and tables are, so a saved audit equals itself when loaded. `total`
+    holds the exact sums of a streamed corpus; it is not saved.
     """
 
     facts: Mapping[str, Any]
     frames: Mapping[str, pl.DataFrame]
     total: Total | None = None
 
-    #: Tables that an audit may have, in their order.
+    #: Tables that an audit may have, in this order.
     NAMES: ClassVar = (
         "premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost",
         "equiprobable", "counts", "shards", "bad_rows",
@@ -108,9 +108,9 @@ class AuditTables:
     summary = _Table("One row per tokenizer: Gini, median and worst premium of those compared.")
     vocabulary = _Table("The paper's breakdown, one row per tokenizer.")
     jaccard = _Table("Jaccard similarity of each pair of vocabularies, in clustering order.")
-    containment = _Table("Share of the row's vocabulary that the column's holds, in that order.")
+    containment = _Table("Share of the row's vocabulary that the column's contains, in that order.")
     coverage = _Table("One row per tokenizer and language: characters that are one token.")
-    cost = _Table("One row a priced model and language: relative cost, dollars, context.")
+    cost = _Table("One row per priced model and language: relative cost, dollars, context.")
     equiprobable = _Table(
         "One row per language: its premium if it had equiprobable strings of its own, as many as "
         "the pivot."
@@ -145,7 +145,7 @@ class AuditTables:
 
     @property
     def pivot(self) -> str:
-        """The language that costs 1."""
+        """The language that premiums are relative to; its own is 1."""
         return str(self.facts["pivot"])
 
     @property
@@ -155,7 +155,7 @@ class AuditTables:
 
     @property
     def named(self) -> bool:
-        """Whether the languages were asked for one by one."""
+        """Whether the languages were named, rather than all of the corpus audited."""
         return bool(self.facts.get("languages_named"))
 
     @property
@@ -166,7 +166,7 @@ class AuditTables:
     def premium(self, tokenizer: str, language: str) -> Premium:
         """One cell of `premiums` (mean of ratios) as a value with its definition.
 
-        The language may be a bare code or a name (`shn`, `Shan`) where unambiguous.
+        The language may be a bare code or a name (`shn`, `Shan`) if unambiguous.
         """
         try:
             language = resolve(language, self.corpus.languages, "the audit")
@@ -188,7 +188,7 @@ class AuditTables:
         ends = (row["premium_low"], row["premium_high"])
         low, high = (float("nan") if end is None else end for end in ends)
         lost = row["unk_share"]
-        if row["meaningless"]:  # by what it loses itself, or by what the pivot loses
+        if row["meaningless"]:  # since its own text is lost to UNK, or the pivot's
             same = self.premiums.filter(pl.col("tokenizer") == tokenizer)
             lost = max(lost, same.filter(pl.col("language") == self.pivot)["unk_share"][0])
         return Premium(row["premium"], low, high, row["n"], "mean of ratios", lost)
@@ -198,7 +198,7 @@ class AuditTables:
         return dict(self.frames)
 
     def manifest(self) -> dict[str, Any]:
-        """What the run was made of: inputs with hashes, settings, versions."""
+        """What went into the run: inputs with hashes, settings, versions."""
         return dict(self.facts)
 
 
@@ -211,7 +211,7 @@ def tokenizer_facts(tokenizers: Iterable[Located | Packed]) -> dict[str, dict[st
 
 
 def library_versions(*names: str) -> dict[str, str]:
-    """The versions of the libraries that encode, and of others by name."""
+    """The versions of the libraries that encode, and of those in `names`."""
     return {name: version(name) for name in ("tokenizers", "tiktoken", "sentencepiece", *names)}
 
 

@@ -36,7 +36,7 @@ class PriceList:
 
 
 def read_prices(path: Path | None = None) -> PriceList:
-    """The price list in `path`, or the bundled one; a malformed file names the bad entry."""
+    """The price list in `path`, or the bundled one; an error names the malformed entry."""
     origin = path or ASSETS / "prices.yaml"
     try:
         data: Any = yaml.safe_load(origin.read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def read_prices(path: Path | None = None) -> PriceList:
 
 
 def age_note(as_of: str, today: date | None = None) -> str:
-    """Words on a price list older than half a year; empty where it is not, or has no day."""
+    """A note if a price list is over half a year old; empty if not, or if `as_of` is no date."""
     try:
         days = ((today or date.today()) - date.fromisoformat(as_of)).days
     except ValueError:

@@ -1,6 +1,6 @@
 """What a tokenizer makes of lines of text: the only place where an audit encodes.
 
-Where a line's ids are those of its words (`tokenizer.words`), each distinct word is encoded once.
+If a line's ids are just those of its words (`tokenizer.words`), each distinct word is encoded once.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.words import Ints, Listed, Places, Rows, Words, holding
 
 _FIELDS = ("tokens", "unks", "inside", "exact", "pretokens", "dropped")
-_FEW = 512  # texts, in which too few words come back to be worth cutting them
-_BETWEEN = "\ud800"  # half a surrogate pair is in no text
+_FEW = 512  # with fewer texts, too few words repeat for cutting into words to pay
+_BETWEEN = "\ud800"  # a separator: no text holds a lone surrogate
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one tokenizer makes of one language, a number a line; lines of shards concatenate."""
+    """Counts of one language under one tokenizer: arrays with one number per line of text."""
 
     tokens: Ints
     unks: Ints  # tokens that stand for text the tokenizer cannot represent
     inside: Ints  # tokens that begin inside a character
-    exact: Ints  # 1 where decoding gives the line back, 0 where not
-    pretokens: Ints  # pieces before any vocabulary is consulted; -1 where nothing is cut
-    dropped: Ints  # characters, spaces apart, that no token stands for, UNK or not
+    exact: Ints  # 1 if decoding gives the line back, 0 if not; -1 if not measured
+    pretokens: Ints  # pieces before any vocabulary is consulted; -1 if nothing is cut
+    dropped: Ints  # characters, other than spaces, that no token stands for, not even UNK
 
     @property
     def table(self) -> Ints:
-        """All of it, a row a line."""
+        """All counts as one array, (lines, 6)."""
         return np.stack([getattr(self, name) for name in _FIELDS], axis=1)
 
     def parted(self, lines: int) -> tuple[Counts, Counts]:
-        """Those of the first lines, and of the others."""
+        """The counts of the first `lines` lines, and of the others."""
         return Counts(*self.table[:lines].T), Counts(*self.table[lines:].T)
 
     def pack(self) -> bytes:
@@ -55,18 +55,18 @@ class Counts:
 class TextCounts:
     """What a language's text is made of, whatever the tokenizer."""
 
-    bytes: Ints  # a number a line
-    characters: Ints
-    histogram: dict[str, int]  # non-space characters of all lines
+    bytes: Ints  # per line
+    characters: Ints  # per line
+    histogram: dict[str, int]  # non-space characters of all lines, most frequent first
 
 
 def count(
     tokenizer: Tokenizer, texts: Sequence[str], cut: Cut | None = None, alone: bool = False
 ) -> Counts:
-    """Count `texts`; ids are reduced to numbers at once and dropped.
+    """Count `texts`; ids are reduced to counts at once and not kept.
 
-    `cut` is what `Cut.of` made of the same texts, where several tokenizers count them; `alone` as
-    in `count_words`.
+    `cut` is `Cut.of(texts)`, made once if several tokenizers count them; `alone` as in
+    `count_words`.
     """
     if by_words(tokenizer, len(texts)):
         return count_by_words(tokenizer, texts, cut or Cut.of(texts), alone)
@@ -74,7 +74,7 @@ def count(
 
 
 def by_words(tokenizer: Tokenizer, texts: int) -> bool:
-    """Whether `count` goes by distinct words: they are encoded alone, and come back often."""
+    """Whether `count` encodes distinct words: the tokenizer allows it, and enough repeat."""
     return tokenizer.word_prefix is not None and texts >= _FEW
 
 
@@ -113,7 +113,7 @@ class Cut:
 def count_by_words(
     tokenizer: Tokenizer, texts: Sequence[str], cut: Cut, alone: bool = False
 ) -> Counts:
-    """Counts of texts whose ids are those of their words, from each distinct word's."""
+    """Counts of texts, as sums of the counts of their words."""
     first = count_words(tokenizer, cut.first, alone=alone)
     later = count_words(tokenizer, cut.later, alone=alone)
     uncut = bool((first.pretokens < 0).any())
@@ -136,8 +136,8 @@ def count_words(
 ) -> Counts:
     """Counts of each word as it begins a text, or as it stands after a space.
 
-    With `only_ids` nothing is measured that takes more than the ids (`exact`, `pretokens`); with
-    `alone` the other cores are left to whoever counts beside.
+    With `only_ids`, what takes more than the ids (`exact`, `pretokens`) is not measured. With
+    `alone`, only this thread is used, which leaves the other cores to those who count in parallel.
     """
     words, begin = listed.words, listed.begin
     prefix = "" if begin else tokenizer.word_prefix or ""
@@ -164,7 +164,7 @@ def count_words(
 
 
 def ids_counted(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Counts:
-    """What the ids alone tell, and the characters that none stands for."""
+    """The counts that need only the ids, and `dropped`; the others are -1."""
     vocabulary = tokenizer.vocabulary
     none = np.zeros_like(rows.sizes)
     unks = rows.sums(vocabulary.is_unknown) if vocabulary.unknown else none
@@ -176,7 +176,7 @@ def ids_counted(tokenizer: Tokenizer, texts: Sequence[str], rows: Rows) -> Count
 
 
 def count_whole(tokenizer: Tokenizer, texts: Sequence[str], alone: bool = False) -> Counts:
-    """Counts of texts that are encoded as they are."""
+    """Counts of texts, each encoded as a whole."""
     rows = tokenizer.encode_texts(texts, alone)
     counts = ids_counted(tokenizer, texts, rows)
     return _completed(counts, tokenizer, texts, rows, tokenizer.pretokens(texts), begin=True)
@@ -186,10 +186,10 @@ def _completed(
     counts: Counts, tokenizer: Tokenizer, texts: Sequence[str], rows: Rows,
     pretokens: Ints | None, begin: bool,
 ) -> Counts:  # fmt: skip
-    """With `exact`, 1 where decoding the ids gives the text back, and `pretokens`."""
+    """The counts with `exact` (whether decoding gives the text back) and `pretokens` added."""
     exact = np.ones_like(rows.sizes)
     if not tokenizer.lossless:
-        # An UNK shows as a text of its own (⁇), which is not the text unless that holds it.
+        # UNK decodes to a text like ⁇, so the text is lost, unless it holds that very string.
         vocabulary = tokenizer.vocabulary
         all_shown = vocabulary.unknown <= vocabulary.special
         unks = counts.unks if all_shown else rows.sums(vocabulary.is_silent_unknown)

@@ -1,4 +1,4 @@
-"""Counts of a whole corpus: from the store, and what it lacks by encoding."""
+"""Counts of a whole corpus: from the store, or by encoding what it lacks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tokengraft.engine.protocol import Engine, Report, cores
 from tokengraft.tokenizer import Located, Tokenizer
 from tokengraft.tokenizer.packed import Packed
 
-_TOGETHER = 1024  # lines that are counted at once
+_TOGETHER = 1024  # lines: languages with fewer are counted together
 _VERSION = "7"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
 class CountItem:
-    """A language's lines, to be counted with one tokenizer; see `engine.Item`."""
+    """A language's lines, to be counted with one tokenizer; see `engine.protocol.Item`."""
 
     tokenizer: str
     language: str
@@ -66,7 +66,7 @@ class CountTask:
 
 @dataclass(frozen=True)
 class CorpusCounts(Mapping[tuple[str, str], Counts]):
-    """Counts by tokenizer name and language, in a fifteenth of their memory: packed until asked."""
+    """Counts by tokenizer name and language; kept packed, which takes a fifteenth of the memory."""
 
     _packed: dict[tuple[str, str], bytes]
 
@@ -96,14 +96,14 @@ def count_corpus(
 ) -> CorpusCounts:
     """Counts of every (tokenizer name, language); only what the store lacks is encoded.
 
-    A tokenizer is opened only when it has something to encode, and closed before the next;
-    `on_open` sees it meanwhile. With an `engine` the same cells are counted on its workers, to the
-    same counts. Text is cut into words once, for all tokenizers, small languages
-    together; `cuts` are those that are there already, and it is filled with the others.
+    A tokenizer is opened only if it has something to encode, passed to `on_open`, and dropped
+    before the next is opened. With an `engine`, its workers count instead, to the same result. Text
+    is cut into words once for all tokenizers, small languages together; `cuts` holds what was cut
+    before, by group, and receives the rest.
     """
     cuts = {} if cuts is None else cuts
     packed: dict[tuple[str, str], bytes] = {}
-    missing: dict[tuple[str, str], str] = {}  # by tokenizer and language, its key in the store
+    missing: dict[tuple[str, str], str] = {}  # (tokenizer, language) → key in the store
     for located in tokenizers:
         for code in corpus.languages:
             key = f"counts/{_VERSION}/{located.fingerprint}/{corpus.digest(code)}"
@@ -147,7 +147,7 @@ def _counted(
     def count_group(number: int, codes: list[str]) -> dict[str, bytes]:
         texts = {code: corpus.lines(code) for code in codes}
         if by_words(tokenizer, sum(map(len, texts.values()))):
-            # Of the whole group, whatever of it the store has already.
+            # Of the whole group, even if the store has some of it: tokenizers share the cut.
             cuts[number] = cuts.get(number) or Cut.of([*chain.from_iterable(texts.values())])
         else:
             texts = {code: texts[code] for code in codes if code in wanted}
@@ -158,7 +158,7 @@ def _counted(
             parts[code], counts = counts.parted(len(own))
         return {code: part.pack() for code, part in parts.items() if code in wanted}
 
-    # Two at a time: while one is encoded, which leaves Python alone, the other's ids are added up.
+    # Two at a time: while one is encoded, outside Python, the other's ids are added up.
     pool = ThreadPoolExecutor(2)
     todo = [(n, codes) for n, codes in enumerate(groups(corpus)) if not wanted.isdisjoint(codes)]
     try:
@@ -168,7 +168,7 @@ def _counted(
 
 
 def groups(corpus: ParallelCorpus) -> list[list[str]]:
-    """The languages in groups of `_TOGETHER` lines or more, which are counted together."""
+    """The languages in groups that are counted together, each of `_TOGETHER` lines or more."""
     together: list[list[str]] = [[]]
     lines = 0
     for code in corpus.languages:

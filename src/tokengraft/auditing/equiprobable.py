@@ -1,16 +1,16 @@
 """What a language would pay with a vocabulary of its own: N roughly equiprobable strings.
 
-The paper dreams of complete prefix-free vocabularies of equiprobable strings. Grown as Tunstall
-(1967) grows them: the commonest string is replaced by its continuations until there are N, that is,
-every string that says fewer bits (−log2 p) than a threshold; N stands for the threshold. Counts are
-over every place of a chunk of text, as a suffix automaton has them; here a sorted list of suffixes,
-in which the places of a string lie together. A text is read from the left by the longest
-string each time, so what was replaced is still used at the end of a chunk and before what was never
-seen; it counts among the N. What no string begins with is read by character.
+The paper dreams of complete prefix-free vocabularies of equiprobable strings. These are grown as in
+Tunstall (1967): the commonest string is replaced by its continuations until there are N. That
+replaces every string of fewer bits (−log2 p) than a threshold, which N determines. Occurrences are
+counted at every position in a chunk of text, as a suffix automaton would; here from a sorted list
+of suffixes, in which the occurrences of a string are adjacent. A text is read from the left, the
+longest string each time. A replaced string is still used at the end of a chunk and before a
+continuation never seen, so it counts among the N. A character that begins no string is read alone.
 
-With as many strings for the pivot as for the language, their ratio is what the language itself
-costs: neither shares a vocabulary with anyone. Strings are chosen on every other unit of the
-corpus, the others are counted.
+With N strings each for the language and the pivot, the ratio is what the language itself costs:
+neither shares a vocabulary with anyone. Strings are chosen on every other unit of the corpus, and
+the remaining units are counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _END = "\0"
 
 
 def grow(chunks: Mapping[str, int]) -> Iterator[str]:
-    """The strings in the order in which they come in; the first n are the vocabulary of n."""
+    """The strings in the order in which they are added; the first n are the vocabulary of n."""
     joined = "".join(chunk + _END for chunk in chunks)
     text = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
     times = np.repeat([*chunks.values()], [len(chunk) + 1 for chunk in chunks])
@@ -64,7 +64,7 @@ def strings_in(chunk: str, vocabulary: Collection[str]) -> int:
 
 
 def read_by_own(chosen_on: Iterable[str], lines: Iterable[str | None], size: int) -> list[float]:
-    """Strings each line (NaN: none) takes, by a vocabulary of `size` grown on other lines."""
+    """Strings that each line takes (None: NaN), with a vocabulary of `size` from other lines."""
     vocabulary = frozenset(islice(grow(count_chunks(chosen_on)), size))
     known: dict[str, int] = {}
     counts = []
@@ -79,7 +79,7 @@ def read_by_own(chosen_on: Iterable[str], lines: Iterable[str | None], size: int
 
 
 def equiprobable(corpus: ParallelCorpus, pivot: str, size: int, resamples: int) -> pl.DataFrame:
-    """A row a language: its premium where it and the pivot have `size` strings of their own."""
+    """One row per language: its premium if it and the pivot had `size` strings each."""
     codes = corpus.languages
     columns = []
     for code in codes:

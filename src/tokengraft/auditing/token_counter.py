@@ -2,7 +2,7 @@
 
 A parallel corpus also gives, for each number p of pivot tokens, the sums over the units whose
 pivot has p tokens. The mean of ratios and its variance follow from those integers alone
-(sum of c / p over units = sum over p of (sum of c) / p), so they are exact in any order of adding.
+(sum of c / p over units = sum over p of (sum of c) / p), so the order of adding changes nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tokengraft.tokenizer import Tokenizer
 from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.words import Ints, Listed, Small, Words, holding
 
-_MOST_WORDS = 1 << 20  # kept by a worker, some 300 MB with ten tokenizers
+_MOST_WORDS = 1 << 20  # that a worker remembers; some 300 MB with ten tokenizers
 VERSION = "6"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
 class TokenWork:
-    """Count rows, bytes, characters, and each tokenizer's tokens, UNKs and inside-tokens."""
+    """Count rows, bytes, characters, and each tokenizer's tokens, UNKs and split characters."""
 
     layout: Layout
     tokenizers: tuple[Packed, ...]
-    pivot: str | None = None  # of a parallel corpus
+    pivot: str | None = None  # for a parallel corpus only
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the tokenizers' files, the options and the meaning of a count."""
+        """Hash of the tokenizers' files, the options and `VERSION`."""
         prints = [(t.name, t.fingerprint) for t in self.tokenizers]
         parts = ["tokens", VERSION, self.layout.fingerprint, prints, self.pivot]
         return sha256(json.dumps(parts).encode())
@@ -48,12 +48,12 @@ class TokenWork:
 
 
 class TokenCounter:
-    """The counts of one shard at a time; see `shard.Counter`.
+    """The counts of one shard at a time; see `count_shards.Counter`.
 
     Payload: `text` language → [rows, bytes, characters]; `tokens` tokenizer → language →
-    [tokens, UNKs and characters dropped unsaid, tokens that begin inside a character]; with a
+    [tokens, UNKs and silently dropped characters, tokens that begin inside a character]; with a
     pivot, `pairs` tokenizer → language → pivot tokens → [units, tokens, squared tokens,
-    inside-tokens].
+    tokens that begin inside a character].
     """
 
     def __init__(self, tokenizers: dict[str, Tokenizer], pivot: str | None, threads: int) -> None:
@@ -67,7 +67,7 @@ class TokenCounter:
     def begin(self) -> None:
         """Forget all counts."""
         self._codes: dict[str, int] = {}
-        self._text = np.zeros((0, 3), np.int64)  # (languages, rows bytes characters)
+        self._text = np.zeros((0, 3), np.int64)  # (languages, 3): rows, bytes, characters
         self._tokens = {name: np.zeros((0, 3), np.int64) for name in self._tokenizers}
         self._pairs: dict[str, dict[str, dict[int, list[int]]]] = {n: {} for n in self._tokenizers}
 
@@ -77,12 +77,12 @@ class TokenCounter:
         return rows, size, sum(int(table[:, 0].sum()) for table in self._tokens.values())
 
     def add(self, batch: Batch, seen: Seen) -> None:
-        """Count the rows; one that a tokenizer cannot encode goes to `seen`, for all of them."""
+        """Count the rows; one that any tokenizer cannot encode goes to `seen`, counted by none."""
         texts = [text for row in batch.rows for _, text, _ in row]
         try:
             encoded = self._measure(texts)
         except TokenizerError:
-            self._forget_words()  # new words that were not counted
+            self._forget_words()  # some new words were listed, but not counted
             self._sift(batch, seen)
         else:
             self._add(batch, encoded)
@@ -139,9 +139,9 @@ class TokenCounter:
         return {name: tables[name] for name in self._tokenizers}
 
     def _known(self, begin: bool) -> Small:
-        """What the tokenizers make of every word so far; only new ones are encoded.
+        """The counts of every word so far; only new ones are encoded.
 
-        (words and room for more, 3 columns a tokenizer)
+        Shape: (words, and spare rows; 3 columns per tokenizer, as in `_measure`).
         """
         words = self._words.first if begin else self._words.later
         table, known = self._tables[begin]
@@ -160,13 +160,13 @@ class TokenCounter:
         return table
 
     def _forget_words(self) -> None:
-        """Make room: words are kept from shard to shard, since they come back."""
+        """Make room: words are otherwise kept from shard to shard, since they recur."""
         self._words = Words()
         none = np.zeros((0, 3 * len(self._by_words)), np.int32)
         self._tables = {True: (none, 0), False: (none, 0)}
 
     def _whole(self, tokenizer: Tokenizer, texts: list[str]) -> Ints:
-        """The same table by encoding whole texts."""
+        """One table of `_measure`, by encoding whole texts."""
         rows = tokenizer.encode_texts(texts, alone=self._threads == 1)
         return _three(ids_counted(tokenizer, texts, rows))
 

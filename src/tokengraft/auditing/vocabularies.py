@@ -37,12 +37,12 @@ def breakdown(clean: frozenset[bytes], raw_bytes: bool) -> Breakdown:
     return row
 
 
-#: Normalised vocabularies by fingerprint, a piece a row: a fifth of what sets of bytes take.
+#: Normalised vocabularies by fingerprint, one piece per row: a fifth of the memory of sets.
 Clean = dict[str, pl.DataFrame]
 
 
 def note(located: Located, tokenizer: Tokenizer, store: Store, clean: Clean) -> None:
-    """Keep what an open tokenizer's vocabulary is, if it is new: it is not opened again."""
+    """Keep what is needed of an open tokenizer's vocabulary, so it need not be opened again."""
     place = located.fingerprint
     if place in clean or _described(store, place):
         return
@@ -57,7 +57,7 @@ def compare(
 ) -> tuple[list[Breakdown], NDArray[np.int64], list[str]]:
     """Breakdowns, the matrix of shared entries, and each tokenizer's one-token characters.
 
-    A tokenizer is opened only where the store lacks something that `clean` does not give.
+    A tokenizer is opened only if neither the store nor `clean` has all that is needed.
     """
     clean = {} if clean is None else clean
     count = len(tokenizers)
@@ -91,15 +91,15 @@ def jaccard(shared: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def containment(shared: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Row's share of entries that the column has too."""
+    """Share of the row's entries that the column has too."""
     return shared / np.diag(shared)[:, None]
 
 
 def cluster_order(similarity: NDArray[np.float64]) -> list[int]:
-    """Order in which alike vocabularies stand together (average linkage, optimal leaf order)."""
+    """An order that puts similar vocabularies together (average linkage, optimal leaf order)."""
     if len(similarity) < 3:
         return list(range(len(similarity)))
-    from scipy.cluster.hierarchy import leaves_list, linkage  # a fifth of a second
+    from scipy.cluster.hierarchy import leaves_list, linkage  # takes a fifth of a second
     from scipy.spatial.distance import squareform
 
     distance = 1 - similarity
