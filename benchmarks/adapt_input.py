@@ -3,15 +3,16 @@ r"""Does context in front of a frozen model help it to read new tokens? Rows, ad
     python benchmarks/adapt_input.py MODEL PLANS TEXT FLORES OUT --jobs 8 -l tam_Taml hin_Deva …
 
 The paper proposes "pseudo-translation": a small map from sequences of a language's embeddings to
-sequences of the model's. With e the rows of the new spelling, g_i = 1 from the first new token on:
+sequences of the model's. With e the rows of the new spelling and g_i = 1 from the first new token
+on:
 
     e'_i = e_i + g_i A(e_1 … e_i)        A: a causal convolution, or a layer of causal attention
 
 so that text without a new token is read as before. It also proposes tags that mark a language: a
 row before the text (`tag-before`), or one added to every row of a text (`tag`). All are trained
-together with the rows by distillation's own loss, as `tokengraft adapt-input` does it; `lora` has
-as many weights inside the body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`; OUT
-gets a JSON file a run, and those that are there are not made again.
+together with the rows, with the loss of distillation, as `tokengraft adapt-input` does; `lora` has
+as many weights inside the body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`. OUT
+gets one JSON file per run; runs whose file exists are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag")
 
 
 def with_tag_before(base: Any) -> Any:
-    """The frozen model with a trained row before every text that is read in new tokens."""
+    """The frozen model with a trainable row before every text in new tokens."""
     student = base.around(base.model)
     tag = base.weight.detach().float().mean(0).requires_grad_()
     student.learning = {"tag": tag}
@@ -71,7 +72,7 @@ def with_lora(base: Any, rank: int = 16) -> Any:
 
 
 def student_of(base: Any, way: str) -> Any:
-    """Who learns; the base itself where only rows do."""
+    """The model to train; the base itself if only rows are trained."""
     from tokengraft.model.input_adapter import KINDS
 
     torch.manual_seed(0)
@@ -83,7 +84,7 @@ def student_of(base: Any, way: str) -> Any:
 
 
 def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
-    """Train and judge one language in several ways; the teacher reads once."""
+    """Train and judge one language in several ways; the teacher reads the text only once."""
     from tokengraft.core.options import options_from
     from tokengraft.deriving.distil.as_method import FRONT_RATE, _mixed
     from tokengraft.deriving.distil.distiller import Distiller
@@ -181,7 +182,7 @@ def retrieval(
 
 
 def main() -> None:
-    """Share languages and ways out to processes."""
+    """Distribute languages and ways over processes."""
     parser = arguments(__doc__)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--jobs", type=int, default=8)

@@ -1,13 +1,13 @@
-"""Audit of FLORES-200 against the same libraries' bare batch calls, in one run.
+"""Time of an audit of FLORES-200 against bare batch calls of the same libraries, in one run.
 
     python benchmarks/audit.py --corpus flores200.tar.xz --tokenizers paper-ten.tar.xz
 
-Without --corpus the bundled UDHR is used; tokenizers that are not at hand (M2M-100 is not bundled)
+Without --corpus the bundled UDHR is used; tokenizers that cannot be found (M2M-100 is not bundled)
 are named and left out. Prints ratios of wall and processor time, peak memory and the cost of a
-second run. The bare calls and the audit run in turns, tokenizer by tokenizer, each in the same
-process state, so that a noisy machine disturbs both alike. What all tokenizers share, hashing the
-text and cutting it into words, is a line of its own and part of the sum. Both sides run on the
-cores the process may use (`taskset -c 0` for one); `--every 5` takes every fifth language.
+second run. Bare calls and audit take turns, tokenizer by tokenizer, each in the same process state,
+so that a noisy machine disturbs both alike. Work that all tokenizers share (hashing the text and
+cutting it into words) has its own line and is part of the sum. Both sides run on the cores that the
+process may use (`taskset -c 0` for one); `--every 5` takes every fifth language.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def bare(tokenizer: Tokenizer, texts: list[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds by the clock and of processors."""
+    """Seconds of wall-clock and of processor time."""
 
     wall: float = 0.0
     processors: float = 0.0
@@ -67,14 +67,14 @@ class Spent:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, Spent]:
-    """What the work gives, and what it took."""
+    """The result of the work, and the time it took."""
     start, spent = time.perf_counter(), time.process_time()
     result = work()
     return result, Spent(time.perf_counter() - start, time.process_time() - spent)
 
 
 def shared(corpus: ParallelCorpus, folder: Path) -> dict[int, Cut]:
-    """What no tokenizer has to do again: hashes, words, bytes and characters."""
+    """Do the work that all tokenizers share: hashes, words, bytes and characters."""
     for code in corpus.languages:
         corpus.digest(code)
     count_texts(corpus, Store(folder))
@@ -85,7 +85,7 @@ def shared(corpus: ParallelCorpus, folder: Path) -> dict[int, Cut]:
 def race(
     corpus: ParallelCorpus, found: Located, folder: Path, cuts: dict[int, Cut]
 ) -> tuple[Spent, Spent]:
-    """What the bare calls and the audit take with one tokenizer, opening it included in both.
+    """Time of the bare calls and of the audit with one tokenizer, including opening it.
 
     Their tokens must be the same, line by line.
     """
@@ -106,7 +106,7 @@ def race(
 def measured_audit(
     corpus: str, languages: list[str], names: list[str], search: list[Path], folder: Path, pipe: Any
 ) -> None:
-    """A whole audit in a process of its own: seconds and peak memory in MB."""
+    """A whole audit in a separate process: seconds and peak memory in MB."""
     start = time.perf_counter()
     store = Store(folder)
     result = audit(corpus, names, languages, search=search, store=store)
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def say(name: str, alone: Spent, ours: Spent) -> None:
-    """A line of the table."""
+    """Print a line of the table."""
     print(
         f"{name:18} bare {alone.wall:7.1f} s   audit {ours.wall:7.1f} s   "
         f"{ours.wall / alone.wall:.2f}×   of processors {ours.processors / alone.processors:.2f}×",

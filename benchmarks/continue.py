@@ -1,14 +1,14 @@
-r"""Continued training from five starts at equal compute: which start is worth how much of it.
+r"""Continued training from five starts at equal compute: how much compute does each start save?
 
     python benchmarks/continue.py MODEL PLANS TEXT FLORES OUT -l shn_Mymr amh_Ethi --jobs 10
 
 The folders are those of `write_gpu.py`. Every start is trained by transformers' `Trainer` on the
-language's text: all weights, the same number of tokens in every step, input and output tables of
-their own, one learning rate. `old` is the base in its old tokens; the others read and write new
-ones, whose rows are random, the `mean` of their parts, derived without training (`mean-late`), or
-distilled for reading and writing first. OUT gets a JSON file a run: bits per byte of FLORES devtest
-and of English against tokens, FLOPs (6 a weight and token, distillation's own included), seconds
-and bytes of text seen.
+language's text: all weights, untied tables, the same number of tokens in every step, one learning
+rate. `old` is the base with its old tokens; the others read and write new ones, whose rows are
+random, the `mean` of their parts, derived without training (`mean-late`), or first distilled for
+reading and writing. OUT gets one JSON file per run: bits per byte of FLORES devtest and of English
+against tokens, FLOPs (6 per weight and token, including those of distillation), seconds and bytes
+of text seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STARTS = ("old", "random", "mean", "training-free", "distilled")
 
 
 def main() -> None:
-    """Share the runs out to processes; the longest first."""
+    """Distribute the runs over processes, the longest first."""
     options = parse()
     jobs = [(start, code) for start in reversed(options.starts) for code in options.language]
     share_out(run, options, jobs)
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
 def _rows(
     start: str, code: str, base: Any, plan: Any, spec: Any, text: list[str], options: Any
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Input and output rows of the new tokens, and what they cost beforehand."""
+    """Input and output rows of the new tokens, and what it cost to make them."""
     import torch
 
     from tokengraft.deriving.derive import derive_rows
@@ -155,7 +155,7 @@ def _rows(
 
 
 def _stream(text: list[str], tokenizer: Any, block: int) -> tuple[list[Any], Any]:
-    """Lines one after the other with id 0 (BOS) between, in blocks; and the bytes of each block."""
+    """Lines joined by id 0 (BOS) and cut into blocks; and the bytes of each block."""
     ids: list[int] = []
     sizes: list[int] = []
     pieces = [len(piece) for piece in tokenizer.vocabulary.pieces]

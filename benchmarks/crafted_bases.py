@@ -3,13 +3,13 @@
     python benchmarks/crafted_bases.py --seed 11 --minutes 4
 
 Each round trains a small BPE on a few languages of the UDHR with settings drawn at random: one of
-six kinds (GPT-2's, Llama 3's, Qwen's, GPT-4o's and DeepSeek's cuts, SentencePiece's byte fallback),
-words looked up before merging or not, a normaliser, added tokens with every flag, among them
-letters and marks of the planned scripts. It is planned for Hindi and Arabic and must, on 1,500
-hostile texts, make none longer, give back the text that the base gave back, and leave the ids of
-text without the planned scripts as they are. A refusal is counted. Text that holds an added token
-which the plan says may be read elsewhere from now on (`notes`) is only held to the first.
-The exit status is 1 where a promise broke.
+six kinds (the split patterns of GPT-2, Llama 3, Qwen, GPT-4o and DeepSeek, or SentencePiece's byte
+fallback), words looked up before merging or not, a normaliser, added tokens with every flag, among
+them letters and marks of the planned scripts. A plan for Hindi and Arabic must then, on 1,500
+hostile texts, make none longer, decode to what the base decodes to, and keep the ids of text
+without the planned scripts. Refusals are counted. If a text holds an added token that may now be
+found in other places, according to the plan's `notes`, only the first promise is checked. The exit
+status is 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ TEXTS = 1500
 
 
 def crafted(chance: random.Random, texts: list[str]) -> tuple[str, dict[str, Any], Any]:
-    """A tokenizer of random settings: their description, tokenizer.json, and its normaliser."""
+    """A tokenizer with random settings: a description, its tokenizer.json and its normaliser."""
     kind, looked_up = chance.choice(list(CUTS)), chance.random() < 0.5
     normaliser, added = chance.choice(NORMALISERS), chance.randrange(len(ADDED))
     size, prefix = 700 + 300 * chance.randrange(6), chance.random() < 0.2
@@ -134,7 +134,7 @@ def hostile(chance: random.Random, lines: list[str]) -> Iterator[str]:
 
 
 def broken(old: Tokenizer, new: Tokenizer, text: str, seen: str, loose: bool) -> str | None:
-    """The promise that a text breaks; `seen` is how the model sees it, `loose` what it may hold."""
+    """The promise that a text breaks; `seen`: as the model sees it; `loose`: check length only."""
     ids = [t.encode(text, add_special_tokens=False).ids for t in (old, new)]
     if len(ids[1]) > len(ids[0]):
         return f"longer: {len(ids[0])} to {len(ids[1])}"
@@ -148,7 +148,7 @@ def broken(old: Tokenizer, new: Tokenizer, text: str, seen: str, loose: bool) ->
 
 
 def main() -> int:
-    """Rounds until the time is over."""
+    """Run rounds until the time is up."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=2.0)

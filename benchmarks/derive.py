@@ -1,8 +1,8 @@
-r"""Speed of hidden states and of the array methods, against the machine's own floor and faiss.
+r"""Speed of hidden states and of the array methods, against the hardware's limit and faiss.
 
 GPU part: a randomly initialised model of Llama 3.2 1B's shape (16 layers × 2,048, 128,256 rows).
-Seconds for V_l at four layers, and for kNN, linear and local linear regression of 2,600 new
-tokens, each beside a floor measured on the same card in the same run:
+Seconds for the vocabulary's states V_l at four layers, and for kNN, linear and local linear
+regression of 2,600 new tokens, each beside a floor measured on the same card in the same run:
 - V_l: 2 · parameters · tokens operations at the rate of a large bfloat16 product, plus the bytes of
   the four float32 results at the measured speed of copies from the card;
 - kNN: the bare distance product in float32 plus one read of the anchors from host memory.
@@ -60,7 +60,7 @@ def best_of(repeat: int, run: Callable[[], Any]) -> float:
 
 
 def cpu(small: bool, repeat: int) -> dict[str, Any]:
-    """KNN against faiss, in turn, so that a busy machine slows both."""
+    """KNN and faiss in turns, so that a busy machine slows both."""
     from tokengraft.deriving.methods.neighbours import nearest
 
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)

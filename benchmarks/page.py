@@ -42,7 +42,7 @@ SORT = """async () => {
 
 @dataclass
 class Times:
-    """Seconds to open until all is drawn, milliseconds of every sort; processor time beside."""
+    """Seconds until all is drawn and milliseconds of every sort, each with its processor time."""
 
     opened: list[float] = field(default_factory=list)
     opened_cpu: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-r"""Published ways to extend a vocabulary, trained on the same text in as many steps as ours.
+r"""Published ways to extend a vocabulary, trained on the same text for as many steps as ours.
 
     python benchmarks/peers.py MODEL PLANS TEXT FLORES OUT -l hin_Deva tam_Taml --steps 600 --jobs 6
 
@@ -6,22 +6,23 @@ The folders are those of `write_gpu.py`. A row of `PEERS` is a start for the new
 trained, and a loss:
 
 - starts (Yamaguchi et al. 2025, https://arxiv.org/abs/2406.11477): `mean` of the parts; `merge`,
-  halves averaged merge by merge; `align`, old tokens at the same place in the text, by how often;
-  `focus` (Dobler & de Melo 2023, https://arxiv.org/abs/2305.14481), neighbours in a space of the
-  text's own, weighted by sparsemax. Changed: that space is an SVD of co-occurrences, not fastText;
-  `nearest`, the one old token that is nearest there (TokAlign++, https://arxiv.org/abs/2605.13429).
-  Changed: one space of one tokenization, where theirs aligns GloVe vectors of two.
-- trained: `lora` of rank 32 at every linear layer and both tables; `later`, the same, in the first
-  third of the steps the tables alone; or `2x2`, the two lowest and the two highest blocks and both
-  tables.
-- losses: `lm`, the next new token; `mtp`, the one after it too, by a further block (and short
-  passages); `alm`, likelihoods of chunks that both tokenizations have in common (Minixhofer et
-  al. 2025, https://arxiv.org/abs/2503.20083, binarised, temperature 100). Changed: all chunks
-  count, also those whose ends differ in what may follow; states are not matched.
+  the two halves of each merge averaged, merge by merge; `align`, old tokens at the same place in
+  the text, by frequency; `focus` (Dobler & de Melo 2023, https://arxiv.org/abs/2305.14481),
+  neighbours in a space learned from the text, weighted by sparsemax. Changed: that space is an SVD
+  of co-occurrences, not fastText; `nearest`, the single nearest old token there (TokAlign++,
+  https://arxiv.org/abs/2605.13429). Changed: one space of one tokenization, where theirs aligns
+  GloVe vectors of two.
+- trained: `lora` of rank 32 at every linear layer and both tables; `later`, the same, but only the
+  tables in the first third of the steps; or `2x2`, the two lowest and the two highest blocks and
+  both tables.
+- losses: `lm`, the next new token; `mtp`, also the one after it, by an additional block (and with
+  short passages); `alm`, likelihoods of chunks that both tokenizations have in common (Minixhofer
+  et al. 2025, https://arxiv.org/abs/2503.20083, binarised, temperature 100). Changed: all chunks
+  count, even if their ends differ in what may follow; states are not matched.
 
-Token Distillation (https://arxiv.org/abs/2505.20133, rows by the states of old tokens) and our own
-are trained by `tokengraft` itself. OUT gets a JSON file a run, with figures on dev, by which a rate
-is chosen, and on devtest.
+Token Distillation (https://arxiv.org/abs/2505.20133, rows from the states of old tokens) and our
+own methods are trained by `tokengraft` itself. OUT gets one JSON file per run, with figures on dev,
+by which the learning rate is chosen, and on devtest.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _RANK, _TEMPERATURE = 32, 100.0
 
 
 def main() -> None:
-    """Share the runs out to processes."""
+    """Distribute the runs over processes."""
     options = parse()
     jobs = [(name, code, 0.0) for code in options.language for name in OURS]
     jobs += [(name, code, r) for r in options.rates for name in PEERS for code in options.language]
@@ -72,7 +73,7 @@ def one(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
 
 
 def ours(options: argparse.Namespace, name: str, code: str, _: float) -> None:
-    """One of our own trainings in as many steps."""
+    """One of our own methods, trained for as many steps."""
     setting = {"name": name, **copy.deepcopy(OURS[name])}
     setting["recipe"] |= {"steps": options.steps, "patience": 0, "passages": options.passages}
     setting["recipe"] |= {"check_every": max(1, options.steps // 2)}
@@ -82,7 +83,7 @@ def ours(options: argparse.Namespace, name: str, code: str, _: float) -> None:
 
 
 def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
-    """Train a peer, judge it, write what came of it."""
+    """Train a peer, judge it and write the results."""
     import torch
 
     from tokengraft.deriving.distil.passages import batches, read_lots
@@ -148,7 +149,7 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
 
 
 def begin(start: str, plan: Any, passages: Any, first: int, ids: dict[str, int]) -> Any:
-    """Each new row as shares of old ones (new tokens, old tokens)."""
+    """The weights of old rows in each new row (new tokens, old tokens)."""
     mean = np.zeros((len(plan.tokens), first), np.float32)
     for row, token in zip(mean, plan.tokens, strict=True):
         np.add.at(row, list(token.parts), 1 / len(token.parts))
@@ -183,7 +184,7 @@ def begin(start: str, plan: Any, passages: Any, first: int, ids: dict[str, int])
 
 
 def space(passages: Any, size: int, width: int = 5, dimensions: int = 100) -> Any:
-    """Vectors of tokens by what stands near them, of length 1; and which have one."""
+    """Unit vectors of tokens from their co-occurrences, and which tokens have one."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.linalg import svds
 
@@ -214,7 +215,7 @@ def sparsemax(scores: Any) -> Any:
 
 
 def learning(model: Any, trained: str) -> list[Any]:
-    """What a peer trains; adapters are put in."""
+    """The weights that a peer trains; adds its adapters to the model."""
     import peft
 
     model.requires_grad_(False)
@@ -263,7 +264,7 @@ def losses(loss: str, base: Any, model: Any, further: Any, passages: Any) -> Any
 
 
 def _chunks(said: Any, ends: Any, prefix: int) -> Any:
-    """Log likelihoods of the chunks between common positions, passage after passage."""
+    """Log-likelihoods of the chunks between common positions, passage by passage."""
     import torch
 
     sums = torch.nn.functional.pad(said.cumsum(1), (1, 0))  # before each position
@@ -275,7 +276,7 @@ def _chunks(said: Any, ends: Any, prefix: int) -> Any:
 
 
 def merge(model: Any) -> None:
-    """Adapters into the weights, and plain layers in their place."""
+    """Merge adapters into the weights and put plain layers in their place."""
     for name, module in list(model.named_modules()):
         if hasattr(module, "get_delta_weight"):
             module.base_layer.weight.data += module.get_delta_weight("default").detach()

@@ -2,10 +2,10 @@
 
     python benchmarks/plan.py [--text DIR] [--megabytes 20] [--tokens 2000]
 
-Learning is compared with `tokenizers`' own BpeTrainer learning as many tokens from scratch on the
-same lines; loading and encoding with the base tokenizer; and with the same tokens put in by
-`add_tokens`. `--text` is a folder of plain text files named by language (`hin_Deva.txt`); without
-it the bundled declaration of human rights is repeated, which flatters everyone alike.
+Learning is compared with `tokenizers`' BpeTrainer, which learns as many tokens from scratch on the
+same lines; loading and encoding are compared with the base tokenizer, and with the same tokens
+added by `add_tokens`. `--text` is a folder of plain text files named by language (`hin_Deva.txt`);
+without it the bundled UDHR is repeated, which flatters everyone alike.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def read_texts(folder: Path | None, megabytes: float) -> dict[str, list[str]]:
 
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
-    """The working tokenizer."""
+    """The tokenizer as an object of `tokenizers`."""
     return Tokenizer.from_str(json.dumps(tokenizer))
 
 
 def main() -> None:
-    """Print a line a comparison: the two times, their ratio and its limit."""
+    """Print one line per comparison: the two times, their ratio and its limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--megabytes", type=float, default=20)
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def say(what: str, mine: float, peer: float, limit: float | None) -> None:
-    """One comparison; the verdict where there is a limit."""
+    """Print one comparison, with a verdict if there is a limit."""
     ratio = mine / peer
     verdict = "" if limit is None else f"  limit {limit}: {'ok' if ratio <= limit else 'TOO SLOW'}"
     print(f"{what:40s} {mine:7.2f} s / {peer:7.2f} s = {ratio:5.2f}{verdict}", flush=True)

@@ -1,11 +1,12 @@
-"""How else strings could be chosen: premium by tokens added, on the same text.
+"""Other ways to choose strings: premium by number of tokens added, on the same text.
 
     python benchmarks/plan_baselines.py --flores flores200_dataset --out results/plan-baselines
 
-Chosen on FLORES dev with English and code protected, tested on devtest with plain `tokenizers`
-(mean of per-sentence ratios to English), each language alone by every mode that makes merges
-(`planning`), at the first 250, 500, 1,000 and 2,000 tokens. Then `audit`'s baseline: what
-each language pays if it has as many equiprobable strings of its own as English has, and no others.
+Tokens are chosen on FLORES dev with English and code protected, for each language alone, by every
+mode of `planning` that makes merges, and tested on devtest with plain `tokenizers` (mean of
+per-sentence ratios to English) at the first 250, 500, 1,000 and 2,000 tokens. Then `audit`'s
+baseline: what a language would pay if it had its own vocabulary of as many equiprobable strings as
+English has, and nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def by_mode(name: str, mode: Any, code: str, texts: tuple[Any, Any]) -> dict[int
 
 
 def own(code: str, texts: tuple[Any, Any]) -> dict[int, float]:
-    """Premiums of one language and English with a vocabulary each."""
+    """Premiums of one language if it and English have a vocabulary each."""
     dev, devtest = texts
     premiums = {}
     for size in SIZES[1:]:
@@ -72,7 +73,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure what is not measured yet."""
+    """Measure everything that is not in the results yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

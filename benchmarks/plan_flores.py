@@ -1,17 +1,17 @@
-"""What plans of 2,000 tokens buy on FLORES-200 devtest, and that they harm nothing.
+"""What plans of 2,000 tokens gain on FLORES-200 devtest, and whether they do any harm.
 
     python benchmarks/plan_flores.py --flores flores200_dataset --text text --out results/plan \
         -t llama-3 -t qwen3 --tokenizers modern/
     python benchmarks/plan_flores.py --flores flores200_dataset --out results/plan-latin \
         --seven --english other.txt
 
-A plan a language, tested at its first 500, 1,000 and all tokens: the premium as the mean of
-per-sentence ratios and as a ratio of sums. The paper's twelve languages are planned on `--text`
-(never on FLORES), the seven in Latin script (`--seven`) on the lines of FLORES dev. Then every
+One plan per language is tested at its first 500, its first 1,000 and all of its tokens: the premium
+as the mean of per-sentence ratios and as a ratio of sums. The paper's twelve languages are planned
+on `--text` (never on FLORES), the seven in Latin script (`--seven`) on FLORES dev. Then every
 devtest line of all languages (or of every n-th) is encoded by both tokenizers: how many got longer,
-how many changed ids in scripts that were not planned for, how many decode differently. Where text
-is protected: its lines that changed (none may), and the words (pre-tokens) that changed in English
-and code that is not protected. A language that is in the results already is left as it is.
+how many changed ids in scripts that were not planned for, how many decode differently. If text is
+protected, its lines that changed are counted (there may be none), and the words (pre-tokens) that
+changed in other English and code. Languages that are in the results already are skipped.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def first_tokens(plan: Plan, size: int) -> Plan:
 
 
 def premiums(tokenizer: Tokenizer, corpus: ParallelCorpus, code: str) -> dict[str, float]:
-    """By both definitions, the pivot as the same tokenizer spells it."""
+    """Premiums by both definitions; the pivot is encoded by the same tokenizer."""
     tokens, unit = (
         np.array(list(map(len, ids(tokenizer, corpus.lines(c)))), float) for c in (code, PIVOT)
     )
@@ -160,7 +160,7 @@ def _share(found: dict[str, int] | None) -> str:
 
 
 def main() -> None:
-    """Measure what is not measured yet."""
+    """Measure everything that is not in the results yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
     parser.add_argument("--text", type=Path, help="A folder with a file a language.")

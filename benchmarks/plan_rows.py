@@ -1,15 +1,15 @@
-r"""What rows are worth by how their tokens were chosen: floor, mean of the parts, distilled.
+r"""How good rows are, by how their tokens were chosen: floor, mean of the parts, distilled.
 
     python benchmarks/plan_rows.py MODEL PLANS TEXT FLORES OUT --plan --jobs 1 -l shn_Mymr …
     python benchmarks/plan_rows.py MODEL PLANS TEXT FLORES OUT --jobs 6 -l shn_Mymr …
 
-The first call chooses `--budget` tokens a language by each mode of planning that makes merges, on
-TEXT (`xxx_Ssss.txt`) with English and code protected, into PLANS (`mode-xxx_Ssss.json`). The second
-derives rows for them in four ways and judges each on FLORES devtest by the functions that
+The first call chooses `--budget` tokens per language by each mode of planning that makes merges, on
+TEXT (`xxx_Ssss.txt`) with English and code protected, and writes PLANS (`mode-xxx_Ssss.json`). The
+second derives rows for them in four ways and judges each on FLORES devtest with the functions that
 `tokengraft evaluate` calls: KL, top-1 agreement, and the bits of the second half of each line in
-old tokens after its first half in new ones. Modes end at different bytes, so KL is asked at places
-of their own; the bits are of the same text but for where lines are halved. OUT gets a JSON file a
-run; those that are there are not made again.
+old tokens after its first half in new ones. Tokens of different modes end at different bytes, so
+KL is measured at different positions; the bits are of the same text but for where lines are halved.
+OUT gets one JSON file per run; runs whose file exists are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIVOT = "eng_Latn"
 
 
 def choose(options: argparse.Namespace, mode: Any, code: str) -> None:
-    """One plan."""
+    """Choose the tokens of one plan."""
     from tokengraft.planning.choose import plan_tokens
     from tokengraft.planning.plan import Planning
     from tokengraft.planning.protect import protected_text
@@ -135,7 +135,7 @@ def table(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Share the runs out to processes."""
+    """Distribute the runs over processes."""
     parser = arguments(__doc__)
     parser.add_argument("--plan", action="store_true", help="choose tokens, train nothing")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)

@@ -4,9 +4,10 @@
         -t llama-3 -t mistral-v0.3 --budget 2000
 
 One plan for four languages, chosen on FLORES dev, by three rules: the vocabulary grows; new tokens
-take the places that the planner gives; and as many leaves, the last learned first, that only the
-planning text was asked about (pruning without other text). Each is counted with plain `tokenizers`:
-premiums of the four, and over all other languages lines that got longer and tokens that they take.
+take the ids that the planner chooses; or they take those of as many leaves that the planning text
+does not use, the last learned first (pruning without a look at other text). Counted with plain
+`tokenizers`: premiums of the four, and for all other languages the lines that got longer and the
+tokens they take.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ LANGUAGES = ("shn_Mymr", "tam_Taml", "swh_Latn", "yor_Latn")
 
 
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
-    """The working tokenizer."""
+    """The tokenizer as an object of `tokenizers`."""
     return Tokenizer.from_str(json.dumps(tokenizer))
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One tokenizer's plan by the three rules."""
+    """Measure one tokenizer's plan by the three rules."""
     dev, devtest = (read(options.flores, split) for split in ("dev", "devtest"))
     base_json = as_json(find(name, options.tokenizers))
     texts = {code: dev[code] for code in LANGUAGES}
@@ -77,7 +78,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line a tokenizer and rule."""
+    """One line per tokenizer and rule."""
     titles = ["tokenizer", "rule", "vocabulary", *(code[:3] for code in LANGUAGES),
               "their lines longer", "others' lines longer", "tokens more in them",
               "English lines changed"]  # fmt: skip
@@ -97,7 +98,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure what is not measured yet."""
+    """Measure everything that is not in the results yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""One plan for every language of FLORES-200: what each objective buys, and what it costs to plan.
+"""One plan for all languages of FLORES-200: what each objective gains, and what planning costs.
 
     python benchmarks/plan_world.py --flores flores200_dataset --out world \
         -t llama-3 --objective minimax:2.0 --objective parity --budget 64000 --processes 16
@@ -6,10 +6,10 @@
     RAYON_NUM_THREADS=1 python benchmarks/plan_world.py --flores flores200_dataset --out world \
         --timed world/llama-3-parity-dev-203.plan.json.gz   # loading and encoding with the plan
 
-Tokens are chosen on FLORES dev (the premiums that parity and minimax go by are those of dev too)
-and, with `--seed`, on the bundled UDHR and NLLB-Seed besides: 997 lines a language run out. Tested
-on devtest with plain `tokenizers` at 8, 16, 32 and 64 thousand tokens and at sizes between: the
-first n tokens of a plan are the plan of n. A run that is in the results already is not made again.
+Tokens are chosen on FLORES dev (parity and minimax go by premiums on dev too) and, with `--seed`,
+also on the bundled UDHR and NLLB-Seed, since 997 lines per language do not suffice for large plans.
+Tested on devtest with plain `tokenizers` at 8, 16, 32 and 64 thousand tokens and at sizes between:
+the first n tokens of a plan are the plan of n. Runs that are in the results already are skipped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read(flores: Path, split: str) -> dict[str, list[str]]:
 def texts_of(
     dev: dict[str, list[str]], codes: list[str], seed: Path | None
 ) -> dict[str, list[str]]:
-    """What tokens are chosen on."""
+    """The text that tokens are chosen on."""
     texts = {code: list(dev[code]) for code in codes}
     if seed is not None:
         udhr = load("udhr")
@@ -77,14 +77,14 @@ def texts_of(
 
 
 def speakers(codes: list[str]) -> dict[str, float]:
-    """All speakers, first-language or not; where no number is known, the fewest known."""
+    """All speakers, first-language or not; if no number is known, the smallest that is known."""
     known = {c: language(c).speakers_total for c in codes}
     fewest = min(number for number in known.values() if number)
     return {code: float(number or fewest) for code, number in known.items()}
 
 
 class Run:
-    """One plan, measured; `row` is written whenever something was added to it."""
+    """One plan, measured; `row` is written whenever something has been added to it."""
 
     def __init__(self, job: tuple[str, str], options: argparse.Namespace) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -172,7 +172,7 @@ class Run:
 
 
 def run(job: tuple[str, str], options: argparse.Namespace) -> str:
-    """Measure one plan unless it is there."""
+    """Measure one plan unless its results exist."""
     made = Run(job, options)
     if not made.path.exists():
         made.measure()
@@ -180,7 +180,7 @@ def run(job: tuple[str, str], options: argparse.Namespace) -> str:
 
 
 def write_up(out: Path) -> None:
-    """Tables of what was bought and what it cost, and a figure a tokenizer, from the runs."""
+    """Tables of gains and costs, and one figure per tokenizer, from the runs."""
     from tokengraft.render.figures.curves import draw_frontier
     from tokengraft.render.figures.style import save_figure, styled
 
@@ -210,7 +210,7 @@ def by_size(row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def frontier_table(rows: list[dict[str, Any]]) -> str:
-    """A line a plan and size."""
+    """One line per plan and size."""
     lines = [
         "| tokenizer | text | objective | tokens | highest | whose | median | Gini | above 2 "
         "| lines longer | devtest English lines changed |",
@@ -228,7 +228,7 @@ def frontier_table(rows: list[dict[str, Any]]) -> str:
 
 
 def cost_table(rows: list[dict[str, Any]]) -> str:
-    """What each plan took."""
+    """What each plan took in time and memory."""
     lines = [
         "| tokenizer | text | objective | languages | characters | tokens | CPU s | GB |",
         f"|---|---|---|{'---:|' * 5}",
@@ -243,9 +243,9 @@ def cost_table(rows: list[dict[str, Any]]) -> str:
 
 
 def timed(path: Path, flores: Path, name: str, runs: int = 11) -> dict[str, Any]:
-    """Loading and encoding with a plan, as a share of the base's time: medians of `runs` in turns.
+    """Time to load and to encode with a plan over the base's: medians of `runs` in turns.
 
-    Processor time; the base as its own file has it, the plan as `insert` writes it.
+    Processor time; the base is read from its own file, the plan as `insert` writes it.
     """
     base = as_json(find(name))
     plan = Plan.from_json(json.loads(gzip.decompress(path.read_bytes())))
@@ -276,7 +276,7 @@ def timed(path: Path, flores: Path, name: str, runs: int = 11) -> dict[str, Any]
 
 
 def who_gains(row: dict[str, Any]) -> str:
-    """A line a language: premium before and after, and the first token that helps it."""
+    """One line per language: premium before and after, and the first token that helps it."""
     last = max(row["premiums"], key=int)
     lines = [
         f"{row['tokenizer']}, {row['objective']}, {int(last):,} tokens; premiums on devtest.",
@@ -295,7 +295,7 @@ def who_gains(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Make what is not made yet, then the tables."""
+    """Make the runs that are missing, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flores", type=Path)
     parser.add_argument("--seed", type=Path, help="NLLB-Seed's folder: choose on more than dev.")

@@ -5,14 +5,14 @@
     python benchmarks/scale.py --tokenizer gpt2,llama-3,olmo-2  # all at once
     python benchmarks/scale.py --corpus FOLDER --sample 2  # the libraries on two of its files only
 
-Every measurement is a process of its own, in turns, so that a noisy machine disturbs all alike;
-of each the fastest round counts. `net` leaves out the start (processes, tokenizers, Ray), which is
+Every measurement runs in its own process, in turns, so that a noisy machine disturbs all alike; the
+fastest round of each counts. `net` leaves out the start (processes, tokenizers, Ray), which is
 measured with the same call on a hundred rows. `cpu` is the processor time of the driver and all
-processes below it (Ray's own too), also net: where others use the machine, it tells what the wall
-clock cannot. All ways must give the same tokens for every tokenizer and language (with --sample,
-for the files drawn, out of what the engines counted of the whole). `bare` is the library's batch
-call with a thread a core, `ideal` the same with a process a core (tiktoken's threads wait for each
-other); in both the text is already in memory and only the calls are timed.
+processes below it (Ray's own too), also net: on a machine that others use too it says more than the
+wall clock. All ways must give the same tokens for every tokenizer and language (with --sample, for
+the sampled files, as part of what the engines counted). `bare` is the library's batch call with a
+thread per core, `ideal` the same with a process per core (tiktoken's threads wait for each other);
+in both the text is already in memory and only the calls are timed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def opened(names: str) -> list[Any]:
-    """The tokenizers named, with commas between."""
+    """The tokenizers of a comma-separated list of names."""
     from tokengraft.tokenizer import load
 
     return [load(name) for name in names.split(",")]
@@ -77,7 +77,7 @@ def counted(name: str, batch: list[str], columns: list[list[int]], into: Tokens)
 
 
 def told(sums: Tokens) -> dict[str, int]:
-    """All tokens, and a number that stands for the whole table."""
+    """The total of tokens, and a hash of the whole table."""
     tokens = sum(sum(languages.values()) for languages in sums.values())
     return {"tokens": tokens, "table": hash_of(json.dumps(sums, sort_keys=True))}
 
@@ -97,7 +97,7 @@ def encode(tokenizer: Any, texts: list[str], threads: int) -> list[int]:
 
 
 def bare(folder: Path, name: str, workers: int) -> dict[str, float]:
-    """Text already in memory, nothing but the batch calls."""
+    """The batch calls alone, with the text already in memory."""
     held = list(batches(rows_of(folder)))
     texts = [[text for _, text in batch] for batch in held]
     tokenizers = opened(name)
@@ -116,7 +116,7 @@ def size_of(texts: list[list[str]]) -> int:
 
 
 def ideal(folder: Path, name: str, workers: int) -> dict[str, float]:
-    """The most these cores can give: a process each, text in memory, nothing but batch calls."""
+    """The most these cores can do: a process each, text in memory, nothing but batch calls."""
     context = multiprocessing.get_context("spawn")
     gate, queue = context.Barrier(workers + 1), context.SimpleQueue()
     shares = [(folder, name, number, workers, gate, queue) for number in range(workers)]
@@ -146,7 +146,7 @@ def _share(folder: Path, name: str, number: int, workers: int, gate: Any, queue:
 def engine(
     folder: Path, name: str, workers: int, which: str, sample: frozenset[str]
 ) -> dict[str, float]:
-    """A whole run of ours, from finding the files to the table."""
+    """A whole run of our engine, from finding the files to the table."""
     from tokengraft.api.verbs import survey
     from tokengraft.core.cache import Store
     from tokengraft.corpus.rows import Layout
@@ -184,7 +184,7 @@ def engine(
 
 
 def hash_of(text: str) -> int:
-    """A number that stands for the whole table."""
+    """A hash of the whole table."""
     from tokengraft.core.files import sha256
 
     return int(sha256(text.encode())[:12], 16)
@@ -204,7 +204,7 @@ def _count(texts: list[str]) -> int:
 
 
 def pool(folder: Path, name: str, workers: int) -> dict[str, float]:
-    """The plain way: the main process reads, a pool encodes batches."""
+    """The simple way: the main process reads, a pool encodes batches."""
     start = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _open, (name,)) as made:
@@ -260,7 +260,7 @@ WAYS: dict[str, Any] = {
 def measure(
     way: str, folder: Path, name: str, workers: int, sample: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """One way in a process of its own; seconds, and peak memory of driver and worker in MB."""
+    """One way in a separate process; seconds, and peak memory of driver and worker in MB."""
     command = [sys.executable, __file__, "--way", way, "--corpus", str(folder)]
     command += ["--files", ",".join(sorted(sample))]
     command += ["--tokenizer", name, "--workers", str(workers)]
@@ -304,9 +304,9 @@ def _watch(
 def compare(
     folder: Path, tiny: Path, name: str, ways: list[str], rounds: int, sampled: Path | None = None
 ) -> dict[str, Any]:
-    """Every way in turns, the fastest round of each; starts on the tiny corpus.
+    """Every way in turns, the fastest round of each; start-up is measured on the tiny corpus.
 
-    All ways but the engines read the files of `sampled`, where it is given.
+    If `sampled` is given, all ways but the engines read only its files.
     """
     alone = "bare" in ways
     sample = frozenset(path.name for path in sampled.iterdir()) if sampled else frozenset()
@@ -342,7 +342,7 @@ def compare(
 
 
 def show(result: dict[str, Any]) -> None:
-    """One line a way, then the ratios that are wanted: of megabytes a second."""
+    """Print one line per way, then ratios of megabytes per second."""
     ways = result["ways"]
     print(f"\n{result['tokenizer']}: {result['tokens']:,} tokens, the same by all ways")
     print("way           MB        s   start    MB/s   net MB/s   cpu s  MB/cpu s  driver  worker")
@@ -373,7 +373,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
-    """What the driver alone does for a shard: keep its outcome, read it back, add it up."""
+    """Seconds per shard that only the driver works: store its result, read it back, add it up."""
     from tokengraft.core.cache import Store
     from tokengraft.engine.count_shards import Payload, ShardResult, add
 

@@ -4,25 +4,25 @@
     python benchmarks/search_longer.py --pairs pairs/ --minutes 8 --processes 8 --out search.json
     python benchmarks/search_longer.py --pairs pairs/ --cuts flores200_dataset --out cuts.json
 
-A *pair* is a tokenizer and the same one changed, for one script: `relaxed` has the relaxed split
+A *pair* is a tokenizer before and after a change for one script: `relaxed` has the relaxed split
 pattern and no new token (the worst case, since appended merges only make a text shorter), `plan`
-the tokens of a plan chosen on the bundled UDHR, as it is and with marks strewn into it. Only
+the tokens of a plan chosen on the bundled UDHR, both as it is and with marks strewn into it. Only
 `--prepare` calls tokengraft; the search itself needs `tokenizers` and hypothesis.
 
 Texts are made of the script's letters and marks (all that Unicode assigns to it), tokens of the
 vocabulary, punctuation, spaces, line ends, digits of several scripts, joiners, Latin, Han and the
-text of special tokens; hypothesis is told the largest growth among a text and its shuffled
+text of special tokens; hypothesis maximises the largest growth among a text and its shuffled
 variants. A finding is
 
 - `longer`: the text takes more tokens than before;
-- `other ids`: with relaxed boundaries alone the ids differ and are not fewer (the proof says that
-  each joined piece begins with the tokens of its parts);
-- `touched`: the text less every character named after the script has other ids than before.
+- `other ids`: with relaxed boundaries alone the ids differ without becoming fewer (the proof says
+  that each joined piece begins with the tokens of its parts);
+- `touched`: without the characters named after the script, the text has other ids than before.
 
-`--cuts` takes each tokenizer's pattern relaxed for every script that can be, at once, and counts
-the lines of a folder's files that it cuts where the old one did not: there may be none.
+`--cuts` relaxes each tokenizer's pattern for all scripts at once for which that is possible, and
+counts the lines of a folder's files that it cuts where the old one did not: there may be none.
 
-The exit status is 1 where there is any. Every round has a seed of its own and can be repeated.
+The exit status is 1 if there is a finding. Every round has its own seed and can be repeated.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def alphabet(script: str) -> list[str]:
 
 
 def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[str]) -> None:
-    """Write the bases, and what each pair of them and the `scripts` changes in them."""
+    """Write the bases, and what changes in each for each of the `scripts`."""
     from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load
     from tokengraft.planning.choose import plan_tokens
@@ -129,7 +129,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
 
 
 def _strewn(lines: list[str], script: str) -> Iterator[str]:
-    """The lines with a mark of the script behind every third letter of it."""
+    """The lines with a mark of the script after every third of its letters."""
     own = alphabet(SCRIPTS[script])
     marks = [c for c in own if unicodedata.category(c)[0] == "M"][:40] or [""]
     letters, chance = set(own) - set(marks), random.Random(0)
@@ -148,7 +148,7 @@ def _paired(tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(base: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What turns `base` into `new`; `_changed` is its inverse, which is asserted."""
+    """What turns `base` into `new`; asserts that `_changed` applies it correctly."""
     model, old = new["model"], base["model"]
     rest = {key: value for key, value in model.items() if key not in ("vocab", "merges")}
     vocab = {token: n for token, n in model["vocab"].items() if token not in old["vocab"]}
@@ -217,13 +217,13 @@ class Pair:
 
 
 def _spelled(tokenizer: Tokenizer, first: int = 0) -> list[str]:
-    """The text of every token from the id `first` on that is whole characters."""
+    """The text of every token from the id `first` on that consists of whole characters."""
     ids = range(first, tokenizer.get_vocab_size(with_added_tokens=True))
     return [t for t in (tokenizer.decode([n]) for n in ids) if t and "\ufffd" not in t]
 
 
 def varied(parts: list[str], pair: Pair, chance: random.Random) -> Iterator[str]:
-    """The text of the parts, and others near it."""
+    """The text of the parts, and variants of it."""
     yield "".join(parts)
     for _ in range(VARIANTS - 1):
         found = list(parts)
@@ -265,7 +265,7 @@ def search(pair: Pair, start: int, examples: int, end: float) -> dict[str, Any]:
 
 
 def recut(job: tuple[Path, Path]) -> dict[str, Any]:
-    """How many lines of a folder one tokenizer's relaxed pattern cuts anew: there may be none."""
+    """How many lines of a folder one tokenizer's relaxed pattern cuts in new places."""
     path, folder = job
     base = _base(path)
     changed = _changed(base, json.loads(path.read_text("utf-8")))
@@ -296,7 +296,7 @@ def _named(path: Path) -> tuple[str, str, str]:
 
 
 def work(job: tuple[int, list[Path], int, float, int, Path]) -> None:
-    """One process: its pairs in turn until the time is up, one row each, written as it is there."""
+    """One process: its pairs in turn until the time is up; a row for each is written at once."""
     number, paths, start, seconds, examples, rows = job
     began, chance = time.monotonic(), random.Random(start + number)
     bases: dict[str, tuple[dict[str, Any], Tokenizer, list[str]]] = {}
@@ -379,7 +379,7 @@ def main() -> None:
 
 
 def _write(out: Path, start: int, files: list[Path]) -> int:
-    """Everything so far, with totals by tokenizer, script and kind; the number of findings."""
+    """Write all results so far, with totals by tokenizer, script and kind; count the findings."""
     lines = [line for f in files if f.exists() for line in f.read_text("utf-8").splitlines()]
     rows = [json.loads(line) for line in lines]
     rows.sort(key=lambda row: (row["tokenizer"], row["script"], row["kind"]))

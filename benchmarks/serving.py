@@ -1,17 +1,17 @@
-"""Tokenizer families in the programs that serve models: is each line read as tokenizer.json says?
+"""Tokenizer families in programs that serve models: does each line get the ids of tokenizer.json?
 
     python benchmarks/serving.py ids GRAFTS --out FILE.jsonl [--tokenizer NAME …]
         [--tokenizers FOLDER] [--boundaries portable] [--reader LABEL=PYTHON …]
     python benchmarks/serving.py table FILE.jsonl …
 
-`ids` grafts 300 tokens for Shan and Tamil into a tiny model of each family, boundaries portable
-and relaxed (into the folder GRAFTS; one that is there is taken as it is), and counts the lines that
-each program reads otherwise: llama.cpp, SentencePiece from the written tokenizer.model, and each
-`--reader`, the Python of another environment, whose label begins with what to run there
-(transformers, vllm, openvino-genai, onnxruntime-genai, ctranslate2). A program that leaves text as
-it comes is given it in the tokenizer's Unicode form. Exits 1 where a program reads a line of a
-portable graft otherwise instead of refusing it. One line of JSON a graft is added to `--out`;
-`table` prints them as Markdown. Needs `tokengraft[serve,model]`.
+`ids` grafts 300 tokens for Shan and Tamil into a tiny model of each family, with portable and with
+relaxed boundaries (into the folder GRAFTS; existing grafts are used), and counts the lines to which
+a program gives other ids: llama.cpp, SentencePiece with the written tokenizer.model, and each
+`--reader`, the Python of another environment, whose label begins with the program to run there
+(transformers, vllm, openvino-genai, onnxruntime-genai, ctranslate2). Programs that do not normalise
+text get it in the tokenizer's Unicode form. The exit status is 1 if a program gives a line of a
+portable graft other ids instead of refusing the graft. One line of JSON per graft is appended to
+`--out`; `table` prints them as Markdown. Needs `tokengraft[serve,model]`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def check_text() -> list[str]:
 def outcomes(
     folder: Path, readers: Mapping[str, str], out: Path, here: bool = True
 ) -> dict[str, Any]:
-    """Lines that each program reads otherwise, or its refusal in words; added to `out` too."""
+    """Lines to which each program gives other ids, or its refusal; also appended to `out`."""
     lines = check_text()
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     name, _, boundaries = folder.name.rpartition("-")
@@ -152,13 +152,13 @@ def outcomes(
 
 
 def is_right(read: Mapping[str, Any]) -> bool:
-    """Whether every program reads every line alike, or refuses."""
+    """Whether every program gives every line the same ids or refuses."""
     wrong = [read[program] for program in read if program != "pattern"]
     return all(one == 0 or str(one).startswith("refused") for one in wrong)
 
 
 def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path) -> Path:
-    """A graft with the family's tokenizer and kind of model, one layer deep, weights random."""
+    """A graft with the family's tokenizer and a one-layer model of its kind with random weights."""
     import torch
     import transformers
 
@@ -191,7 +191,7 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
 
 
 def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
-    """Lines that llama.cpp and SentencePiece read otherwise, or a refusal in words."""
+    """Lines to which llama.cpp and SentencePiece give other ids, or the reason of a refusal."""
     found: dict[str, Any] = {}
     try:
         pattern = split_patterns.choose_pattern(folder, lines)

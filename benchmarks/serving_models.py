@@ -1,15 +1,15 @@
-"""Real models where people run them: English, barred ids and speed beside the base.
+"""Real models in the programs people use: English, barred ids and speed, compared with the base.
 
     python benchmarks/serving_models.py quantised GRAFT BASE [--kind Q8_0 …] [--base-gguf FILE]
     python benchmarks/serving_models.py http GRAFT --vllm PYTHON [--port 8041]
     python benchmarks/serving_models.py speed [--model rootstock] [--language shn] [--vllm PYTHON]
 
 `quantised` writes a graft and its base as GGUF of each kind and lets llama.cpp answer: English must
-be the base's, and no barred id may come after 50 prompts in the planned languages. `http` serves a
-graft with vLLM's own server, sends the same prompts as text without any parameter that bars, and
-counts: every prompt must be read as the folder reads it, and no barred id may come. `speed` serves
-base and graft in turn: tokens a character, prefill, decode, KV cache a character, requests a
-second in the same cache. `--vllm` is the Python of an environment with vLLM and tokengraft. Needs
+be the base's, and no barred id may be written after 50 prompts in the planned languages. `http`
+serves a graft with vLLM's own server and sends the same prompts as text, without any parameter that
+bars ids: every prompt must get the folder's ids, and no barred id may be written. `speed` serves
+base and graft in turn: tokens per character, prefill, decode, KV cache per character, requests per
+second with the same cache. `--vllm` is the Python of an environment with vLLM and tokengraft. Needs
 `tokengraft[serve,model]`.
 """
 
@@ -80,8 +80,8 @@ def main() -> None:
 def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
     """Whether llama.cpp answers as the equally quantised base and writes no barred id.
 
-    Without a kind `base` is the base's GGUF, which is extended. Files and answers that `work` holds
-    already are taken: a run that was cut short goes on where it stood.
+    Without a kind, `base` is the base's GGUF, which is extended. Files and answers in `work` are
+    used again: a run that was interrupted resumes where it stopped.
     """
     lines = check_corpus(folder)
     barred = barred_ids(folder)
@@ -116,7 +116,7 @@ def quantised(folder: Path, base: Path, kind: str | None, work: Path) -> bool:
 def answers(
     file: Path, prompts: list[list[int]], count: int, temperature: float, kept: Path
 ) -> list[list[int]]:
-    """What llama.cpp writes after each prompt; each answer is `kept` in a line as it comes."""
+    """What llama.cpp writes after each prompt; each answer is appended to the file `kept`."""
     known = [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
     if len(known) < len(prompts):
         with llama_cpp.serving(file) as llama, kept.open("a", encoding="utf-8") as more:
@@ -200,7 +200,7 @@ def kv_bytes(folder: Path, width: int) -> int:
 
 
 def in_llama_cpp(file: Path, prompt: list[int], cells: int) -> dict[str, float]:
-    """Milliseconds of a prompt and of a written token; requests a second in `cells` KV cells."""
+    """Milliseconds per prompt and per written token; requests per second in `cells` KV cells."""
     slots = cells // (len(prompt) + _WRITTEN)
     with llama_cpp.serving(file, context=cells) as llama:
         runs = [llama.complete(prompt, _WRITTEN)["timings"] for _ in range(3)]
@@ -233,7 +233,7 @@ def in_vllm(python: str, folder: Path, prompt: list[int], cells: int) -> dict[st
 
 
 def over_http(folder: Path, python: str, port: int) -> bool:
-    """Whether vLLM's server reads prompts as the folder does and never writes a barred id."""
+    """Whether vLLM's server gives prompts the folder's ids and never writes a barred id."""
     barred, read, written = barred_ids(folder), 0, []
     texts = [line[:_TEXT] for line in check_corpus(folder)]
     every = list(zip(texts, split_patterns.folder_ids(folder, texts), strict=True))
@@ -257,7 +257,7 @@ def over_http(folder: Path, python: str, port: int) -> bool:
 
 @contextlib.contextmanager
 def vllm_server(folder: Path, python: str, port: int) -> Iterator[str]:
-    """The server of vLLM over a folder, with nothing set but its size; its address."""
+    """Run vLLM's server on a folder, with nothing set but its size; gives its address."""
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder),
                "--port", str(port), "--max-model-len", "256", "--enforce-eager"]  # fmt: skip
     with tempfile.TemporaryFile() as log:
@@ -284,7 +284,7 @@ def _answers(url: str) -> bool:
 
 
 def ask(url: str, value: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a question, both as JSON."""
+    """POST a question as JSON and return the answer."""
     request = urllib.request.Request(
         url, json.dumps(value).encode(), {"Content-Type": "application/json"}
     )

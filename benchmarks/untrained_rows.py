@@ -1,12 +1,12 @@
-r"""Rows without training: superstrings, synthetic anchors, and what else there is, on rootstock.
+r"""Rows without training: superstrings, synthetic anchors and others, on rootstock.
 
     python benchmarks/untrained_rows.py PLANS ROWS FLORES OUT.json --split dev -l tam_Taml …
 
-PLANS holds a plan a language (`xxx_Ssss.json`), ROWS distilled rows (`write-xxx_Ssss.safetensors`,
-as `write_gpu.py` writes them), FLORES the folder with `dev/` and `devtest/`. Two questions: what
-rows of a whole plan are worth on the base (every new token is untrained), and what those of a fifth
-of the tokens are worth beside the distilled ones of all others: these have new tokens inside them
-and around them. KL in nats and top-1 agreement at common positions.
+PLANS holds one plan per language (`xxx_Ssss.json`), ROWS distilled rows (as `write_gpu.py` writes
+them: `write-xxx_Ssss.safetensors`), FLORES is the folder with `dev/` and `devtest/`. Two questions:
+how good are untrained rows for all tokens of a plan, and how good are they for a fifth of them
+while all others have distilled rows, so that there are trained new tokens around them and within
+them? KL in nats and top-1 agreement at common positions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STATES = [("knn", 1), ("knn", 4), ("linear", 1), ("local-linear", 1)]
 
 
 def main() -> None:
-    """One JSON file: language, question, way, score."""
+    """Write one JSON file: language, question, way, score."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("plans", "rows", "flores", "out"):
         parser.add_argument(name, type=Path)
@@ -81,7 +81,7 @@ def main() -> None:
 def whole_plan(
     options: Any, model: FrozenModel, new: Any, parts: Any, say: Callable[..., None], distilled: Any
 ) -> None:
-    """Every new token is without training."""
+    """No new token is trained."""
     mean = model.weight.float().mean(0).numpy()
     say("whole plan", "one row", np.repeat(mean[None], len(parts), 0))
     for way in ("mean", "mean-late", "superstrings"):
@@ -95,7 +95,7 @@ def whole_plan(
 
 
 def some_left_out(model: FrozenModel, parts: Any, say: Callable[..., None], distilled: Any) -> None:
-    """A fifth of the tokens is without training, the others have their distilled rows."""
+    """A fifth of the tokens is untrained; the others have their distilled rows."""
     old = model.tokenizer.vocabulary.pieces
     strings = [b"".join(old[part] for part in one) for one in parts]
     out = np.random.default_rng(0).random(len(parts)) < LEFT_OUT
@@ -127,7 +127,7 @@ def some_left_out(model: FrozenModel, parts: Any, say: Callable[..., None], dist
 
 
 def cover(string: bytes, by_piece: dict[bytes, int]) -> list[int]:
-    """The string by the longest pieces from the left."""
+    """The string cut into the longest pieces, from the left."""
     ids, at = [], 0
     while at < len(string):
         end = next(e for e in range(len(string), at, -1) if string[at:e] in by_piece)

@@ -3,10 +3,10 @@ r"""Winner-takes-all's bias: its curve, and what pooling adds on top of trained 
     python benchmarks/winner_bias.py PLANS ROWS FLORES OUT -l tam_Taml hin_Deva …
 
 PLANS and ROWS are as in `untrained_rows.py`: rows trained to be read and written on rootstock.
-There are three grafts a language: rows of every new token are one and the same (the floor), its
-parts' mean (what the policy has without training), or trained at both ends. The bias is chosen on
-FLORES dev and judged on devtest, by right bytes a token; OUT gets a JSON file and the curves as a
-figure.
+There are three grafts per language: all new tokens have the same row (the floor), the mean of their
+parts (what the policy has without training), or trained input and output rows. The bias is chosen
+on FLORES dev and judged on devtest, by correct bytes per token; OUT gets a JSON file and the curves
+as a figure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOKS = {"one row": ("#e69f00", ":"), "mean": ("#d55e00", "--"), "trained": ("#0
 
 
 def main() -> None:
-    """Curves on dev and devtest for every language and kind of rows."""
+    """Measure curves on dev and devtest for every language and kind of rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("plans", "rows", "flores", "out"):
         parser.add_argument(name, type=Path)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def grown(base: FrozenModel, rows: Any, head: Any, tokenizer: Any) -> FrozenModel:
-    """The base with these rows at its two ends."""
+    """The base with these rows in its input and output tables."""
     model = copy.deepcopy(base.model)
     for end, more in ((model.get_input_embeddings(), rows), (model.get_output_embeddings(), head)):
         whole = torch.cat([base.weight.float(), more])
@@ -88,7 +88,7 @@ def grown(base: FrozenModel, rows: Any, head: Any, tokenizer: Any) -> FrozenMode
 
 
 def draw(table: list[dict[str, Any]], out: Path) -> None:
-    """Right bytes a sampled token against the bias, one panel a language; dots where dev chose."""
+    """Plot correct bytes per sampled token against the bias by language; dots mark dev's choice."""
     codes = list(dict.fromkeys(row["language"] for row in table))
     page = sheet(
         None, 3.3 * len(codes), 2.9, "Winner-takes-all: right bytes a token against its bias",

@@ -2,15 +2,15 @@ r"""Grafts trained and judged on one GPU, several languages and settings at once
 
     python benchmarks/write_gpu.py MODEL PLANS TEXT FLORES OUT --jobs 12 --steps 2000 -l shn_Mymr …
 
-MODEL is a folder with safetensors and tokenizer.json, PLANS holds a plan a language
-(`xxx_Ssss.json`), TEXT `xxx_Ssss.txt` and `eng_Latn.txt` (protected), FLORES the folder
+MODEL is a folder with safetensors and tokenizer.json, PLANS holds one plan per language
+(`xxx_Ssss.json`), TEXT `xxx_Ssss.txt` and `eng_Latn.txt` (protected), FLORES is the folder
 with `dev/` and `devtest/`. Each language is trained twice, for `write` and for `input-only`; both
-are judged on FLORES by the functions that `tokengraft evaluate` calls. OUT gets a JSON file a run,
-with its curve, and the rows as bfloat16. `--settings FILE` compares settings instead, each a row
-`{"name": …, "way": "write", "recipe": {…}}` of a JSON list; with `"adapting": {…}` the body learns
-too (`Adapting`; with `"fixed": true` the weight of replay stays as it begins), with `"start":
-"…/write-{}.safetensors"` training goes on from rows of an earlier run, and `"languages"`,
-`"split"` and `"lines"` may differ from the command line's.
+are judged on FLORES by the functions that `tokengraft evaluate` calls. OUT gets one JSON file per
+run, with its curve, and the rows as bfloat16. `--settings FILE` compares settings instead, each a
+row `{"name": …, "way": "write", "recipe": {…}}` of a JSON list; with `"adapting": {…}` the body is
+trained too (`Adapting`; `"fixed": true` keeps the weight of replay constant), `"start":
+"…/write-{}.safetensors"` continues from the rows of an earlier run, and `"languages"`, `"split"`
+and `"lines"` override the command line's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OWN = ("split", "lines", "prompts", "greedy", "written")  # what a setting may 
 
 
 def main() -> None:
-    """Share the runs out to processes."""
+    """Distribute the runs over processes."""
     options = parse()
     settings = [{"name": way, "way": way, "recipe": {}} for way in options.ways]
     if options.settings is not None:
@@ -47,7 +47,7 @@ def every(
 
 
 def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
-    """Train one graft, judge it, write what came of it."""
+    """Train one graft, judge it and write the results."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
 
 
 def _learned(model: Any, student: Any) -> Any:
-    """The body as a folder would hold it: adapters merged, rounded to bfloat16."""
+    """The trained body as it would be saved: adapters merged, rounded to bfloat16."""
     import torch
 
     from tokengraft.deriving.distil import student as students
@@ -174,7 +174,7 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
 
 
 def written(base: Any, graft: Any, code: str, options: Any) -> dict[str, Any]:
-    """What both write after lines, timed in turn; and samples after half lines."""
+    """What both models write after lines, timed in turns; and samples after half lines."""
     from tokengraft.evaluating.generation import measure_generation, write_samples
     from tokengraft.model.frozen import FrozenModel
 
@@ -192,7 +192,7 @@ def written(base: Any, graft: Any, code: str, options: Any) -> dict[str, Any]:
 
 
 def _states(base: Any, graft: Any, code: str, options: Any) -> None:
-    """Pooled states of the labelled lines by both models, for a probe elsewhere."""
+    """Save pooled states of the labelled lines by both models, for a probe to be run elsewhere."""
     import numpy as np
 
     from tokengraft.evaluating.tasks import pooled_states
@@ -209,7 +209,7 @@ def _states(base: Any, graft: Any, code: str, options: Any) -> None:
 
 
 def _grown(model: Any, tables: Any, first: int) -> Any:
-    """The model with the rows in its tables, the head untied where it has rows of its own."""
+    """The model with the rows in its tables; the head is untied if it has rows of its own."""
     import torch
 
     grown = copy.deepcopy(model)
@@ -231,7 +231,7 @@ def _grown(model: Any, tables: Any, first: int) -> Any:
 
 
 def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
-    """The graft is no folder here: what its manifest would ask for is given by hand."""
+    """Apply the output policy by hand: the graft is not a folder here and has no manifest."""
     from transformers import LogitsProcessorList
 
     from tokengraft.evaluating import generation, writing
