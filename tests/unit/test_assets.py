@@ -183,6 +183,21 @@ def test_every_figure_is_of_one_source_and_docs_say_where_none_is_known() -> Non
     assert said in (root / "docs/audit.md").read_text(encoding="utf-8")
 
 
+def test_the_notice_has_the_hash_of_every_bundled_file() -> None:
+    """Fonts are in `fonts.csv`, whose own hash is in the notice; tokenizers by their content."""
+    root = Path(__file__).parents[2]
+    notice = (root / "NOTICE.md").read_text(encoding="utf-8")
+    bundled = [path for path in Path(str(ASSETS)).rglob("*") if path.is_file()]
+    assert len(bundled) > 60
+    for path in bundled:
+        if path.suffix == ".ttf" or path.name == "SHA256SUMS":
+            continue
+        content = path.read_bytes()
+        if "tokenizers" in path.parts:
+            content = lzma.decompress(content)
+        assert f"`{hashlib.sha256(content).hexdigest()}`" in notice, path.name
+
+
 def test_no_column_is_empty_in_every_row() -> None:
     """First-language speakers once were: no source of them may be bundled."""
     rows = list(languages().values())
