@@ -38,8 +38,8 @@ PLAIN = {
     ),
     "mutual_rank": (
         "Rank of a sentence’s own counterpart",
-        "At which place a sentence finds itself among the averages from before the graft, and the "
-        "other way round. 1 is best: in the first.",
+        "At which rank a sentence finds itself among the averages from before the graft, and the "
+        "other way round. 1 is best: it comes first.",
     ),
     "aligned_mutual_rank": (
         f"Rank of a sentence’s own counterpart{_PLACES}",
@@ -48,12 +48,12 @@ PLAIN = {
     ),
     "centred_mutual_rank": (
         f"Rank of a sentence’s own counterpart{_PLACES}, centred",
-        "The same rank, once what all sentences have in common is taken from each model’s "
+        "The same rank, after what all sentences have in common was removed from each model’s "
         "averages. 1 is best.",
     ),
     "centred_retrieval": (
         f"Sentences that find themselves{_PLACES}, centred",
-        "The same share with these averages. 1 is best.",
+        "The share of sentences that find themselves, with the same centred averages. 1 is best.",
     ),
     "retrieval": (
         "Sentences that find themselves",
@@ -81,8 +81,7 @@ PLAIN = {
     ),
     "base_continuation_bpb": (
         "Surprise at the rest of a line, base model",
-        f"How many bits a byte of {_HALF} costs the base model. This is what the graft is held "
-        "against.",
+        f"How many bits a byte of {_HALF} costs the base model. The graft is compared with this.",
     ),
     "continuation_excess": (
         "Added surprise at the rest of a line",
@@ -90,17 +89,17 @@ PLAIN = {
     ),
     "shared_bpb": (
         "Surprise at whole lines, both spellings",
-        "How many bits a byte costs the graft that may write old and new tokens. The best to hope "
+        "How many bits a byte costs the graft if it may write old and new tokens. The best to hope "
         "for is the base model’s figure.",
     ),
     "new_spelling_bpb": (
         "Surprise at whole lines, new spelling",
-        "The same bits, where only the spelling in new tokens counts. The best to hope for is the "
-        "base model’s figure.",
+        "The same bits if only the spelling in new tokens counts. The best to hope for is the base "
+        "model’s figure.",
     ),
     "base_bpb": (
         "Surprise at whole lines, base model",
-        "How many bits a byte costs the base model. This is what the graft is held against.",
+        "How many bits a byte costs the base model. The graft is compared with this.",
     ),
     "writing_ratio": (
         "Bits to write a line in new tokens, against the base model",
@@ -109,8 +108,8 @@ PLAIN = {
     ),
     "written_worth": (
         "What one written token is worth",
-        "How many old tokens the text of one token that the graft wrote takes. Best is what real "
-        "text has.",
+        "How many old tokens are needed for what the graft writes with one token. The best to hope "
+        "for is the figure for real text.",
     ),
     "broken_characters": (
         "Broken characters",
@@ -119,7 +118,7 @@ PLAIN = {
     "probe_accuracy": (
         "Labels found in the new reading",
         "How often a simple classifier finds a line’s label from what the graft makes of it. The "
-        "best to hope for is the base model’s figure; the floor is always naming the commonest.",
+        "best to hope for is the base model’s figure; the floor is to name the commonest label.",
     ),
     "base_probe_accuracy": (
         "Labels found in the old reading, base model",
@@ -133,7 +132,7 @@ PLAIN = {
     "asked_accuracy": (
         "Labels answered when asked",
         "How often the graft answers a question about a line with its label. The best to hope for "
-        "is the base model’s figure; the floor is always naming the commonest.",
+        "is the base model’s figure; the floor is to name the commonest label.",
     ),
     "base_asked_accuracy": (
         "Labels answered when asked, base model",
