@@ -257,6 +257,7 @@ def test_streamed_premiums_equal_those_of_an_audit(tmp_path: Path, form: str) ->
         )
         for name in ("n", "tokens", "premium", "ratio_of_sums", "missing_characters"):
             assert row[name] == pytest.approx(cell[name], rel=1e-12), name
+        assert row["meaningless"] == cell["meaningless"]
         for name in ("premium", "ratio_of_sums"):
             if row["language"] == "eng_Latn":
                 assert row[f"{name}_low"] == pytest.approx(1.0)
@@ -264,6 +265,23 @@ def test_streamed_premiums_equal_those_of_an_audit(tmp_path: Path, form: str) ->
             width = cell[f"{name}_high"] - cell[f"{name}_low"]
             for side in ("low", "high"):  # normal against bootstrap intervals
                 assert row[f"{name}_{side}"] == pytest.approx(cell[f"{name}_{side}"], abs=width / 5)
+
+
+def test_a_pivot_lost_to_unk_spoils_streamed_premiums_too(tmp_path: Path) -> None:
+    """T5 throws Chinese away; GPT-2 does not."""
+    corpus = load("udhr", languages=["eng_Latn", "zho_Hans"])
+    both = [n for n, _ in enumerate(corpus.units) if all(corpus.texts[c][n] for c in corpus.texts)]
+    frame = pl.DataFrame({code: [texts[n] for n in both] for code, texts in corpus.texts.items()})
+    frame.write_ndjson(tmp_path / "t.jsonl")
+    result = survey(
+        [str(tmp_path / "t.jsonl")], ["t5", "gpt2"], parallel=True, pivot="zho_Hans", workers=1,
+        state=tmp_path / "state",
+    )  # fmt: skip
+    spoilt = dict(
+        result.premiums.filter(language="eng_Latn").select("tokenizer", "meaningless").rows()
+    )
+    assert spoilt == {"t5": True, "gpt2": False}
+    assert dict(result.summary.select("tokenizer", "compared").rows()) == {"t5": 0, "gpt2": 1}
 
 
 def test_an_audit_in_memory_is_the_same_on_an_engine(

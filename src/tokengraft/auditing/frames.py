@@ -85,6 +85,11 @@ def premiums(
             row |= _apart(row["premium"], cell, spread, code, base)
             rows.append(row)
     table = against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+    return spoilt_by_pivot(table, pivot)
+
+
+def spoilt_by_pivot(table: pl.DataFrame, pivot: str) -> pl.DataFrame:
+    """The table with every premium of a tokenizer `meaningless` where it loses the pivot's text."""
     spoilt = (pl.col("language") == pivot) & pl.col("meaningless")
     return table.with_columns(pl.col("meaningless") | spoilt.any().over("tokenizer"))
 

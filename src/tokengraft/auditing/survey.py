@@ -17,7 +17,7 @@ from tokengraft.auditing import frames
 from tokengraft.auditing.audit import find_all
 from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.cost import PriceList, read_prices
-from tokengraft.auditing.frames import UNK_LIMIT, about, against_first
+from tokengraft.auditing.frames import UNK_LIMIT, about, against_first, spoilt_by_pivot
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core import __version__
@@ -131,7 +131,7 @@ def _frames(
     }
     if parallel:
         main = {
-            "premiums": lambda: premiums(total.payload, packed),
+            "premiums": lambda: premiums(total.payload, packed, pivot),
             "summary": lambda: frames.summary(made["premiums"], pivot),
             "cost": lambda: frames.cost(made["premiums"], prices),
         }
@@ -270,7 +270,8 @@ def _require_rows(only: Sequence[str], labels: Collection[str]) -> None:
 
 def _require(codes: Sequence[str], pivot: str) -> None:
     if len(set(codes)) != len(codes):
-        raise UsageError("A language is given twice.")
+        twice = next(code for code in codes if codes.count(code) > 1)
+        raise UsageError(f"{twice} is given twice: keep one of the two.")
     if pivot not in codes or len(codes) < 2:
         raise UsageError(
             f"Parallel text needs the pivot {pivot} and at least one more language; there are "
@@ -320,7 +321,7 @@ def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str | None) ->
     return pl.DataFrame(rows, schema=_SCHEMA | _RELATIVE)
 
 
-def premiums(payload: Payload, tokenizers: Sequence[Packed]) -> pl.DataFrame:
+def premiums(payload: Payload, tokenizers: Sequence[Packed], pivot: str) -> pl.DataFrame:
     """Premiums of a parallel corpus, both definitions, with normal 95 % intervals over units."""
     rows = []
     for packed in tokenizers:
@@ -328,7 +329,8 @@ def premiums(payload: Payload, tokenizers: Sequence[Packed]) -> pl.DataFrame:
         for code, cell in _cells(payload, packed).items():
             absolute = {"tokens_per_unit": _ratio(cell["tokens"], cell["rows"])}
             rows.append(cell | absolute | _premium(pairs.get(code, {})) | about(code))
-    return against_first(pl.DataFrame(rows, schema=_SCHEMA | _PREMIUM | _BESIDES))
+    table = pl.DataFrame(rows, schema=_SCHEMA | _PREMIUM | _BESIDES)
+    return spoilt_by_pivot(against_first(table), pivot)
 
 
 def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
@@ -350,7 +352,7 @@ def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
             "characters_per_token": _ratio(characters, tokens),
             "tokens_per_byte": _ratio(tokens, size),
             "tokens_per_character": _ratio(tokens, characters),
-            "unk_share": _ratio(unks, max(tokens, unks)),
+            "unk_share": unks / max(1, tokens, unks),
             "inside_share": _ratio(inside, tokens),
             "meaningless": unks > UNK_LIMIT * tokens,
         }
