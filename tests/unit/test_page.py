@@ -34,10 +34,11 @@ from tokengraft.render.colours import (
     contrast,
 )
 from tokengraft.render.page.audits import _reference, downloads, headline
-from tokengraft.render.page.build import LIMIT
+from tokengraft.render.page.build import LIMIT, readme
 from tokengraft.render.page.document import font_css, safe_json, without_paths
 from tokengraft.render.page.runs import evaluation_data, plan_data
 from tokengraft.render.page.samples import choose_units, segment
+from tokengraft.render.page.site import language_title
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -293,6 +294,29 @@ def test_a_pivot_lost_to_unk_leaves_no_premium(tmp_path: Path) -> None:
         "eng_Latn": "better",
         "hin_Deva": "regained",
     }
+
+
+@pytest.mark.parametrize(
+    ("premium", "unk", "said"),
+    [
+        ([None, None], [0.0, 0.0], "No text here is in both French and English"),
+        ([2.0, 3.0], [0.5, 0.5], "No tokenizer measured here writes all of French"),
+        ([2.0, 3.0], [0.0, 0.0], "No tokenizer measured here writes all of English"),
+        (
+            [2.0, 3.0],
+            [0.0, 0.5],
+            "No tokenizer measured here writes all of both French and English",
+        ),
+    ],
+)
+def test_a_language_without_a_premium_says_whose_text_is_missing(premium, unk, said) -> None:
+    audit = {"languages": [{"code": "eng_Latn", "name": "English"}], "pivot": 0, "unkLimit": 0.01}
+    rows = [{"premium": p, "unk": u, "bad": True} for p, u in zip(premium, unk, strict=True)]
+    assert language_title(audit, {"code": "fra_Latn", "name": "French"}, rows) == said
+
+
+def test_the_readme_beside_a_page_holds_text_not_markup() -> None:
+    assert "# \\[a\\](b) and c, side by side\n" in readme("[a](b) and c, side by side")
 
 
 @pytest.mark.parametrize(("bad", "count"), [(["0000"], 2), (["0001"], 3), (["0000", "0000"], 3)])

@@ -14,6 +14,7 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core import __version__
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
+from tokengraft.core.wording import in_markdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
@@ -196,7 +197,7 @@ def readme(title: str) -> str:
     }
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     return (
-        f"---\n{head}---\n\n# {title}\n\n`index.html` is one self-contained page made by "
-        "`tokengraft report`. Open it in a browser, put it on any web server, or push this folder "
-        "to a static space.\n"
+        f"---\n{head}---\n\n# {in_markdown(title)}\n\n`index.html` is one self-contained page made "
+        "by `tokengraft report`. Open it in a browser, put it on any web server, or push this "
+        "folder to a static space.\n"
     )

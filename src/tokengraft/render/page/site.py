@@ -57,7 +57,7 @@ ul { columns: 14rem; padding-left: 1.2rem; }
 
 
 def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict[str, Offered]:
-    """The tokenizers among `names` that a browser can cut text with: label and content by file."""
+    """By file, the label and content of those tokenizers of `names` that a browser can run."""
     files = {}
     for name in names:
         if name not in BY_NAME:
@@ -134,9 +134,7 @@ def language_title(
     if entry["code"] == pivot["code"]:
         return f"{entry['name']} is what every other language is measured against"
     if not kept:
-        lost = rows and all(row["unk"] <= audit["unkLimit"] for row in rows)
-        whose = pivot if lost else entry
-        return f"No tokenizer measured here writes all of {whose['name']}"
+        return _no_title(audit, entry["name"], pivot["name"], rows)
     best, worst = kept[0], kept[-1]
     many = f"{best['premium']:.1f} times the tokens of"
     if best["premium"] < 1.05:
@@ -145,6 +143,17 @@ def language_title(
     if f"{worst['premium']:.1f}" == f"{best['premium']:.1f}":
         return title
     return f"{title}, {worst['premium']:.1f} times as many on {worst['label']}"
+
+
+def _no_title(
+    audit: Mapping[str, Any], name: str, pivot: str, rows: Sequence[Mapping[str, Any]]
+) -> str:
+    """Why a language has no premium: no text in common, or text that every tokenizer loses."""
+    if all(row["premium"] is None for row in rows):
+        return f"No text here is in both {name} and {pivot}"
+    lost = [row["unk"] > audit["unkLimit"] for row in rows if row["premium"] is not None]
+    whose = name if all(lost) else f"both {name} and {pivot}" if any(lost) else pivot
+    return f"No tokenizer measured here writes all of {whose}"
 
 
 def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:

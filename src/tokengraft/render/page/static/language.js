@@ -13,15 +13,20 @@ function ranked(n) {
 const pageTokens = (t, n) =>
   PAGE_CHARACTERS * audit().perCharacter[t][audit().pivot] * audit().cells.sums[t][n];
 
+// Why a language has no premium: no text in common with the pivot, or text that every tokenizer loses.
+function whyNone(n) {
+  const [entry, lost] = [languages()[n], audit().tokenizers.map((_, t) => loses(t, n))];
+  if (!entry.n) return `This run has no lines in both ${entry.name} and ${pivot().name}`;
+  const whose = lost.every(Boolean) ? entry.name : lost.some(Boolean) ? `both ${entry.name} and ${pivot().name}` : pivot().name;
+  return `No tokenizer of this run writes all of ${whose}`;
+}
+
 function languageFacts(n) {
   const entry = languages()[n];
   const order = ranked(n);
   const facts = [];
-  if (!entry.n) {
-    return [el("p", { class: "fact" }, `This run has no lines in both ${entry.name} and ${pivot().name}, so there is no premium.`)];
-  }
   if (!order.length) {
-    return [el("p", { class: "fact" }, `No tokenizer of this run writes all of ${audit().tokenizers.some((_, t) => !loses(t, n)) ? pivot().name : entry.name}, so there is no premium.`), ...lostFacts(n)];
+    return [el("p", { class: "fact" }, `${whyNone(n)}, so there is no premium.`), ...(entry.n ? lostFacts(n) : [])];
   }
   const [best, worst] = [order[0], order.at(-1)];
   const own = n === audit().pivot;
@@ -103,7 +108,7 @@ function languageBars(n) {
       ? [["unk", Math.min(1, premium / most)]]
       : [["floor", (c.floor[t][n] ?? 0) / most], ["longer", c.longer[t][n] / most], ["split", c.characters[t][n] / most]];
     const beside = absolutes(t, n);
-    const said = [bad ? `no premium, ${unkPercent(c.unk[t][n])} UNK` : times(premium), ...beside].join(", ");
+    const said = [bad ? `no premium, ${loses(t, n) ? `${unkPercent(c.unk[t][n])} UNK` : `${pivot().name} lost to UNK`}` : times(premium), ...beside].join(", ");
     const row = bar(k.label, parts, bad ? "UNK" : times(premium), { tabindex: "0", "data-t": t, role: "img", "aria-label": `${k.label}: ${said}` });
     if (beside.length) row.append(el("div", { class: "bar-beside" }, beside.join(" · ")));
     return row;

@@ -197,7 +197,7 @@ function premiumControls(view) {
   const search = el("input", {
     type: "search",
     id: "search",
-    placeholder: "Shan, Bantu, Arabic …",
+    placeholder: "Shan, Turkic, Arabic …",
     autocomplete: "off",
     on: {
       input: () => {
@@ -256,7 +256,7 @@ sections.push({
         { class: "key-row" },
         premiumScaleLegend(),
         lost
-          ? el("p", { class: "unk-key" }, el("span", { class: "key unk" }, "UNK"), `More than ${percent(a.unkLimit)} of the tokens are UNK: what they stand for was thrown away, not encoded, so the count says too little and is no premium. Point at a cell for its share.`)
+          ? el("p", { class: "unk-key" }, el("span", { class: "key unk" }, "UNK"), `More than ${percent(a.unkLimit)} of the tokens are UNK: what they stand for was thrown away, not encoded, so the count says too little and is no premium.${a.tokenizers.some((_, t) => isBad(t, a.pivot)) ? ` A tokenizer that loses text of ${pivot().name} has no premium in any language.` : ""} Point at a cell for its share.`)
           : null,
         apart.length
           ? el("p", { class: "unk-key" }, el("span", { class: "key none" }, "–"), `No lines in common with ${pivot().name}: ${listed(apart.map((e) => e.name))}.`)

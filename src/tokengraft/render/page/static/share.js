@@ -47,7 +47,7 @@ function pictureOfLanguage(n) {
   const order = ranked(n);
   const worst = order.at(-1);
   const title = !order.length
-    ? `No tokenizer here writes all of ${entry.name}`
+    ? whyNone(n)
     : n === audit().pivot
       ? `${entry.name}: what all others are measured against`
       : `${entry.name} takes ${times(worst.premium).replace("×", " times")} the tokens of ${pivot().name} on ${worst.label}`;
