@@ -12,6 +12,7 @@ import tokengraft as tg
 from tokengraft.cli.app import app
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import udhr
+from tokengraft.render.comparison_folder import percent
 from tokengraft.tokenizer import load
 from tokengraft.tokenizer.catalog import rootstock
 
@@ -31,6 +32,20 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
     total = found.summary.row(0, named=True)
     assert (total["better"], total["worse"]) == (2, 1)  # English takes one token more
     assert total["speakers_better"] > 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (-0.312, "−31.2 %"),
+        (0.004, "+0.4 %"),
+        (0.0001, "+0.01 %"),
+        (-0.00004, "−0.004 %"),
+        (0, "±0 %"),
+    ],
+)
+def test_a_change_is_never_shown_as_none(change: float, said: str) -> None:
+    assert percent(change) == said
 
 
 def test_a_plan_is_compared_with_its_tokenizer(tmp_path: Path) -> None:
@@ -57,6 +72,8 @@ def test_two_audits_and_an_audit_with_a_tokenizer(tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError, match="as they are"):
         tg.compare(both[0], both[1], "udhr")
+    with pytest.raises(UsageError, match="as they are"):
+        tg.compare(both[0], both[1], pivot="deu_Latn")
 
 
 def test_files_of_one_name_have_names_of_their_own(tmp_path: Path) -> None:

@@ -61,8 +61,11 @@ def compare(
         sides = [_side(given, base, search, kept) for given in (a, b)]
         first, second = (side.audit for side in sides)
         if first is not None and second is not None:
-            if corpus is not None or languages is not None:
-                raise UsageError("Two audits are compared as they are: no corpus, no languages.")
+            if any(one is not None for one in (corpus, languages, split, pivot)):
+                raise UsageError(
+                    "Two audits are compared as they are: leave corpus, languages, split and pivot "
+                    "(--corpus, -l, --split, --pivot) out."
+                )
             both = pairs(first, second)
         else:
             there = first or second
@@ -89,7 +92,10 @@ def _against(there: Audit, name: str, swapped: bool) -> list[tuple[str, str]]:
     known = [one.name for one in there.tokenizers]
     other = known[0] if len(known) == 1 else name
     if other not in known:
-        raise UsageError(f"The audit has {', '.join(known)}: which one to compare is not clear.")
+        raise UsageError(
+            f"The audit has no tokenizer {name!r} but several others ({', '.join(known)}): compare "
+            "with an audit of one tokenizer, or give two tokenizers."
+        )
     return [(name, other)] if swapped else [(other, name)]
 
 
@@ -145,6 +151,6 @@ def _base(plan: Plan, given: Place | None) -> str:
         if plan.label in (entry.name, entry.label):
             return entry.name
     raise UsageError(
-        f"This plan is for {plan.label or 'a tokenizer without a name'}: say where that lies "
-        "(base=, --base)."
+        f"This plan is for {plan.label or 'a tokenizer without a name'}, which is no known name: "
+        "say where that tokenizer is (base=, --base)."
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FILE = "comparison.json"
 EDGES = 12  # languages at either end of a figure or printed table
+_NO_CHANGE = {"lost": "now UNK", "regained": "was UNK", "neither": "UNK"}
 
 
 def write_comparison(
@@ -131,7 +132,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
             Cell(row["language"]),
             Cell(f"{row['tokens_a']:,}"),
             Cell(f"{row['tokens_b']:,}"),
-            Cell(percent(row["change"]) if row["change"] is not None else row["outcome"]),
+            Cell(_change(row)),
             *(
                 Cell(_or_dash(row[f"premium_{x}"], ".2f"), spoilt=row[f"meaningless_{x}"])
                 for x in "ab"
@@ -213,8 +214,17 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
 
 
 def percent(change: float) -> str:
-    """`−31.2 %`, `+0.4 %`, `±0 %` where nothing changed."""
-    return f"{100 * change:+.1f} %".replace("-", "−") if change else "±0 %"
+    """`−31.2 %`, `+0.03 %` where one decimal would show none, `±0 %` where nothing changed."""
+    if not change:
+        return "±0 %"
+    form = "+.1g" if abs(change) < 0.0005 else "+.1f"
+    return f"{100 * change:{form}} %".replace("-", "−")
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    if row["change"] is None:
+        return _NO_CHANGE.get(row["outcome"], "—")
+    return percent(row["change"])
 
 
 def _move(row: Mapping[str, Any]) -> str:
