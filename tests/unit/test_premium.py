@@ -147,3 +147,5 @@ def test_gini_is_half_the_relative_mean_difference(costs):
 def test_a_premium_prints_with_its_definition():
     text = str(Premium(2.5, 2.4, 2.6, 100, "mean of ratios", 0.31))
     assert text == "2.50 [2.40, 2.60] (mean of ratios, n=100, 31% UNK)"
+    bare = Premium(2.5, float("nan"), float("nan"), 100, "mean of ratios", 0.004)
+    assert str(bare) == "2.50 (mean of ratios, n=100, 0.4% UNK)"

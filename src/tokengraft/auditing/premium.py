@@ -6,6 +6,7 @@ the headline here), and the ratio of the sums. Both with a bootstrap interval ov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,9 +31,10 @@ class Premium:
     unk_share: float  # of the language's tokens, or of the pivot's where that spoils it
 
     def __str__(self) -> str:
-        flag = f", {self.unk_share:.0%} UNK" if self.unk_share else ""
-        about = f"{self.definition}, n={self.n}{flag}"
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}] ({about})"
+        share = f"{self.unk_share:.1%}" if self.unk_share < 0.1 else f"{self.unk_share:.0%}"
+        flag = f", {share} UNK" if self.unk_share else ""
+        interval = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.value:.2f}{interval} ({self.definition}, n={self.n}{flag})"
 
 
 @dataclass(frozen=True)
