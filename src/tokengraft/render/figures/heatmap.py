@@ -260,7 +260,7 @@ def name_rows(axes: Axes, panel: Sequence[Row]) -> None:
     names = [text.upper() if heading else _short(text) for text, heading in panel]
     axes.set_yticks(range(len(panel)), names, fontsize=6.5)
     for tick, (_, heading) in zip(axes.get_yticklabels(), panel, strict=True):
-        tick.set_color(FAINT if heading else INK)
+        tick.set_color(QUIET if heading else INK)
         tick.set_fontweight("bold" if heading else "normal")
 
 

@@ -157,7 +157,7 @@ def sheet(
     under = top - 0.27 * len(titles) - 0.02
     say(titles, top, size=15, weight="bold", va="top", linespacing=1.15)
     say(subtitles, under, size=9.5, color=QUIET, va="top", linespacing=1.3)
-    say(credits, _MARGIN - 0.06, size=7.5, color=FAINT, va="bottom", linespacing=1.3)
+    say(credits, _MARGIN - 0.06, size=7.5, color=QUIET, va="bottom", linespacing=1.3)
     return Sheet(figure, across, total, below)
 
 
