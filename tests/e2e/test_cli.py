@@ -149,8 +149,11 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
         (["--steps", "5", "--method", "knn"], "--steps does nothing with knn: it is for distil"),
         (["--layer", "3"], "--layer does nothing with auto"),
         (["--by-text", "1"], "--by-text does nothing with auto: it is for distil"),
-        (["--by-text", "1", "--method", "distil", "--policy", "write"], "for rows that are only"),
-        (["--by-text", "1", "--method", "distil", "--train", "lora"], "and for rows alone"),
+        (
+            ["--by-text", "1", "--method", "distil", "--policy", "write"],
+            "nothing with --policy write",
+        ),
+        (["--by-text", "1", "--method", "distil", "--train", "lora"], "nothing with --train lora"),
         (["--k", "3", "--method", "linear"], "it is for knn, local-linear"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_limit_that_says_nothing_is_explained(said: str) -> None:
 def test_shares_are_read_as_people_write_them() -> None:
     assert read_share("2%") == read_share(0.02) == read_share("0.02") == 0.02
     for wrong in ("-1%", "many", "inf"):
-        with pytest.raises(UsageError, match="no share"):
+        with pytest.raises(UsageError, match="not a share"):
             read_share(wrong)
 
 

@@ -86,6 +86,14 @@ def test_languages_are_found_by_any_name(word: str, code: str) -> None:
     assert isinstance(nothing.exception, UsageError) and "tam_Taml" in str(nothing.exception)
 
 
+def test_examples_of_languages_find_some() -> None:
+    shown = CliRunner().invoke(app, ["languages", "--help"], env={"COLUMNS": "200"}).stdout
+    examples = re.findall(r"tokengraft (languages [^[\s].*?)\s*$", shown, re.MULTILINE)
+    assert len(examples) > 1
+    for example in examples:
+        assert CliRunner().invoke(app, example.split()).exit_code == 0, example
+
+
 @pytest.mark.usefixtures("narrow")
 def test_an_audit_shows_every_premium_and_says_what_it_is_over() -> None:
     """The dagger is explained only where there is one."""

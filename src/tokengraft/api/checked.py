@@ -45,7 +45,7 @@ class Checked:
         """How many checks were made, and how many failed or could not be made."""
         skipped = sum(finding.passed is None for finding in self.findings)
         made = counted(len(self.findings) - skipped, "check")
-        text = f"{len(self.failures):,} of {made} failed."
+        text = f"{len(self.failures):,} of {made} failed." if self.failures else f"{made} passed."
         return f"{text} {counted(skipped, 'check')} could not be made." if skipped else text
 
     def table(self) -> pl.DataFrame:

@@ -28,8 +28,8 @@ FailAboveOption = Annotated[
     _option(
         "--fail-above",
         metavar="LANGUAGE=PREMIUM",
-        help="Exit with 4 where a premium is higher, or says too little because of UNK: tam=3, "
-        "Tamil=3, or '*=10' for every language without a limit of its own; repeat for more.",
+        help="Exit with 4 if a premium is higher, or if text is lost to UNK so that there is none: "
+        "tam=3, Tamil=3, or '*=10' for every language without a limit of its own; repeat for more.",
     ),
 ]
 BaselineOption = Annotated[
@@ -37,8 +37,8 @@ BaselineOption = Annotated[
     _option(
         "--baseline",
         metavar="FOLDER",
-        help="An earlier audit (its --out) of the same text. Exit with 4 where a language takes "
-        "more tokens than then, or loses text to UNK that it did not lose.",
+        help="An earlier audit (its --out) of the same text. Exit with 4 if a language takes more "
+        "tokens than it did then, or loses text to UNK that it did not lose then.",
     ),
 ]
 MaxRegressionOption = Annotated[
@@ -46,12 +46,12 @@ MaxRegressionOption = Annotated[
     _option(
         "--max-regression",
         metavar="SHARE",
-        help="How many more tokens than in --baseline are allowed, like 2%. Default: none.",
+        help="How many more tokens than in --baseline are allowed, such as 2%. Default: none.",
     ),
 ]
 JunitOption = Annotated[
     Path | None,
-    _option("--junit", metavar="FILE", help="Write every check as JUnit XML, as CI systems read."),
+    _option("--junit", metavar="FILE", help="Write every check as JUnit XML for CI systems."),
 ]
 SummaryOption = Annotated[
     Path | None,
@@ -64,8 +64,8 @@ def audit(
         list[str] | None,
         typer.Argument(
             help="A corpus by name (`udhr`, the default, is bundled; see [bold]tokengraft "
-            "corpora[/bold]), a folder, an archive or a table file; or two or more text files as "
-            "`eng_Latn=a.txt shn_Mymr=b.txt`."
+            "corpora[/bold]), a folder, an archive or a table; or two or more text files with the "
+            "same lines, as `eng_Latn=a.txt shn_Mymr=b.txt`."
         ),
     ] = None,
     tokenizer: Annotated[
@@ -81,7 +81,9 @@ def audit(
     language: Annotated[
         list[str] | None,
         typer.Option(
-            "--language", "-l", help="Only these languages (shn_Mymr, shn or Shan). Default: all."
+            "--language",
+            "-l",
+            help="Only this language (shn_Mymr, shn or Shan); repeat for more. Default: all.",
         ),
     ] = None,
     pivot: options.PivotOption = PIVOT,
@@ -93,9 +95,9 @@ def audit(
         int | None,
         typer.Option(
             min=1,
-            help="Also say what each language would pay if it and the pivot had this many "
-            "equiprobable strings of their own (a prefix-free vocabulary) and nothing else: what "
-            "is left of a premium when no vocabulary is shared. Parallel text only.",
+            help="Also work out what each language would pay if it and the pivot each had this "
+            "many equally likely strings of their own (a prefix-free vocabulary) and nothing else: "
+            "what is left of a premium when no vocabulary is shared. Parallel text only.",
         ),
     ] = None,
     out: options.ResultsOption = None,
@@ -126,7 +128,7 @@ def audit(
 
     A premium is the mean over sentences of tokens(language) / tokens(pivot).
     Counts are cached, so a second run encodes nothing and an interrupted one
-    goes on where it stopped.
+    resumes where it stopped.
 
     [bold]Examples[/bold]
 
@@ -147,11 +149,14 @@ def audit(
     ways = (text_column, language_column, language_from_path, detector)
     monolingual = monolingual or any(ways)
     if monolingual and stream:
-        raise UsageError("--stream is for parallel text, --monolingual for other; keep one.")
+        raise UsageError("--stream is for parallel text and --monolingual for any other; keep one.")
     if check is not None and monolingual:
-        raise UsageError("Checks need premiums, which text that is not parallel does not have.")
+        raise UsageError("--fail-above and --baseline need parallel text: no other has premiums.")
     if equiprobable is not None and (monolingual or stream):
-        raise UsageError("--equiprobable is for parallel text that is read whole.")
+        raise UsageError(
+            "--equiprobable needs parallel text that is loaded whole: leave "
+            "--stream, --monolingual and what implies it out."
+        )
     if not (monolingual or stream):
         streamed = {
             "format": format_, "skip-bad": skip_bad, "max-row-bytes": max_row_bytes,
@@ -197,7 +202,7 @@ def audit(
     if prices:
         audited = {known.name for known in result.tokenizers}
         if idle := sorted({one.tokenizer for one in read_prices(prices).models} - audited):
-            warn(f"{prices}: no cost for {', '.join(idle)}, which the audit does not hold.")
+            warn(f"{prices}: its prices for {', '.join(idle)} are not used: -t would audit these.")
     as_of = str(result.facts.get("prices_as_of"))
     if out and "cost" in result.frames and (note := age_note(as_of)):
         warn(f"The price list of {as_of} is {note}.")
@@ -209,7 +214,7 @@ def audit(
     else:
         show_audit(stdout, result)
         if out:
-            stdout.print(f"{len(written)} files written to {out}")
+            stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
     if check is not None:
         check(result)
 
@@ -233,7 +238,7 @@ def _asked(
     junit: Path | None,
     summary: Path | None,
 ) -> Callable[[Audit], None] | None:
-    """What holds an audit against its limits, None where neither a limit nor a baseline was asked.
+    """What holds an audit against its limits; None where neither a limit nor a baseline is given.
 
     They are read before anything is counted; UsageError where they contradict each other.
     """
@@ -264,6 +269,6 @@ def _asked(
             stderr.print("[bold red]FAIL[/bold red]", end=" ")
             stderr.print(said, markup=False)
         checked.require()
-        stderr.print(repr(checked), markup=False)
+        stderr.print(checked.verdict, markup=False)
 
     return check

@@ -10,10 +10,11 @@ import typer
 from tokengraft.cli import options
 from tokengraft.cli.console import drawing, print_json, stdout
 from tokengraft.cli.options import ForceOption, check_out, holds_file
+from tokengraft.core.wording import counted
 
 _WHAT = (
-    "A tokenizer (catalog name, what people call it, hub id, path), or the folder of an audit, a "
-    "plan or a graft."
+    "A tokenizer (a catalog name such as llama-3 or a common one such as gpt-4, a hub id or a "
+    "path), or the folder of an audit, a plan or a graft."
 )
 
 
@@ -23,13 +24,17 @@ def compare(
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="Parallel text to count, by name or path. Default: that of the audit among the "
-            "two, else the bundled Declaration of Human Rights."
+            help="Parallel text to count, by name or path. Default: the text of the audit, if one "
+            "of the two is an audit, else the bundled Declaration of Human Rights."
         ),
     ] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option("--language", "-l", help="Only these languages (shn_Mymr, shn or Shan)."),
+        typer.Option(
+            "--language",
+            "-l",
+            help="Only this language (shn_Mymr, shn or Shan); repeat for more. Default: all.",
+        ),
     ] = None,
     split: options.SplitOption = None,
     pivot: Annotated[
@@ -38,7 +43,9 @@ def compare(
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option(help="The tokenizer a plan is for, where its name alone does not say."),
+        typer.Option(
+            help="The tokenizer that a plan is for, if the plan's own name for it is no known one."
+        ),
     ] = None,
     tokenizers: options.TokenizersOption = None,
     out: options.ResultsOption = None,
@@ -48,8 +55,8 @@ def compare(
 ) -> None:
     """Compare two audits, tokenizers, plans or grafts side by side.
 
-    Better and worse go by the tokens that the same text takes. Premiums are shown too,
-    but they also move when only the pivot language changed.
+    Better and worse mean fewer and more tokens for the same text. Premiums are
+    shown too, but they also move when only the pivot language changes.
 
     [bold]Examples[/bold]
 
@@ -77,4 +84,4 @@ def compare(
         return
     show_comparison(stdout, result.facts, result.languages, result.summary)
     if out:
-        stdout.print(f"{len(written)} files written to {out}")
+        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)

@@ -20,6 +20,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
+from tokengraft.core.wording import counted
 from tokengraft.render.terminal import show_evaluation
 
 
@@ -33,7 +34,9 @@ def evaluate(
     language: Annotated[
         list[str] | None,
         typer.Option(
-            "--language", "-l", help="Only these languages. Default: those the graft is for."
+            "--language",
+            "-l",
+            help="Only this language; repeat for more. Default: those that the graft is for.",
         ),
     ] = None,
     lines: Annotated[
@@ -43,17 +46,18 @@ def evaluate(
     text: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text the rows were trained on, refused if it holds a corpus line; FILE or "
-            f"CODE=FILE: {KINDS}. Repeat for more."
+            help="Text that the rows were trained on: if the corpus has a line of it, nothing is "
+            f"measured. FILE or CODE=FILE: {KINDS}; repeat for more."
         ),
     ] = None,
     text_column: PlainTextColumnOption = "text",
     format_: PlainFormatOption = None,
     against: Annotated[
-        bool, typer.Option("--against/--bare", help="Measure floors and ceilings too.")
+        bool,
+        typer.Option("--against/--bare", help="Measure floors and ceilings too, or figures alone."),
     ] = True,
     prompts: Annotated[
-        int, typer.Option(min=0, help="Measure generation on this many prompts per language.")
+        int, typer.Option(min=0, help="Measure generation too, on this many prompts per language.")
     ] = 0,
     task: Annotated[
         list[str] | None,
@@ -69,17 +73,18 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="LABELS",
-            help="Labels of the corpus's lines (CSV: flores_split, line, category): how often a "
-            "linear probe finds them in the old reading, in the new one, and with the old one's "
-            "probe in the new one.",
+            help="Labels of the corpus's lines (CSV: flores_split, line, category). Measures how "
+            "often a linear probe finds them in the base's states, in the graft's, and in the "
+            "graft's if it was fitted to the base's.",
         ),
     ] = None,
     ask: Annotated[
         str | None,
         typer.Option(
             metavar="QUESTION",
-            help="With --probe, for models that follow prompts: a question about a line, {} in it, "
-            "such as 'Text: {} Topic:'. Which label gains most in likelihood by the line?",
+            help="With --probe, for models that follow prompts: a question with {} for the line, "
+            "such as 'Text: {} Topic:'. The answer is the label that the line makes more likely "
+            "than any other.",
         ),
     ] = None,
     positions: Annotated[
@@ -97,7 +102,7 @@ def evaluate(
         bool,
         typer.Option(
             "--fail-below-floor",
-            help="Exit 3 where KL, top-1, continuation or aligned cosine are no better than their "
+            help="Exit with 3 if KL, top-1, continuation or aligned cosine is no better than its "
             "floor: the graft learned nothing.",
         ),
     ] = False,
@@ -118,7 +123,9 @@ def evaluate(
     """
     check_out(out, holds_file("evaluation.json"), force)
     if fail_below_floor and not against:
-        raise UsageError("--fail-below-floor needs the floors that --bare leaves out")
+        raise UsageError(
+            "--fail-below-floor needs the floors, which --bare leaves out: drop one of them"
+        )
     from tokengraft.api.verbs import evaluate as run_evaluate
 
     with drawing() as progress:
@@ -140,6 +147,6 @@ def evaluate(
         stdout.print(verdict.sentence, markup=False)
         show_evaluation(stdout, result)
         if out:
-            stdout.print(f"{len(written)} files written to {out}")
+            stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
     if fail_below_floor and verdict.below:
         raise typer.Exit(3)

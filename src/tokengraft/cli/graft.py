@@ -68,16 +68,18 @@ def graft(
         list[str] | None,
         _rows(
             "--text",
+            metavar="FILE",
             help="Text to train the rows on (distil), FILE or CODE=FILE: "
-            f"{KINDS}. Repeat for more.",
+            f"{KINDS}; repeat for more.",
         ),
     ] = None,
     translation: Annotated[
         list[str] | None,
         _rows(
             "--translation",
-            help="For an encoder: the lines of --text in a language that it reads. Its vectors of "
-            "these teach the rows of what was UNK before.",
+            metavar="FILE",
+            help="For an encoder: the lines of --text in a language that it reads. Its vectors for "
+            "these lines teach the rows of text that was UNK before; repeat for more.",
         ),
     ] = None,
     text_column: PlainTextColumnOption = "text",
@@ -89,13 +91,15 @@ def graft(
             "output), or norm (after the final norm, what the output table multiplies)."
         ),
     ] = None,
-    k: Annotated[int | None, _rows(min=1, help="Neighbours, for knn and local-linear (5).")] = None,
+    k: Annotated[
+        int | None, _rows(min=1, help="Neighbours, for knn and local-linear. Default 5.")
+    ] = None,
     synthetic: Annotated[
         int | None,
         _rows(
             min=1,
             help="For methods that read states: this many mixtures of each new token's parts as "
-            "anchors besides the vocabulary (0).",
+            "anchors, besides the vocabulary. Default none.",
         ),
     ] = None,
     minutes: Annotated[
@@ -108,8 +112,9 @@ def graft(
         int | None,
         _training(
             min=1,
-            help="This many passages, begun as lines of the text, are written by the model itself "
-            "and trained on too: where text is little, or all of one kind. On a GPU: 6000.",
+            help="Let the model itself write this many passages, each begun with a line of the "
+            "text, and train on them too: for little text, or text all of one kind. On a GPU, 6000 "
+            "is a good number.",
         ),
     ] = None,
     by_text: Annotated[
@@ -117,14 +122,15 @@ def graft(
         _training(
             min=0,
             max=1,
-            help="Where rows alone are trained, to be read: how much of what follows a prompt in "
-            "new tokens is learned from the text, the rest from the base model. Default 0.5; 1 for "
-            "a language that the base hardly knows, 0 for answers as near to the base's as can be.",
+            help="How much of what follows a prompt in new tokens is learned from the text; the "
+            "rest is learned from the base model. Default 0.5; 1 for a language that the base "
+            "hardly knows, 0 for answers as close to the base's as can be. Not with --policy "
+            "write, nor --train lora or all.",
         ),
     ] = None,
     work: Annotated[
         Path | None,
-        _training(help="Folder for checkpoints: a second run with it resumes from there."),
+        _training(help="Folder for checkpoints: a second run with the same folder resumes there."),
     ] = None,
     policy: Annotated[
         str,
@@ -137,25 +143,27 @@ def graft(
         list[str] | None,
         _writing(
             "--protect",
-            help="For write: text in which new tokens must stay silent; for --train lora or all: "
-            "text that must be read as before; besides bundled English and code. Repeat for more.",
+            metavar="FILE",
+            help="Text to leave as it is, besides bundled English and code. With --policy write: "
+            "no new token may come up in it; with --train lora or all: it must be read as before. "
+            "Repeat for more.",
         ),
     ] = None,
     tied: Annotated[
         bool,
         _writing(
             "--tied",
-            help="For write: a model whose input and output share a table keeps it so; one row "
-            "serves both ends, which writes a little worse.",
+            help="With --policy write: if input and output share one table, keep it so. Each row "
+            "then serves both ends, which writes a little worse.",
         ),
     ] = False,
     train: Annotated[
         str,
         _training(
-            help="What learns from the text. rows: the new tokens' alone, every old weight stays. "
-            "lora: adapters in the body too, which reads and writes new tokens better; English "
-            "and code are replayed until they move by 0.003 nats at most. all: every weight but "
-            "the tables."
+            help="What learns from the text. rows: only those of the new tokens; every old weight "
+            "stays. lora: adapters in the body too, which read and write new tokens better; "
+            "English and code are replayed so that they move by 0.003 nats at most (--keep). all: "
+            "every weight but the tables."
         ),
     ] = "rows",
     keep: Annotated[
@@ -163,10 +171,10 @@ def graft(
         _training(
             min=0,
             max=1,
-            help="With --train lora or all: the share of places in English, code and --protect at "
-            "which the likeliest next token must stay the base's, on text not trained on. Default "
-            "0.97, at which their bits change by some hundredths of a percent. Less reads the new "
-            "tokens better, more worse: docs/adapt.md has the curve.",
+            help="With --train lora or all: at what share of positions in English, code and "
+            "--protect the likeliest next token must stay the base's, on text not trained on. "
+            "Default 0.97, at which their bits change by a few hundredths of a percent. With a "
+            "lower share new tokens are read better, with a higher one worse (docs/adapt.md).",
         ),
     ] = None,
     adapter_only: Annotated[
@@ -194,8 +202,8 @@ def graft(
     """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
 
     Only the embedding tables are rewritten; every old row and every other
-    tensor stays as it is, unless --train says otherwise. Exits 3 and leaves
-    no folder where verification fails.
+    tensor stays as it is, unless --train says otherwise. Exits with 3 and
+    leaves no folder if verification fails.
 
     [bold]Examples[/bold]
 
@@ -221,7 +229,8 @@ def graft(
     tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if by_text is not None and (named(policy).trains or train != "rows"):
-        raise UsageError("--by-text is for rows that are only read, and for rows alone")
+        given = "--policy write" if named(policy).trains else f"--train {train}"
+        raise UsageError(f"--by-text does nothing with {given}: leave one of them out")
     if named(policy).trains and not tied and (size := second_table(resolve(model).path, 0)):
         warn(
             f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
@@ -252,7 +261,7 @@ def graft(
         return
     for line in result.report.lines() if result.report else ():
         stdout.print(line, markup=False)
-    done = f"{len(result.new)} tokens grafted by {result.method}: {result.folder}"
+    done = f"{counted(len(result.new), 'token')} grafted by {result.method}: {result.folder}"
     stdout.print(done, markup=False)
     if adapter_only:
         stdout.print("For peft; other programs need the whole model: graft without --adapter-only.")
@@ -273,7 +282,8 @@ def adapt_input(
         Literal["attention", "convolution", "tag"],
         typer.Option(
             help="The map behind the rows. attention: a causal layer and an MLP. convolution: each "
-            "place sees itself and three before it. tag: one row for the language, added to all."
+            "position sees itself and the three before it. tag: one row for the language, added to "
+            "all."
         ),
     ] = "attention",
     text_column: PlainTextColumnOption = "text",
@@ -292,8 +302,8 @@ def adapt_input(
     """Write rows and a small map in front of a model that stays as it is (docs/ideas.md).
 
     The folder has both as safetensors, the new tokenizer, and a loader that
-    needs transformers only. Text without a new token is read as by the base,
-    to the bit. graft --train lora reads better with as many weights.
+    needs nothing but transformers. Text without a new token is read exactly as
+    the base reads it. graft --train lora reads better with as many weights.
 
     [bold]Examples[/bold]
 
@@ -323,7 +333,7 @@ def adapt_input(
     stdout.print(f"{said}: {made.folder}", markup=False)
     worth = ", ".join(f"{name} {value:.3f}" for name, value in kl.items() if value is not None)
     stdout.print(f"held-out KL (nats): {worth}", markup=False)
-    stdout.print(f"{made.folder}/README.md says how it is loaded", markup=False)
+    stdout.print(f"{made.folder}/README.md says how to load it", markup=False)
 
 
 def verify(
@@ -341,17 +351,17 @@ def verify(
         str | None,
         typer.Option(
             "--served-by",
-            help="Programs to run it in as well, with commas between: transformers, llama.cpp, "
-            "vllm, openvino-genai, onnxruntime-genai, ctranslate2. Each reads the check text, "
-            "llama.cpp, vllm and ctranslate2 write too: ids, English, barred ids; the outcome "
-            "goes into the model's card.",
+            help="Also run it in these programs, with commas between: transformers, llama.cpp, "
+            "vllm, openvino-genai, onnxruntime-genai, ctranslate2. Each must read the check text "
+            "into the folder's ids; llama.cpp, vllm and ctranslate2 must also write English as "
+            "before and no barred id. The outcome goes into the model's card.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
 
-    Exits 3 where one of the invariants does not hold.
+    Exits with 3 if one of these does not hold.
 
     [bold]Examples[/bold]
 
@@ -381,7 +391,8 @@ def verify(
 def export(
     graft: Annotated[str, typer.Argument(help="A grafted model's folder (or any model's).")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file to write; one that exists needs --force.")
+        Path,
+        typer.Option("--out", "-o", help="The file to write; --force replaces one that exists."),
     ],
     to: Annotated[
         Literal["gguf"], typer.Option(help="gguf: for llama.cpp, Ollama, LM Studio.")
@@ -396,8 +407,8 @@ def export(
     quantize: Annotated[
         str | None,
         typer.Option(
-            help="Without --base: Q8_0, Q4_K_M, Q6_K, Q5_0, Q5_1, Q4_0, Q4_1, F16, BF16 or F32; "
-            "default: the types of the folder."
+            help="Without --base: Q8_0, Q4_K_M, Q6_K, Q5_0, Q5_1, Q4_0, Q4_1, F16, BF16 or F32. "
+            "Default: the types of the folder."
         ),
     ] = None,
     text: Annotated[
@@ -417,14 +428,14 @@ def export(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Write the file without running llama.cpp on it.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace --out where it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Write a graft for llama.cpp and Ollama, with the same ids or not at all.
 
-    llama.cpp holds its split patterns in code, so each that might fit is
-    tried: the file is written under the one with which llama.cpp gives every
-    line of the check text the folder's ids, and refused where there is none.
+    llama.cpp has its split patterns in code, so each that might fit is tried:
+    the file names the one with which llama.cpp gives every line of the check
+    text the folder's ids. If there is none, nothing is written.
 
     [bold]Examples[/bold]
 

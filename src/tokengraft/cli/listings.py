@@ -19,11 +19,11 @@ from tokengraft.render.terminal import Column, code_column, print_table, text_co
 from tokengraft.tokenizer import file_kinds
 from tokengraft.tokenizer.catalog import ALSO_CALLED, LISTED, status
 
-JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JSON = Annotated[bool, typer.Option("--json", help="Print the list as JSON.")]
 
 
 def files_read() -> str:
-    """What can be opened, one line an adapter, for `--help`."""
+    """What can be opened, one line per adapter, for `--help`."""
     rows = (f"{adapter.name}: {adapter.help}" for adapter in file_kinds.ADAPTERS)
     return "[bold]Files that are read[/bold]\n\n" + "\n\n".join(f"  {row}" for row in rows)
 
@@ -75,7 +75,7 @@ def tokenizers(
 
 def corpora(
     name: Annotated[
-        str | None, typer.Argument(help="A corpus or path: list its languages instead.")
+        str | None, typer.Argument(help="A corpus by name or path, to list its languages instead.")
     ] = None,
     json: JSON = False,
 ) -> None:
@@ -112,7 +112,10 @@ def corpora(
 def languages(
     about: Annotated[
         str | None,
-        typer.Argument(help="Only these: a name, code, script or family, or part of one."),
+        typer.Argument(
+            metavar="WORD",
+            help="List only what this names: a language, code, script or family, or part of one.",
+        ),
     ] = None,
     json: JSON = False,
 ) -> None:
@@ -124,7 +127,7 @@ def languages(
 
       tokengraft languages Farsi
 
-      tokengraft languages Bantu --json
+      tokengraft languages Niger-Congo --json
     """
     if about is None:
         return _show_languages(list(known()), json)
@@ -138,7 +141,9 @@ def languages(
         )
     }
     if not codes & known().keys():
-        raise UsageError(f"No language is called {about!r}.{suggest(about, known())}")
+        raise UsageError(
+            f"No language, script or family is called {about!r}.{suggest(about, known())}"
+        )
     return _show_languages([code for code in known() if code in codes], json)
 
 

@@ -99,12 +99,12 @@ def _full_card(torch: Any, message: str) -> str:
     try:
         free, total = torch.cuda.mem_get_info(device)
         room = (free + torch.cuda.memory_reserved(device)) / 2**30
-        had = f"; {room:.1f} of its {total / 2**30:.1f} GiB could be had, the rest others hold"
+        had = f"; {room:.1f} of its {total / 2**30:.1f} GiB could be had, others hold the rest"
     except (RuntimeError, AssertionError, ValueError):
         had = ""
     return (
-        f"The memory of GPU cuda:{device} is not enough for this{had}. Free the card, name another "
-        "one with --device cuda:1, or take --device cpu. No result was written."
+        f"GPU cuda:{device} does not have enough memory for this{had}. Free the card, name another "
+        "one such as --device cuda:1, or take --device cpu. No result was written."
     )
 
 

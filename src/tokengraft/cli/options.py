@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import Lock, hold, real
@@ -32,30 +32,34 @@ WHOLE_RULE = (
 ForceOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--force", help="Write into --out even where this command did not write what it holds."
+        "--force", help="Write into --out even if it holds files that this command did not write."
     ),
 ]
 ReplaceOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--force", help="Replace --out, with all in it, even where this command did not write it."
+        "--force",
+        help="Replace --out and all that is in it, even if this command did not write it.",
     ),
 ]
 
 
 def _named(params: list[Any]) -> list[Any]:
     """Typer would print `<bool>` after a flag and `<list[str]>` after what may be repeated."""
-    for option in params:
-        if isinstance(option, TyperOption) and option.metavar is None:
-            if option.is_flag:
-                option.metavar = ""
-            elif option.multiple:
-                option.metavar = option.opts[0].strip("-").upper()
+    for param in params:
+        if isinstance(param, TyperArgument):
+            # Its name and help say what it is; a type beside them (typer 0.29) only puzzles.
+            setattr(param, "display_type_rich", lambda ctx: None)  # noqa: B010 - no field of it
+        elif isinstance(param, TyperOption) and param.metavar is None:
+            if param.is_flag:
+                param.metavar = ""
+            elif param.multiple:
+                param.metavar = param.opts[0].strip("-").upper()
     return params
 
 
 class Command(TyperCommand):
-    """A command whose help names what an option takes, and nothing after a flag."""
+    """A command whose help names what an option takes, and nothing after a flag or argument."""
 
     def get_params(self, ctx: Any) -> Any:
         """Every option and argument, `--help` among them."""
@@ -110,18 +114,18 @@ def check_out(
         out = real(out)
         file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
         if file is not None:
-            raise UsageError(f"--out {out}: {file} is a file, a folder is needed; name another one")
+            raise UsageError(f"--out {out}: {file} is a file, not a folder; name another one")
         if whole and os.fsencode(out) != str(out).encode(errors="replace"):
             raise UsageError(
-                f"--out {out}: its name is not UTF-8, and the libraries that load models open no "
-                "such path; name another folder"
+                f"--out {out}: its name is not UTF-8, and the libraries that load models cannot "
+                "open such a path; name another folder"
             )
         names = sorted(one.name for one in out.iterdir()) if out.exists() else []
         if names and not force and not holds(out):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            what = "replace it with all that it holds" if whole else "write there anyway"
+            what = "replace it and all that is in it" if whole else "write there anyway"
             raise UsageError(
-                f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and no earlier "
+                f"--out {out} already holds {', '.join(names[:_NAMED])}{more}, and is no earlier "
                 f"result of this command: name another folder, or {what} with --force"
             )
         _try(out, whole)
@@ -166,7 +170,7 @@ ModelArgument = Annotated[
 PlanArgument = Annotated[Path, typer.Argument(help="plan.json, or the folder that holds it.")]
 PivotOption = Annotated[str, typer.Option(help="The language that premiums are relative to.")]
 SplitOption = Annotated[
-    str | None, typer.Option(help="For FLORES: dev, devtest or dev+devtest (default).")
+    str | None, typer.Option(help="Part of FLORES: dev, devtest or dev+devtest (default).")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
 ResultsOption = Annotated[
@@ -201,16 +205,16 @@ StreamOption = Annotated[
     bool,
     _option(
         "--stream",
-        help="Do not load the parallel corpus but stream it in shards, whatever its size: JSONL or "
-        "Parquet with a column per language, or CODE=FILE pairs of text files.",
+        help="Stream the parallel corpus in shards instead of loading it, whatever its size: JSONL "
+        "or Parquet with a column per language, or CODE=FILE pairs of text files.",
     ),
 ]
 MonolingualOption = Annotated[
     bool,
     _option(
         "--monolingual",
-        help="The corpus is not parallel: count each language's text. Implied by the four options "
-        "below.",
+        help="The corpus is not parallel: count each language's text by itself. Implied by the "
+        "four options below.",
     ),
 ]
 TextColumnOption = Annotated[
@@ -221,21 +225,30 @@ LanguageColumnOption = Annotated[
 ]
 LanguageFromPathOption = Annotated[
     str | None,
-    _option("--language-from-path", help="Regular expression whose group is the language."),
+    _option(
+        "--language-from-path",
+        help="Regular expression for the path of a file; its group is the language.",
+    ),
 ]
 DetectorOption = Annotated[
     str | None,
-    _option("--detector", help="package.module:function that gives the language of a text."),
+    _option(
+        "--detector",
+        help="Python function, as package.module:function, that returns the language of a text.",
+    ),
 ]
 FormatOption = Annotated[
     Format | None, _option("--format", help="Format of the files. Default: by suffix.")
 ]
 SkipBadOption = Annotated[
     bool,
-    _option("--skip-bad", help="Leave out and list bad rows and broken files instead of stopping."),
+    _option(
+        "--skip-bad", help="Skip bad rows and broken files, and list them, instead of stopping."
+    ),
 ]
 MaxRowOption = Annotated[
-    int | None, _option("--max-row-bytes", min=1, help="A longer row is bad (default 2 MiB).")
+    int | None,
+    _option("--max-row-bytes", min=1, help="Rows longer than this are bad (default 2 MiB)."),
 ]
 ShardOption = Annotated[
     int | None, _option("--shard-bytes", min=1, help="Size of a shard (default 16 MiB).")
@@ -244,8 +257,8 @@ StateOption = Annotated[
     Path | None,
     _option(
         "--state",
-        help="Folder that keeps what was counted, shard by shard: an audit that stopped goes on, "
-        "and another plan of the same text counts nothing again. Default: the cache.",
+        help="Folder for finished counts, shard by shard: an interrupted audit resumes from it, "
+        "and another plan for the same text does not count it again. Default: the cache.",
     ),
 ]
 
@@ -278,7 +291,9 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
                 raise UsageError(f"--text {value}: {code} is not planned for; add -l {code}")
         else:
             if len(planned) > 1:
-                raise UsageError(f"--text {value}: with several languages write CODE={value}")
+                raise UsageError(
+                    f"--text {value}: with several languages, say whose text it is: CODE={value}"
+                )
             code, path = next(iter(planned), ""), value
         sources.setdefault(code, []).append(path)
     return sources

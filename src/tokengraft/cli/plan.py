@@ -20,6 +20,7 @@ from tokengraft.cli.options import (
     lines_by_language,
 )
 from tokengraft.core.errors import UsageError
+from tokengraft.core.wording import counted
 from tokengraft.planning import MODES, Mode
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def plan(
         typer.Option(
             "--language",
             "-l",
-            help="Plan for this language; repeat for more. Or for a group of those with text: all, "
-            "a script (Latn), a family (Niger-Congo), or 'premium>2' (on the test corpus).",
+            help="A language to plan for; repeat for more. Or a group of those that have text: "
+            "all, a script (Latn), a family (Niger-Congo), or 'premium>2' (on the test corpus).",
         ),
     ],
     text: Annotated[
@@ -45,7 +46,7 @@ def plan(
         typer.Option(
             "--text",
             help="Text to choose tokens on: FILE when there is one language, or CODE=FILE, or a "
-            "FOLDER with a file a language (swh_Latn.txt); "
+            "FOLDER with one file per language (swh_Latn.txt); "
             f"{KINDS}. Without it, half of the test corpus is used.",
         ),
     ] = None,
@@ -69,8 +70,9 @@ def plan(
         Literal["auto", "keep", "relax", "portable"],
         typer.Option(
             help="auto relaxes the split pattern for the planned scripts where its floor is above "
-            "1.2; keep never does; relax always; portable only as every program can cut (llama.cpp "
-            "has no relaxed pattern, so today the same as keep), and says what that costs."
+            "1.2; keep never does; relax always does; portable does only what every program can "
+            "follow (llama.cpp has no relaxed pattern, so for now the same as keep), and says what "
+            "that costs."
         ),
     ] = "auto",
     objective: Annotated[
@@ -93,20 +95,21 @@ def plan(
         bool,
         typer.Option(
             "--keep-names",
-            help="Keep the ids of every word that begins with a capital too, accents of English "
-            "names (São) included, and of an English dictionary: new tokens of such letters are "
-            "words in lower case, or begin them where the tokenizer looks no word up. Hardly any "
-            "English changes, and languages in Latin script gain less. BPE only.",
+            help="Also keep the ids of every word that begins with a capital, with the accents "
+            "that names in English text have (São) or without, and of every word of an English "
+            "dictionary: new tokens in these letters are then whole words in lower case, or where "
+            "the tokenizer does not look whole words up, beginnings of such words. Hardly any "
+            "English changes; languages in Latin script gain less. BPE only.",
         ),
     ] = False,
     same_size: Annotated[
         bool,
         typer.Option(
             "--same-size",
-            help="Replace instead of add: new tokens take free rows, reserved tokens, then the ids "
-            "of old tokens that no merge builds on and that neither the given text nor the "
-            "bundled English, code and UDHR uses. The model does not grow; other text that did use "
-            "them gets longer.",
+            help="Replace tokens instead of adding any: new ones take free rows, then reserved "
+            "tokens, then the ids of old tokens that no merge builds on and that neither the given "
+            "text nor the bundled English, code and UDHR uses. The model does not grow; other text "
+            "that did use those tokens gets longer.",
         ),
     ] = False,
     compare: Annotated[
@@ -122,7 +125,9 @@ def plan(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help=f"Write plan.json, tables and the curve here. {options.RULE}"
+            "--out",
+            "-o",
+            help=f"Write plan.json, tables and the curve into this folder. {options.RULE}",
         ),
     ] = None,
     force: ForceOption = False,
@@ -176,12 +181,12 @@ def plan(
         texts = lines_by_language(sources, text_column or "text", format_)
     elif sources:
         with drawing() as progress:
-            texts = counted = count_words(
+            texts = counts = count_words(
                 sources, text_column=text_column or "text",
                 format_=format_, engine=engine, workers=workers,
                 address=address, skip_bad=skip_bad, state=state, progress=progress,
             )  # fmt: skip
-        tell_left_out(counted.total)
+        tell_left_out(counts.total)
     wanted = list(dict.fromkeys((*OBJECTIVES, objective))) if compare else [objective]
     plans = {}
     for goal in wanted:
@@ -203,7 +208,7 @@ def plan(
     show_plans(stdout, plans, chosen)
     stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=chosen.cased), markup=False)
     if out:
-        stdout.print(f"{len(written)} files written to {out}")
+        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
 
 
 def _asked(
@@ -233,7 +238,7 @@ def _asked(
 
 
 def _names(sources: dict[str, list[str]]) -> str:
-    """What was chosen on, without the folders it lies in."""
+    """The names of the files that tokens were chosen on, without their folders."""
     every = {Path(source).name for given in sources.values() for source in given}
     shown = ", ".join(sorted(every)[:12])
     return shown if len(every) <= 12 else f"{shown}, … ({len(every)} files)"
@@ -266,8 +271,10 @@ def insert(
     insert_plan(tokenizer, plan, out, tokenizers or (), force)
     if note := read_json(out / INSERTED).get("note"):
         warn(note)
-    count = len(read_plan(plan).tokens)
+    inserted = read_plan(plan)
+    count = len(inserted.tokens)
     if json:
         print_json({"folder": str(out), "new_tokens": count})
     else:
-        stdout.print(f"{count} tokens added: {out}")
+        done = "added" if inserted.places is None else "put in the place of old ones"
+        stdout.print(f"{counted(count, 'token')} {done}: {out}", markup=False)

@@ -17,7 +17,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that audit, compare, plan, graft or evaluate wrote, or that hold such."
+            help="Folders that audit, compare, plan, graft or evaluate wrote, or folders of such."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder to write. {RULE}")] = Path(
@@ -33,16 +33,16 @@ def report(
         bool,
         typer.Option(
             "--site",
-            help="Write a folder for static hosting: besides the page, one for each language under "
-            "an address of its own, pictures for previews of links, and a playground that "
-            "tokenizes in the browser, so that no server is needed.",
+            help="Write a folder for static hosting: besides the page, one for each language at an "
+            "address of its own, preview pictures for links, and a playground that tokenizes in "
+            "the browser, so that it needs no server.",
         ),
     ] = False,
     address: Annotated[
         str | None,
         typer.Option(
-            help="With --site: where it will lie, like https://example.org/tokens. Previews of "
-            "links and the sitemap need whole addresses."
+            help="With --site: where it will be found, such as https://example.org/tokens. Link "
+            "previews and the sitemap need full addresses."
         ),
     ] = None,
 ) -> None:
@@ -74,13 +74,18 @@ def playground(
     ] = None,
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option("--tokenizer", "-t", help="Your own: a graft folder, a file, a name."),
+        typer.Option(
+            "--tokenizer",
+            "-t",
+            help="A tokenizer of yours besides the bundled ones: a graft's folder, a file, a hub "
+            "id; repeat for more.",
+        ),
     ] = None,
     tokenizers: TokenizersOption = None,
     port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 8181,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Type text and see its tokens under every tokenizer; nothing leaves this machine.
+    """Type text and see how every tokenizer cuts it; nothing leaves this machine.
 
     [bold]Examples[/bold]
 
@@ -95,7 +100,7 @@ def playground(
         collect(runs or ()), tokenizer or (), host=host, port=port, tokenizers=tokenizers or ()
     )
     if not is_loopback(host):
-        warn(f"{host} can be reached from other machines, and whoever reaches it can use it.")
+        warn(f"{host} can be reached from other machines: anyone who reaches it can use it.")
     stdout.print(f"Playground: {server.address} (Ctrl-C ends it)", markup=False)
     serve(server)
 
@@ -111,7 +116,8 @@ def push(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Only say what would be sent, as is always done without a hub token."
+            "--dry-run",
+            help="Only say what would be sent. Without a hub token, nothing else is done.",
         ),
     ] = False,
     message: Annotated[str | None, typer.Option(help="Commit message on the hub.")] = None,
@@ -120,8 +126,8 @@ def push(
     """Send a result to a hub, with its card.
 
     A graft goes to a model repository, a page to a static space, any other
-    result to a dataset. A graft whose files are not those it was verified
-    with is not sent.
+    result to a dataset. A graft whose files have changed since it was verified
+    is not sent.
 
     [bold]Examples[/bold]
 

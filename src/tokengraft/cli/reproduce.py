@@ -19,6 +19,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.progress import by_lines, by_stages
+from tokengraft.core.wording import counted
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.render.terminal import show_fidelity, show_verdict
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Reproduce a published table: exit 0 when every value comes out, 1 when one does not."
+    help="Reproduce a published table: exits with 0 if every value comes out, else with 1."
     "\n\n[bold]Examples[/bold]\n\n  tokengraft reproduce premiums --corpus flores200.tar.xz"
     "\n\n  tokengraft reproduce vocabulary --tokenizers m2m100/",
     no_args_is_help=True,
@@ -43,8 +44,8 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="Write the table here as LaTeX, Markdown, CSV, Parquet and JSON, premiums with their "
-        "intervals.",
+        help="Write the table into this folder as LaTeX, Markdown, CSV, Parquet and JSON, premiums "
+        "with their intervals.",
     ),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")]
@@ -67,6 +68,7 @@ def premiums(
     from tokengraft.corpus import load
     from tokengraft.reproduce import claim as tables
 
+    check_out(out, _any_folder)
     with drawing() as progress:
         verdict, remarks = tables.premiums(
             load(corpus), tokenizers or (), by_lines(progress), RESAMPLES if out else 0
@@ -84,6 +86,7 @@ def vocabulary(tokenizers: Tokenizers = None, out: Out = None, json: JSON = Fals
     """
     from tokengraft.reproduce import claim as tables
 
+    check_out(out, _any_folder)
     verdict, remarks = tables.vocabularies(tokenizers or ())
     _finish(verdict, remarks, json, out)
 
@@ -102,6 +105,7 @@ def new_token_share(
     """
     from tokengraft.reproduce.claim import new_token_share as compute
 
+    check_out(out, _any_folder)
     _finish(compute(corpus), [], json, out)
 
 
@@ -112,27 +116,37 @@ def fidelity(
     languages: Annotated[
         list[str] | None,
         typer.Option(
-            "--language", "--languages", "-l", help="Only these. Default: the paper's twelve."
+            "--language",
+            "--languages",
+            "-l",
+            help="Only this language; repeat for more. Default: the paper's twelve.",
         ),
     ] = None,
     lines: Annotated[
         int | None, typer.Option(min=2, help="At most this many lines per language.")
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Lines to judge on; characters are always those of all splits.")
+        str, typer.Option(help="Lines to judge on. Characters are those of all splits in any case.")
     ] = "devtest",
     text: Annotated[
         Path | None,
-        typer.Option(help="Folder of xxx_Ssss.txt for the default mode. None: the paper's only."),
+        typer.Option(
+            help="Folder of text, a file such as shn_Mymr.txt for each language, for tokengraft's "
+            "own default mode. Without it, only the paper's strategies are run."
+        ),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", help="For the default mode; repeat. Default: mean and distil."),
+        typer.Option(
+            "--method", help="For the default mode; repeat for more. Default: mean and distil."
+        ),
     ] = None,
     budget: Annotated[int, typer.Option(min=1, help="New tokens per language.")] = 2000,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a distillation.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="At most this many steps of distillation.")
+    ] = None,
     positions: Annotated[
-        int, typer.Option(min=0, help="Positions for distributions; 0: all.")
+        int, typer.Option(min=0, help="Positions at which distributions are compared; 0: all.")
     ] = MOST_POSITIONS,
     last_layer: Annotated[
         str,
@@ -142,20 +156,24 @@ def fidelity(
         ),
     ] = "norm",
     minutes: Annotated[
-        float | None, typer.Option(help="Start no cell after this many minutes.")
+        float | None, typer.Option(help="Start no new cell after this many minutes.")
     ] = None,
     device: DeviceOption = "auto",
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help=f"Tables go here; finished cells to its .work. {RULE}"),
+        typer.Option(
+            "--out",
+            "-o",
+            help=f"Folder for the tables; finished cells are kept in its .work. {RULE}",
+        ),
     ] = Path("fidelity"),
     force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
 ) -> None:
     """The paper's 40 strategies × 12 languages, by its metric and by those that rank correctly.
 
-    An interrupted run goes on where it stopped. For Llama 3.2 1B the exit code says whether the
-    paper's figures come out; for any other model they stand beside ours for comparison.
+    An interrupted run resumes where it stopped. For Llama 3.2 1B the exit code says whether the
+    paper's figures come out; for any other model they are shown beside ours for comparison.
 
     [bold]Example[/bold]
 
@@ -189,13 +207,20 @@ def fidelity(
     else:
         show_fidelity(stdout, measured)
         stdout.print(said, markup=False)
-        stdout.print(f"{len(written)} files written to {out}")
+        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
         if measured.missing:
-            stdout.print(f"{measured.missing} cells are missing: run again to go on.")
+            cells = counted(measured.missing, "cell")
+            stdout.print(f"Not measured yet: {cells}. Run the command again to go on.")
         if measured.verdict is not None:
             stdout.print(measured.verdict.line, markup=False)
     if measured.verdict is not None and not measured.verdict.holds:
         raise typer.Exit(1)
+
+
+def _any_folder(folder: Path) -> bool:
+    """Tables are added under their own names, so that several claims can share a folder."""
+    del folder
+    return True
 
 
 def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | None) -> None:
@@ -205,7 +230,7 @@ def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | N
         from tokengraft.render.claim_folder import write_verdict
 
         written = write_verdict(verdict, out)
-        stderr.print(f"{len(written)} files written to {out}", markup=False)
+        stderr.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
     if json:
         counts = {"reproduced": verdict.reproduced, "of": len(verdict.cells)}
         cells = [asdict(cell) for cell in verdict.cells]
