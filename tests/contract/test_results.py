@@ -140,9 +140,9 @@ def test_notebooks_and_readmes_hold_text_not_markup(result: Result, tmp_path: Pa
 
 def test_another_folder_is_told_from_a_result(result: Result, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("x")
-    with pytest.raises(TokengraftError, match=f"no {result.called} lies here"):
+    with pytest.raises(TokengraftError, match=f"there is no {result.called} here"):
         type(result).load(tmp_path)
-    with pytest.raises(UsageError, match="no result lies here"):
+    with pytest.raises(UsageError, match="there is no result here"):
         tg.load(tmp_path)
     for kind in KINDS:
         assert not kind.is_in(tmp_path)

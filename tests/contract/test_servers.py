@@ -92,7 +92,7 @@ def test_a_tokenizer_that_tells_case_is_not_promised_to_llama_cpp():
     assert tells_case({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split]}})
     assert not tells_case(json.loads(tiny.tokenizer_json()))
     said = where_served(relaxed=False, cased=True)
-    assert "not by llama.cpp, which cuts this tokenizer's own words otherwise" in said
+    assert "not by llama.cpp, which cuts this tokenizer's words differently" in said
 
 
 def test_a_program_that_is_absent_or_gives_up_says_why(grafted, monkeypatch):

@@ -65,7 +65,7 @@ def test_a_hub_gets_these_files_and_no_others(grafted: tg.Grafted) -> None:
 def test_a_graft_whose_files_changed_is_not_sent(grafted: tg.Grafted, tmp_path: Path) -> None:
     grafted.save(tmp_path / "copy")
     (tmp_path / "copy" / "config.json").write_text("{}")
-    with pytest.raises(TokengraftError, match=r"config\.json is not the file"):
+    with pytest.raises(TokengraftError, match=r"config\.json has changed since"):
         tg.push(tmp_path / "copy", "me/shan", dry_run=True)
 
 
@@ -79,5 +79,5 @@ def test_other_results_are_datasets_and_pages_spaces(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="owner/name"):
         tg.push(tmp_path / "audit", "audit", dry_run=True)
     (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="neither a result nor a page"):
+    with pytest.raises(UsageError, match="neither a result nor a page here"):
         tg.push(tmp_path / "none", "me/none", dry_run=True)

@@ -49,7 +49,7 @@ def push(
     """
     place = folder.folder if isinstance(folder, Grafted) else Path(folder)
     if repo.count("/") != 1 or not all(repo.split("/")):
-        raise UsageError(f"{repo!r} is no repository: write owner/name")
+        raise UsageError(f"{repo!r} is not the name of a repository: write owner/name")
     kind, names = _contents(place)
     if CARD not in names:
         raise TokengraftError(f"{place}: there is no {CARD}, and nothing is sent without its card")
@@ -83,15 +83,15 @@ def _contents(place: Path) -> tuple[str, tuple[str, ...]]:
         for name, digest in graft.facts["files"].items():
             if not (place / name).is_file() or sha256_file(place / name) != digest:
                 raise TokengraftError(
-                    f"{place}: {name} is not the file that {MANIFEST} lists; verify the graft, or "
-                    "make it anew"
+                    f"{place}: {name} has changed since {MANIFEST} listed it; graft again, or put "
+                    "the file back"
                 )
         return "model", tuple(sorted({*graft.facts["files"], MANIFEST}))
     page = (place / "index.html").is_file()
     if not page and not any(kind.is_in(place) for kind in KINDS):
         raise UsageError(
-            f"{place}: neither a result nor a page lies here; give a folder that a command wrote "
-            "with --out"
+            f"{place}: there is neither a result nor a page here; give a folder that a command "
+            "wrote with --out"
         )
     inner = sorted(path for path in place.rglob("*") if path.is_file() and not path.is_symlink())
     names = (path.relative_to(place) for path in inner)

@@ -53,9 +53,9 @@ def report(
     are further places to look tokenizers up in, `corpus` the text for “See the tokens” (by default
     the run's own where it is here, else the bundled one).
 
-    With `site` a folder for static hosting is written: a page a language under an address of its
-    own, pictures for previews of links, and a playground that tokenizes in the browser. `address`
-    (https://…) is where it will lie: previews need whole addresses.
+    With `site` a folder for static hosting is written: a page for each language at an address of
+    its own, preview pictures for links, and a playground that tokenizes in the browser. `address`
+    (https://…) is where it will be found: previews need full addresses.
     """
     page = page_of(runs, tokenizers=tokenizers, corpus=corpus, site=site, address=address)
     return save_page(page, Path(out))
@@ -74,9 +74,9 @@ def page_of(
     from tokengraft.render.page.site import offered, site_files
 
     if address is not None and not site:
-        raise UsageError("an address is for a site (site=True, --site)")
+        raise UsageError("an address is for a site: add --site (site=True), or leave it out")
     if address is not None and not address.startswith(("https://", "http://")):
-        raise UsageError(f"{address}: an address begins with https://")
+        raise UsageError(f"{address}: a full address is needed, which begins with https://")
     place = None if address is None else address.rstrip("/") + "/"
     files = offered(search=tokenizers) if site else {}
     box = [

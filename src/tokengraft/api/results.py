@@ -76,7 +76,7 @@ class Result(abc.ABC):
         """What `save` wrote into `out`; TokengraftError where it holds no such result."""
         folder = Path(out).parent if Path(out).name == cls.mark else Path(out)
         if not cls.is_in(folder):
-            raise TokengraftError(f"{out}: no {cls.called} lies here (no {cls.mark} of one)")
+            raise TokengraftError(f"{out}: there is no {cls.called} here (no {cls.mark} of one)")
         try:
             return cls._read(folder)
         except (KeyError, TypeError, AttributeError, pl.exceptions.PolarsError) as error:
@@ -425,4 +425,4 @@ def load(out: Place) -> Result:
         if path.name == kind.mark or kind.is_in(path):
             return kind.load(path)
     known = ", ".join(f"{kind.mark} ({kind.called})" for kind in KINDS)
-    raise UsageError(f"{out}: no result lies here; looked for {known}")
+    raise UsageError(f"{out}: there is no result here; looked for {known}")

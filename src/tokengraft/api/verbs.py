@@ -168,10 +168,9 @@ def plan(
 
     `text` is what to choose on, by language where there are several (`chosen_on` names it);
     premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
-    The ids of `protect` stay as they are, with `keep_names` those of words with a capital too; with
-    `same_size` new tokens take the ids of old ones that none of the text uses, and the vocabulary
-    does not grow. See `planning.plan_files.plan` and
-    `Planning` for more.
+    The ids of `protect` stay as they are, and with `keep_names` those of words that begin with a
+    capital too; with `same_size` new tokens take the ids of old ones that none of the text uses,
+    and the vocabulary does not grow. See `planning.plan_files.plan` and `Planning` for more.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:
@@ -207,7 +206,7 @@ def derive(
     `auto` distils where `text` is given, else takes the best method that needs none. `minutes` and
     `steps` bound the training, which `work` lets a second call go on with; `layer` and `k` are for
     methods that read states; `derive_options` are further fields of `Deriving` or of the options in
-    it, by name.
+    it by name, such as `by_text`.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -256,19 +255,20 @@ def graft(
 
     Rows are derived by `method`, from `text` where it is given (`minutes` to `derive_options`: see
     `derive`), or taken from `rows`; an encoder can learn from a `translation` of the text, line by
-    line, into a language that it reads. `policy` and what
-    belongs to it (`bias`, `protect`, `untie`) are explained by `Output`; `train` (`rows`, `lora`,
-    `all`) says what learns, `keep` which share of English's and code's likeliest tokens must stay
-    (.97), `adapter_only` writes what adapters learned without the base; `check` is text to verify
-    on, by default the bundled UDHR. A folder at `out` that is no graft is replaced with `force`
-    only. Raises GraftError where verification fails; then `out` is as it was.
+    line, into a language that it reads. `policy` and what belongs to it (`bias`, `protect`,
+    `untie`) are explained by `Output`; `train` (`rows`, `lora`, `all`) says what learns, and where
+    that is more than rows, `keep` at what share of positions in English and code the likeliest
+    token must stay the same (default 0.97); `adapter_only` writes what adapters learned without
+    the base; `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is
+    no graft is replaced with `force` only. Raises GraftError where verification fails; then `out`
+    is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
     from tokengraft.model.folder import resolve
 
     if rows is not None and train != "rows":
-        raise UsageError(f"train {train!r} trains rows and body together: no rows can be given")
+        raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
     given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
     if translation is not None:
         given["translation"] = list(lines_of(translation))

@@ -63,7 +63,7 @@ def read_share(said: str | float) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise UsageError(f"{said!r} is no share: write 2% or 0.02")
+        raise UsageError(f"{said!r} is not a share: write 2% or 0.02")
     return value
 
 

@@ -99,7 +99,7 @@ def _kept(held: Sequence[Judged]) -> str:
     value = fmean([one.value for one in same])
     floor = fmean([one.floor or 0.0 for one in same])
     ceilings = [one.ceiling for one in same if one.ceiling is not None]
-    best = f", the base model on text cut otherwise {fmean(ceilings):.0%}" if ceilings else ""
+    best = f", the base model on text cut differently: {fmean(ceilings):.0%}" if ceilings else ""
     return (
         f"its likeliest next token is the base model's in {value:.0%} of the places (a graft that "
         f"learned nothing: {floor:.0%}{best}), and all {len(held)} deciding figures are better "

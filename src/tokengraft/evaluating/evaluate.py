@@ -64,7 +64,9 @@ class Measuring:
 
     def __post_init__(self) -> None:
         if self.ask is not None and self.probe is None:
-            raise UsageError("a question needs labels to choose its answer from (--probe)")
+            raise UsageError(
+                "a question (--ask) needs labels to choose its answer from: give them with --probe"
+            )
 
 
 def evaluate(
@@ -106,11 +108,13 @@ def _measure(
     progress: OnProgress | None,
 ) -> Measurements:
     if old.kind != new.kind:
-        raise UsageError(f"{old.name} is {old.kind}, {new.name} is {new.kind}: no graft of it")
+        raise UsageError(
+            f"{old.name} is {old.kind}, {new.name} is {new.kind}: it is no graft of {old.name}"
+        )
     if (old.prefix, old.suffix) != (new.prefix, new.suffix):
         raise UsageError(
             f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} after every text, "
-            f"{new.name} {[*new.prefix]} and {[*new.suffix]}: no graft of it"
+            f"{new.name} {[*new.prefix]} and {[*new.suffix]}: it is no graft of {old.name}"
         )
     chosen = _languages(languages, new)
     kept: dict[str, Score] = {}
@@ -335,5 +339,7 @@ def _languages(languages: Iterable[str] | None, graft: FrozenModel) -> list[str]
         return [languages] if isinstance(languages, str) else list(languages)
     codes = list(graft.manifest.get("languages", ()))
     if not codes:
-        raise UsageError(f"{graft.name} does not say for which languages it was made: give them")
+        raise UsageError(
+            f"{graft.name} does not say which languages it is for: name them (languages=, -l)"
+        )
     return codes

@@ -81,7 +81,9 @@ class Sums:
         """The figure over all lines; CorpusError where there is nothing to divide by."""
         total = float(self.denominator.sum())
         if not total:
-            raise CorpusError("nothing to measure: no position at which both tokenizations meet")
+            raise CorpusError(
+                "nothing to measure: old and new tokens never end at the same byte; give more text"
+            )
         return float(self.numerator.sum()) / total
 
     @classmethod

@@ -94,8 +94,8 @@ def run_tasks(
     unknown = [task for task in tasks.names if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
-            f"lm-evaluation-harness knows no task {unknown[0]!r}; `lm_eval --tasks list` shows "
-            "all, a folder of own task files is given as include"
+            f"lm-evaluation-harness knows no task {unknown[0]!r}; `lm_eval --tasks list` shows all "
+            "that it knows, --task-files (tasks_include) names a folder of your own"
         )
     rows = []
     for name, model in (("base", base), ("graft", graft)):
@@ -168,7 +168,7 @@ def read_labels(file: Path | str) -> dict[str, str]:
     if label is None or not columns & {"unit", "line"}:
         raise UsageError(
             f"{file} has the columns {', '.join(sorted(columns)) or 'none'}; needed are category "
-            "(or label) and unit, or line with flores_split"
+            "(or label), and unit or line (with flores_split)"
         )
     part = next((name for name in ("flores_split", "split") if name in columns), None)
     if "unit" in columns:
@@ -213,8 +213,9 @@ def _labelled(
     known = [(line, label) for line, label in known if common[label] >= _LEAST]
     if len({label for _, label in known}) < 2:
         raise CorpusError(
-            f"{code}: {len(known)} lines have a label that {_LEAST} others share; units are named "
-            f"{next(iter(texts), '')!r} here, the labels' {next(iter(labels), '')!r}"
+            f"{code}: a probe needs two labels that {_LEAST} lines each have; {len(known)} lines "
+            f"have such a label. The corpus names its lines like {next(iter(texts), '')!r}, the "
+            f"labels like {next(iter(labels), '')!r}: do they belong together?"
         )
     return [line for line, _ in known], [label for _, label in known]
 
@@ -282,7 +283,7 @@ def asked_scores(
     for either model is cut at its end.
     """
     if HERE not in question:
-        raise UsageError(f"the question {question!r} has no {HERE} where the line is to stand")
+        raise UsageError(f"the question {question!r} has no {HERE} for the line")
     lines, names = _labelled(corpus, code, labels)
     options: dict[str, Any] = {"unrelated": _share(names), "resamples": resamples, "seed": seed}
     known = sorted(set(names))

@@ -148,7 +148,7 @@ def _prove(
                 if not same.all():
                     odd = texts[start + int((~same).nonzero()[0])]
                     raise GraftError(
-                        f"the adapter, loaded afresh, reads {odd[:8]} … otherwise than it was "
+                        f"the adapter, loaded afresh, reads {odd[:8]} … differently than it was "
                         "trained to: nothing was written"
                     )
 

@@ -46,10 +46,10 @@ def write_up(measured: Measurements) -> str:
         "",
         f"**{in_markdown(measured.verdict.sentence)}**",
         "",
-        f"Measured on {in_markdown(measured.corpus)}. Each figure stands with a 95 % interval over "
-        "lines, the floor that a model which kept nothing reaches, and the ceiling that the base "
-        "itself reaches when it reads the same text cut otherwise. `scores.csv` has all of them at "
-        "full precision.",
+        f"Measured on {in_markdown(measured.corpus)}. Each figure is given with a 95 % interval "
+        "over lines, with its floor, which a model that kept nothing reaches, and with its "
+        "ceiling, which the base itself reaches when the same text is cut into other tokens. "
+        "`scores.csv` has all of them at full precision.",
     ]
     by_metric: dict[str, list[dict[str, Any]]] = {}
     for row in measured.scores.to_dicts():
@@ -93,7 +93,7 @@ def draw(measured: Measurements) -> Figure | None:
     codes = scores["language"].unique(maintain_order=True).to_list()
     subtitle = (
         "Dots: the graft, with its 95 % interval. Red: its floor, what a model that kept nothing "
-        "reaches. Blue: its ceiling, what the base reaches on the same text cut otherwise."
+        "reaches. Blue: its ceiling, what the base reaches on the same text in other tokens."
     )
     left, wide, gap, tall = 2.3, 2.4, 0.25, 0.32 * len(codes)
     width = left + len(panels) * (wide + gap) - gap

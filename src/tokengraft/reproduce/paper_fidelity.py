@@ -251,14 +251,14 @@ def run(
     from tokengraft.reproduce.grid import Cells
 
     if running.last_layer not in LAST_LAYERS:
-        raise UsageError(f"the last layer is {' or '.join(LAST_LAYERS)}: {running.last_layer!r}")
+        raise UsageError(f"no last layer {running.last_layer!r}; known: {', '.join(LAST_LAYERS)}")
     deadline = None if running.seconds is None else time.monotonic() + running.seconds
     work = running.work
     paper = read_paper()
     codes = _codes(paper, languages, corpus)
     loaded = FrozenModel.load(model, Reading(running.device))
     if loaded.kind != "causal":
-        raise UsageError(f"{loaded.name} is not a causal model, as the paper's table needs")
+        raise UsageError(f"{loaded.name} is not a causal model, which the paper's table needs")
     lock = None if work is None else hold(work)
     grid = Grid(
         loaded, (judged or corpus).select(codes), settings,

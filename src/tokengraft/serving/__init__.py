@@ -85,13 +85,13 @@ def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> s
     llama.cpp does in ASCII only, for the base as well.
     """
     by_trial = [name for name, server in SERVERS.items() if server.relaxed is None]
-    more = f" Others ({', '.join(by_trial)}): verify --served-by tells."
+    more = f" Others ({', '.join(by_trial)}): `tokengraft verify --served-by` tells."
     sure = [server for server in SERVERS.values() if server.relaxed is not None]
     fit = [one.name for one in sure if one.relaxed or not (relaxed or cased)]
     rest = [one.name for one in sure if one.name not in fit]
     why = "which cannot cut at relaxed boundaries: for those plan with --boundaries portable"
     if cased:
-        why = "which cuts this tokenizer's own words otherwise, before a graft as after"
+        why = "which cuts this tokenizer's words differently, before a graft as after"
     if rebuilt:
         return (
             "Served by transformers 4.57 and 5.22 as it lies; not by 5.17 to 5.19, by vLLM with "

@@ -120,7 +120,8 @@ def _try(file: Path, folder: Path) -> list[str]:
         expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]
         if prompt != expected:
             raise TokengraftError(
-                f"llama.cpp puts other tokens around a text: {prompt}, the folder {expected}"
+                f"llama.cpp puts other tokens around a text than the folder does: {prompt}, not "
+                f"{expected}"
             )
         wrote = llama.complete(prompt, 8)["tokens"]
     if said := barred_ids(folder) & set(wrote):

@@ -98,8 +98,8 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
         raise ModelError(f"{folder.name} has no tokengraft.json: --base is for grafted folders")
     if "places" in manifest:
         raise ModelError(
-            f"{folder.name} has its base's size, its new tokens stand at old ids: a base's GGUF "
-            "cannot be extended by it; export it without --base"
+            f"{folder.name} has its base's size and its new tokens have old ids, so the base's "
+            "GGUF cannot be extended with them; export it without --base"
         )
     new = range(*manifest["output"]["new"])
     config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
@@ -118,7 +118,7 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
         "output.bias": layout.bias,
     }
     if layout.head is not None and not layout.tied and "output.weight" not in base.tensors:
-        raise ModelError("the base GGUF ties its tables, the graft does not: another model")
+        raise ModelError("the base GGUF ties its tables, the graft does not: it is another model's")
     blocks = []
     for tensor in base.tensors.values():
         table = tables.get(tensor.name)
@@ -380,6 +380,6 @@ class _Cursor:
         if inner == _STRING:
             return Value([self.text() for _ in range(count)], kind, inner)
         if inner == _ARRAY:
-            raise ModelError("a GGUF with arrays of arrays is not read here")
+            raise ModelError("a GGUF with arrays of arrays cannot be read here")
         layout = struct.Struct(f"<{count}{_SIMPLE[inner]}")
         return Value(list(layout.unpack(self.take(layout.size))), kind, inner)

@@ -132,8 +132,8 @@ def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str
         "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
         "--boundaries portable and graft again"
         if relaxed
-        else "Its base is cut otherwise there as well: serve the folder with a program that reads "
-        "tokenizer.json"
+        else "Its base is cut differently there as well: serve the folder with a program that "
+        "reads tokenizer.json"
     )
     how = f"its split pattern {name!r} comes nearest" if name else "its SentencePiece"
     return (

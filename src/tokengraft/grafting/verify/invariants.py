@@ -343,7 +343,7 @@ class _Verification:
             same = verify_load.same_states(self.base, self.folder, self.tokenizer)
             return (
                 same,
-                f"an encoder: English is read {'as' if same else 'otherwise than'} by the base",
+                f"an encoder: English is {'' if same else 'not '}read as by the base",
             )
         manifest = read_manifest(self.folder)
         own, said = (

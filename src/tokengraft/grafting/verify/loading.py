@@ -128,7 +128,7 @@ def examine(folder: Path, layout: Tables, rows: int, ids: Sequence[int], whole: 
     if inputs.weight.shape[0] != rows:
         return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
     if outputs and (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
-        return "the loaded model ties its tables otherwise than the base"
+        return "the loaded model does not tie its tables as the base does"
     with torch.no_grad():
         read = model(input_ids=torch.tensor([list(ids)]))
     scores = read[0] if outputs else read.last_hidden_state

@@ -59,7 +59,7 @@ def config_difference(
     if untied:
         old = small_files.untie(old)
     if is_tied(new, untied or layout.head is not None) != (layout.tied and not untied):
-        return "the tables are tied otherwise than the base's"
+        return "the tables are not tied as the base's are"
     if difference := first_difference(_without(old, "text_config"), _without(new, "text_config")):
         return f"{CONFIG}: {difference}"
     inner = text_config(new)
