@@ -29,7 +29,7 @@ from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Pr
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
 
 _ATTEMPTS = 4
@@ -45,26 +45,25 @@ def plan_tokens(
     protect: Protected | None = None,
     elsewhere: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
-    """A plan of new tokens, at most the budget, for the languages of `texts` (code to lines).
+    """A plan of new tokens, within the budget, for the languages of `texts` (code to lines).
 
-    Lines are taken one by one and not kept, so a text may be longer than memory; a `CountedText` is
-    one that was counted before. Mode paper keeps them all.
+    Lines are taken one by one and not kept, so a text may be longer than memory; a `CountedText`
+    was counted before. Mode paper keeps all lines.
 
     Guarantees: no text at all gets longer, and every new token is emitted on `texts`. The first
-    follows from how merges are appended and pieces joined (`insert`, `kept_cuts`); the real encoder
-    checks it besides on every word of `texts`, and on every line of `check` and of the planned
-    scripts in `test`. Raises TokengraftError where a check fails, and where no token at all can be
-    planned; a language that gets none of several is noted.
+    follows from how merges are appended and pieces joined (`insert`, `kept_cuts`); besides, the
+    real encoder checks it on every word of `texts` and, where boundaries are relaxed, on every line
+    of `check` and of the planned scripts in `test`. Every line of `protect` keeps its ids, which is
+    proved by encoding it. Unigram and WordPiece promise something else (`pieces`; the plan's notes
+    say so).
 
-    The ids of `protect` stay as they are in every line, which is proved by encoding it; `elsewhere`
-    is text that was not protected (by name), on which the share of changed words is measured.
-
-    `test` is a parallel corpus with the pivot; without it no premium can be stated and the
-    objective parity is refused. Unigram and WordPiece promise something else (`pieces`; the plan's
-    notes say so).
+    Raises TokengraftError where a check fails or no token at all can be planned; if only some
+    languages get none, a note says so. `test` is a parallel corpus with the pivot; without it no
+    premium can be stated and the objective parity is refused. `elsewhere` is text by name that was
+    not protected, on which the share of changed words is measured.
     """
     check_objective(options.objective)
-    _try_out(Same(tokenizer))
+    _try_out(TokenizerKey(tokenizer))
     mode, pivot = options.mode, options.pivot
     if mode == "paper" and options.budget is not None:
         raise UsageError(
@@ -101,11 +100,11 @@ def plan_tokens(
 
 
 @functools.lru_cache(maxsize=1)  # plans of one tokenizer often follow each other
-def _try_out(same: Same) -> None:
-    """What the library refuses is refused before anything is made of it."""
-    pipeline = load(same.tokenizer)
+def _try_out(key: TokenizerKey) -> None:
+    """TokenizerError where the library cannot load the tokenizer, or decode each of its tokens."""
+    pipeline = load(key.tokenizer)
     with panics_as_errors("decoding its tokens one by one"):
-        each = ([number] for number in vocabulary(same.tokenizer).values())
+        each = ([number] for number in vocabulary(key.tokenizer).values())
         pipeline.decode_batch([[], *each], skip_special_tokens=False)
 
 
@@ -260,9 +259,10 @@ def _plan_merges(request: Request) -> Plan:
 def _loose(tokenizer: dict[str, Any], pipeline: Tokenizer) -> list[str]:
     """Added tokens that the model itself may emit, once its vocabulary holds them (`settle`).
 
-    It looks up whole words (`ignore_merges`) or, with byte fallback, single characters. What it
-    could find so is cut out before, unless an added token must stand alone (then the search leaves
-    out what overlaps it), or the normaliser changes it or makes it of other text.
+    A model that looks up whole words (`ignore_merges`) or, with byte fallback, single characters
+    may then find them. Mostly they were cut out of the text before; not so where some added token
+    must stand alone (the search then skips what overlaps it), or where the normaliser changes the
+    token, or makes it of other text.
     """
     known, words = vocabulary(tokenizer), tokenizer["model"].get("ignore_merges")
     added = [

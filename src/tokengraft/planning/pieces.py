@@ -54,7 +54,7 @@ from tokengraft.planning.words import (
     load,
 )
 from tokengraft.tokenizer.boundaries import Word
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import (
     Additions,
     added_ids,
@@ -158,12 +158,13 @@ def _missing(
 
 
 def _with(tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    return _extended(Same(tokenizer), tuple(chosen))
+    """The tokenizer with the chosen pieces, which nobody may change: it is kept for a while."""
+    return _extended(TokenizerKey(tokenizer), tuple(chosen))
 
 
-@functools.lru_cache(maxsize=2)  # the last ones are asked for again, and need not be loaded again
-def _extended(same: Same, chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    tokenizer = same.tokenizer
+@functools.lru_cache(maxsize=2)  # asked for several times; `load` then knows them again
+def _extended(key: TokenizerKey, chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    tokenizer = key.tokenizer
     start = first_free_id(tokenizer)
     scores = tuple(score for _, score in chosen) if family(tokenizer) == "unigram" else ()
     tokens = tuple((start + i, piece) for i, (piece, _) in enumerate(chosen))

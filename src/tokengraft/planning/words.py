@@ -1,9 +1,9 @@
-"""Text as distinct words: what the model sees between two cuts, counted once.
+"""Text as distinct words with their counts; a word is what the model sees between two cuts.
 
-Each distinct chunk of a text is cut by the split pattern once, however often it occurs.
-An added token that the pipeline cuts out of the text is a word of its own, given as its id.
-Where a model has no split pattern (Llama 2, Gemma) words begin at their space mark, and no merge
-is ever learned across it.
+Each distinct chunk of a text is cut by the split pattern once, however often it occurs. An added
+token that the pipeline cuts out of the text is a word of its own, given as its id. Where a model
+has no split pattern (Llama 2, Gemma), words begin at their space mark, and no merge is ever learned
+across it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import added_ids, family, model_type, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
@@ -67,7 +67,7 @@ class Cutter:
         return words
 
     def in_text(self, chunk: str) -> str:
-        """A text in which the chunk is cut as after other text."""
+        """A text in which the chunk is cut as it is after other text."""
         return f"a{chunk}" if self._prefixes and chunk.startswith(" ") else chunk
 
     def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[Word]]:
@@ -85,7 +85,7 @@ class Cutter:
                 yield from self._words_of_joined(joined)
 
     def _words_of_joined(self, chunks: Sequence[str]) -> Iterable[list[Word]]:
-        """The same for chunks that begin with a space: one call for all, since each call costs."""
+        """The words of chunks that begin with a space, cut in one call, since each call costs."""
         pieces = self.words("".join(chunks))
         starts = [n for n, p in enumerate(pieces) if isinstance(p, str) and p[0] == _SPACE]
         if len(starts) != len(chunks) or starts[0]:
@@ -95,7 +95,10 @@ class Cutter:
 
 @dataclass
 class Pool:
-    """Distinct words of all text, each with counts per language and a text (`origins`) it is in."""
+    """The distinct words of all text, with counts by language and a text that holds each.
+
+    `index` numbers the words in order of first occurrence; `origins` are the texts, by number.
+    """
 
     cutter: Cutter
     languages: tuple[str, ...]
@@ -148,7 +151,8 @@ class Pool:
 class Encoded:
     """Ids of many words end to end; `sizes` says how many each word has.
 
-    Two arrays, not a list a word: a million small lists slow Python's garbage collector down.
+    Two arrays instead of a list for each word: a million small lists slow Python's garbage
+    collector down.
     """
 
     ids: Ints
@@ -156,7 +160,7 @@ class Encoded:
 
     @classmethod
     def of(cls, words: Iterable[Sequence[int]]) -> Encoded:
-        """The same from a sequence a word."""
+        """From one sequence of ids for each word."""
         words = list(words)
         sizes = np.fromiter(map(len, words), np.int64, len(words))
         return cls(np.fromiter(chain.from_iterable(words), np.int64, int(sizes.sum())), sizes)
@@ -169,7 +173,7 @@ class Encoded:
 
 
 class Encoder:
-    """A tokenizer's model alone: words already cut; an added token is its id."""
+    """A tokenizer's model by itself, for words that are already cut; added tokens stay ids."""
 
     def __init__(self, pipeline: Tokenizer) -> None:
         self._pipeline = Tokenizer(pipeline.model)
@@ -193,7 +197,10 @@ class Encoder:
 
 
 def join_bytes(words: Encoded, symbols: Symbols) -> Encoded:
-    """Words with every run of byte tokens read as whole characters (`Symbols.wholes`)."""
+    """Words in which every run of byte tokens becomes the characters it spells.
+
+    Each such character gets a symbol of its own, which is entered in `symbols` (`Symbols.wholes`).
+    """
     byte_of = {
         number: symbols.piece(name)[0]
         for name, number in symbols.ids.items()
@@ -225,16 +232,16 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
 
-    Read only: who asks for the `Same` soon again gets the same. TokenizerError also where two
-    tokens share an id, or an added one has another in the file than the library gives it, or the
-    model is of another type: what is planned goes by the file, what is encoded by the library.
+    Treat it as read-only: it is kept, and the next who asks for an equal one gets it too
+    (`TokenizerKey`). Raises TokenizerError where the library refuses the file or reads it otherwise
+    than we do: two tokens with one id, an added token under another id, another type of model.
     """
-    return _loaded(Same(tokenizer))
+    return _loaded(TokenizerKey(tokenizer))
 
 
 @functools.lru_cache(maxsize=3)  # a plan asks for the base and for the extended one several times
-def _loaded(same: Same) -> Tokenizer:
-    tokenizer = same.tokenizer
+def _loaded(key: TokenizerKey) -> Tokenizer:
+    tokenizer = key.tokenizer
     try:
         pipeline = _read(tokenizer)
     except BaseException as error:  # the library raises bare Exception, and Rust may panic
@@ -266,13 +273,19 @@ def _loaded(same: Same) -> Tokenizer:
 
 
 def _read(tokenizer: dict[str, Any]) -> Tokenizer:
-    """What the library makes of the file's text; BPE out of what was parsed, in half the time."""
+    """What the library reads from the file's text.
+
+    BPE is built of the parsed objects, in half the time. Whatever fails there is read as text after
+    all, so that the library itself says what is wrong.
+    """
     model, added = tokenizer["model"], tokenizer.get("added_tokens") or ()
     if model.get("type") == "BPE" and all(token.keys() == _ADDED for token in added):
-        with contextlib.suppress(Exception):  # what is wrong with it, the library says of the text
-            merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model["merges"]]
+        with contextlib.suppress(Exception):
+            merges = model["merges"]
+            if merges and isinstance(merges[0], str):  # all are strings, or all are pairs
+                merges = [merge.split(" ") for merge in merges]
             settings = {name: model[name] for name in _BPE if model.get(name) is not None}
-            bpe = BPE(model["vocab"], merges, **settings)
+            bpe = BPE(model["vocab"], list(map(tuple, merges)), **settings)
             rest = {**tokenizer, "added_tokens": [], "model": {**model, "vocab": {}, "merges": []}}
             pipeline = Tokenizer.from_str(json.dumps(rest))
             pipeline.model = bpe
@@ -290,7 +303,7 @@ def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
 
 
 def emitted_ids(pipeline: Tokenizer, texts: Sequence[str]) -> set[int]:
-    """Every id that stands for a part of the texts."""
+    """Every id that occurs in the encoded texts."""
     return {number for batch in _batches(pipeline, texts) for one in batch for number in one.ids}
 
 

@@ -36,7 +36,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.core.wording import runs
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts, only_whole_words
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
@@ -193,7 +193,7 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     pattern = split_pattern(tokenizer)
     if pattern is None:
         raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
-    known, asked = _relaxed_before(Same(tokenizer)), tuple(scripts)
+    known, asked = _relaxed_before(TokenizerKey(tokenizer)), tuple(scripts)
     if asked not in known:
         digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
         if others := [name for name in scripts if name != LATIN]:
@@ -204,8 +204,11 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _relaxed_before(tokenizer: Same) -> dict[tuple[str, ...], str]:
-    """Patterns of the one asked about last: a plan asks several times, half a second each."""
+def _relaxed_before(_key: TokenizerKey) -> dict[tuple[str, ...], str]:
+    """The patterns made of the last tokenizer, by scripts, to be added to.
+
+    A plan asks for one several times, and each takes half a second to make.
+    """
     return {}
 
 

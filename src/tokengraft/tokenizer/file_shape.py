@@ -7,6 +7,7 @@ for steps, whoever wrote the file.
 from __future__ import annotations
 
 import json
+from collections.abc import Sized
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
@@ -50,25 +51,29 @@ def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
     return dict(parsed)
 
 
-class Same:
-    """A parsed `tokenizer.json` as the key of a cache, to what takes long to make of it.
+class TokenizerKey:
+    """A parsed `tokenizer.json` as the key of a cache of what takes long to make of it.
 
-    Equal to one of equal settings whose vocabulary and merges are the very same objects, with as
-    many entries: to compare what these hold would take as long.
+    Two keys are equal where all settings are, and vocabulary and merges are the same objects with
+    the same number of entries; comparing the entries would take as long as what is cached saves.
+    So a parsed file is never changed in place: `insert` and its kin return new vocabularies and
+    merges. The key holds the objects, so their identities cannot pass to others.
     """
 
     def __init__(self, tokenizer: dict[str, Any]) -> None:
         self.tokenizer = tokenizer
-        rest = dict(tokenizer.get("model") or {})
-        self._large = rest.pop("vocab", ()), rest.pop("merges", None) or ()
-        settings = json.dumps({**tokenizer, "model": rest})
-        self._key = (*map(id, self._large), *map(len, self._large), settings)
+        settings = dict(tokenizer.get("model") or {})
+        self._large = settings.pop("vocab", None), settings.pop("merges", None)
+        # A damaged file may have anything there: the library says what is wrong with it.
+        sizes = (len(one) if isinstance(one, Sized) else 0 for one in self._large)
+        rest = json.dumps({**tokenizer, "model": settings})
+        self._key = (*map(id, self._large), *sizes, rest)
 
     def __hash__(self) -> int:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._key == other._key
+        return isinstance(other, TokenizerKey) and self._key == other._key
 
 
 def _is_scored(entry: Any) -> bool:

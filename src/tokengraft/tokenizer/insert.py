@@ -50,7 +50,7 @@ from typing import Any, Literal, TypeAlias
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer.boundaries import steps_of, with_pattern
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 
@@ -74,12 +74,12 @@ class Additions:
 
 def fingerprint(tokenizer: dict[str, Any]) -> str:
     """sha256 of a parsed `tokenizer.json`, whatever its key order and spacing on disk."""
-    return _fingerprint(Same(tokenizer))
+    return _fingerprint(TokenizerKey(tokenizer))
 
 
 @functools.lru_cache(maxsize=1)
-def _fingerprint(same: Same) -> str:
-    text = json.dumps(same.tokenizer, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+def _fingerprint(key: TokenizerKey) -> str:
+    text = json.dumps(key.tokenizer, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass"))
 
 

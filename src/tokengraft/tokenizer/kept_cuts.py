@@ -30,7 +30,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tokengraft.tokenizer.file_shape import Same
+from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 _OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
@@ -54,7 +54,7 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
 
     A class is written as in a regular expression, and the engine's own tables say what it holds.
     """
-    known = _asked(Same(tokenizer))
+    known = _vocabulary_of(TokenizerKey(tokenizer))
     before, after = _beside_marks(known.neighbours, in_class(_candidates("M"), marks))
     # The engine is asked about few letters only: all of Unicode takes it seconds.
     beside = _spelled_with("L", before, bytes.endswith) | _spelled_with(
@@ -76,8 +76,8 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
     )
 
 
-class _Vocabulary:
-    """What is asked of a byte-level vocabulary, whatever the script: read once for all of them."""
+class _ByteLevelVocabulary:
+    """What is asked of a vocabulary whatever the script, worked out once for all of them."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._model = model
@@ -85,19 +85,19 @@ class _Vocabulary:
 
     @functools.cached_property
     def neighbours(self) -> set[tuple[bytes, bytes]]:
-        """Ends of a character and beginnings of the next that a token holds together."""
+        """Last bytes of a character and first bytes of the next, where a token holds both."""
         pieces = self.pieces.values()
         return {pair for piece in pieces if not piece.isascii() for pair in _shared(piece)}
 
     @functools.cached_property
     def ranks(self) -> dict[tuple[str, str], int]:
-        """The place of each merge among all."""
+        """Each merge's place in the list of merges."""
         return {_pair(merge): rank for rank, merge in enumerate(self._model["merges"])}
 
 
 @functools.lru_cache(maxsize=1)
-def _asked(tokenizer: Same) -> _Vocabulary:
-    return _Vocabulary(tokenizer.tokenizer["model"])
+def _vocabulary_of(key: TokenizerKey) -> _ByteLevelVocabulary:
+    return _ByteLevelVocabulary(key.tokenizer["model"])
 
 
 def _beside_marks(
@@ -175,7 +175,7 @@ def in_class(text: str, name: str) -> str:
     return "".join(piece for piece, _ in others.pre_tokenize_str(text))
 
 
-def _only_whole(known: _Vocabulary, letters: str) -> tuple[str, ...]:
+def _only_whole(known: _ByteLevelVocabulary, letters: str) -> tuple[str, ...]:
     """Tokens that may be pieces of a word, and that their own merges do not lead to."""
     read = {}
     for token, piece in known.pieces.items():
@@ -209,7 +209,9 @@ def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(piece.decode("ascii") for piece in spelled))
 
 
-def _parted(known: _Vocabulary, mark_letter: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+def _parted(
+    known: _ByteLevelVocabulary, mark_letter: Mapping[str, set[str]]
+) -> dict[str, frozenset[str]]:
     """Two marks that are one token, with the letters before which they stay that token."""
     ends = {mark.encode("utf-8"): mark for mark in mark_letter}
     runs = {}
