@@ -129,9 +129,11 @@ def test_what_can_be_named(tmp_path) -> None:
     assert "Mambo vipi" in both.lines and load("udhr").lines("fra_Latn")[3] in both.lines
     assert protected_text([], bundled=False) is None
     assert protected_text(["nothing"], bundled=True) is None
-    for wrong, said in ((["nothing", "fra"], "no other"), (["nosuch"], "no such file")):
+    for wrong, said in ((["nothing", "fra"], "other text"), (["nosuch"], "no such file")):
         with pytest.raises(UsageError, match=said):
             protected_text(wrong, bundled=True)
+    with pytest.raises(UsageError, match="--keep-names"):  # else names would change, unsaid
+        protected_text(["nothing"], bundled=True, names=True)
 
 
 def test_plans_that_keep_names_and_a_dictionary(gpt2: dict) -> None:

@@ -76,9 +76,9 @@ def plan(
 
     `protect` names files, or languages of the bundled UDHR, whose ids may not change in any line.
     A bundled sample of English and source code is protected besides where a planned language is in
-    Latin script; "nothing" leaves it out. With `options.keep_names` a dictionary is too, and every
-    word with a capital. How much of other English changes is measured on the pivot's side of
-    `test`, how much of other code on bundled lines.
+    Latin script; "nothing" leaves it out. With `options.keep_names` so are a dictionary and every
+    word that begins with a capital. How much of other English changes is measured on the pivot's
+    side of `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(options.pivot)

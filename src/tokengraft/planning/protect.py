@@ -1,20 +1,20 @@
 """Protected text: lines whose ids no plan may change.
 
 An appended merge acts only where its two parts stand side by side in the finished old tokenization.
-So a text in which no merged pair ever stood keeps its ids, and since it keeps them, the pairs that
-it forbids are known before the first merge is learned: a set, made once by encoding the text with
-the old tokenizer. Two more things must stay out of it: characters spelled in bytes (byte fallback)
-that would become tokens of their own, and whole words, which some tokenizers look up before they
-merge (`ignore_merges`).
+So a text keeps its ids if no two neighbours in it are ever merged, and since it keeps them, which
+pairs it forbids is known before the first merge is learned: a set, made once by encoding the text
+with the old tokenizer. Two more things may not become tokens: characters of the text that are
+spelled in bytes (byte fallback), and its words, where the tokenizer looks whole words up before it
+merges (`ignore_merges`).
 
 The bundled sample is English and source code: the commonest word forms (with and without a space
 before them, capitalised too) and identifiers and keywords of many programming languages. It is
 protected whenever a plan may use letters that English has too (`permitted`).
 
-No list holds every English word, and names least of all: with 300,000 forms protected, plans for
-many languages still change names (results/world). Who asks for it (`keep_names`) has every word
-that begins with a capital kept by a rule (`permitted.keeps_names`), and what is left to a list is
-English in lower case: the bundled dictionary.
+No list holds every English word, least of all names: with 300,000 forms protected, plans for many
+languages still change some (results/world). With `keep_names` a rule keeps every word that begins
+with a capital (`permitted.keeps_names`), and only English in lower case is left to a list: the
+bundled dictionary.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Protected:
 
     sources: tuple[str, ...]
     lines: Sequence[str]
-    names: bool = False  # words with a capital keep their ids too, by rule
+    names: bool = False  # words that begin with a capital keep their ids too, by rule
 
     @functools.cached_property
     def hash(self) -> str:
@@ -74,13 +74,13 @@ class Protected:
 
 @dataclass(frozen=True)
 class Forbidden:
-    """What no plan may make if protected text is to keep its ids; `old` are those ids."""
+    """What a plan may not make, so that protected text keeps its ids; `old` are those ids."""
 
     pairs: Ints  # sorted keys of two ids, as `learn.key_of` makes them
     words: frozenset[str] = frozenset()  # texts of words, where those are looked up first
     characters: frozenset[str] = frozenset()
     old: Sequence[Encoded] = ()
-    names: bool = False  # words with a capital besides (`permitted.keeps_names`)
+    names: bool = False  # as `Protected.names`
 
 
 def protected_text(
@@ -88,12 +88,13 @@ def protected_text(
 ) -> Protected | None:
     """The text that `asked` names (files, or languages of the bundled UDHR), None for none.
 
-    The bundled sample comes first where `bundled` says so, unless "nothing" is asked for, and with
-    `names` the bundled dictionary and the rule that keeps words with a capital.
+    With `bundled` the bundled sample comes first, unless "nothing" is asked for; with `names` too,
+    the bundled dictionary follows, and the rule applies that keeps words with a capital.
     """
     wanted = [str(one) for one in asked]
-    if NOTHING in wanted and len(wanted) > 1:
-        raise UsageError(f"protect {NOTHING!r} goes with no other text")
+    if NOTHING in wanted and (names or len(wanted) > 1):
+        other = "keep_names (--keep-names)" if names else "other text"
+        raise UsageError(f"protect {NOTHING!r} does not go with {other}: leave one of them out")
     sources: list[str] = []
     lines: list[str] = []
     if bundled and NOTHING not in wanted:
@@ -129,9 +130,10 @@ def sample() -> tuple[str, ...]:
 
 @functools.cache
 def dictionary() -> tuple[str, ...]:
-    """The bundled dictionary, its words and those of the sample after a space and after a hyphen.
+    """The bundled dictionary, as lines that hold its words after a space and after a hyphen.
 
-    Not capitalised: where it is protected, the rule keeps every word with a capital.
+    The sample's words are there after a hyphen, and units beside digits. Capitals are left to the
+    rule (`permitted.keeps_names`), but for words with letters outside ASCII.
     """
     more = _asset("dictionary").split("\n")
     accented = [word[0].upper() + word[1:] for word in more if not word.isascii()]
@@ -176,7 +178,7 @@ def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | 
 
 
 def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) -> set[int]:
-    """The ids that stand in lines of protected text whose ids are not `old` any more.
+    """All ids in those lines of protected text whose ids are no longer `old`.
 
     Empty where every line, encoded afresh, has the ids it had.
     """
@@ -191,10 +193,11 @@ def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) 
 def insert_proved(
     tokenizer: dict[str, Any], plan: Plan, label: str | None = None
 ) -> dict[str, Any]:
-    """`insert` of a plan that anybody may have edited: what it must not do is tried again.
+    """`insert` for a plan that anybody may have edited: its promises are checked again.
 
-    TokenizerError also where it would touch text in scripts that are not planned, or text that it
-    says is protected. The vocabulary grows, whatever places the plan gives (`plan.folded`).
+    TokenizerError also where it would change text in scripts that are not planned, or text that it
+    says is protected. The vocabulary grows, even if the plan gives new tokens the places of old
+    ones (`plan.folded`).
     """
     if plan.mode != "paper" and (foreign := foreign_piece(plan)) is not None:
         raise TokenizerError(
@@ -216,10 +219,10 @@ def insert_proved(
 
 
 def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protection) -> None:
-    """Encode again what can be had of the text that a plan says is protected.
+    """Encode again as much as there is here of the text that a plan says is protected.
 
-    TokenizerError where a line of it has other ids in `extended`, or where all of it can be had and
-    its hash is another one. The bundled sample and UDHR can be had; files of the planner's cannot.
+    That is what is bundled; files that the planner named are not here. TokenizerError where a line
+    has other ids in `extended`, or where all of the text is here and its hash is another one.
     """
     codes = [one.removesuffix(_UDHR) for one in said.sources if one.endswith(_UDHR)]
     known = [code for code in codes if well_formed(code)]
@@ -244,8 +247,8 @@ def unrelaxed(
 ) -> tuple[PlanCut, list[str]]:
     """The cut without the scripts that protected text is written in, and a note on each.
 
-    Latin stays: words with digits in them keep their ids unless a merge acts there, and which may
-    not the protected text says.
+    Latin stays: relaxing it only joins digits to words, which keep their ids unless a merge acts
+    there, and merges that would change protected text are forbidden.
     """
     if text is None or not cut.scripts:
         return cut, []
