@@ -96,7 +96,7 @@ class Job:
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
     def _digits_count(self) -> bool:
-        """Whether digits count as letters: a text writes them so, and they are not cut off."""
+        """Whether a text writes letters as digits, and the tokenizer does not cut those off."""
         if LATIN in self.cut.scripts or self.cut.old_pattern is not None:
             return LATIN in self.cut.scripts
         texts = self.request.texts.items()

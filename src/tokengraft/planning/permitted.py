@@ -2,22 +2,23 @@ r"""Which new tokens may exist: those that only text of the planned languages is
 
 A merge of shared characters (`, “`, digits, spaces) would change the ids of text in any language.
 So a new token must hold a character of a planned script, or first bytes that only its characters
-have. Text in other scripts then keeps its ids whatever was learned.
+have. Text in other scripts then keeps its ids, whatever is learned.
 
-Latin letters inside ASCII belong to English and to code as well. Where a language in Latin script
-is planned, words and parts of words made of them may become tokens too, and what keeps English as
-it is then is protected text (`protect`): no pair that occurs in it is ever merged.
+ASCII letters belong to English and to code as well. Where a language in Latin script is planned,
+words and parts of words made of them may become tokens too, and English is kept by protected text
+instead (`protect`): no pair that occurs in it is ever merged.
 
-Three holes are left open on purpose. A combining accent and the full stop or comma after it may
-become one token for a language in Latin script, whatever letter stands before. Where a character
-is spelled in bytes (byte fallback) an accent may be a token alone, since no letter can be joined to
-its bytes (else Nuer stays at 2.18 on Mistral, whatever is spent). And two leading bytes span 64
-code points, and a few such spans are shared (U+1080-10BF holds Shan tones and old Georgian
-capitals). Where the old vocabulary lacks those two bytes as a token, the pair itself may become
-one, alone or after a space: without it the script's characters have no path from their bytes. (When
-the space was left out Santali stayed at 2.99 instead of 1.67 on held-out dev lines:
-the other path to a letter at the start of a word is its last two bytes, which nothing else uses,
-and a token that nothing uses is never made.)
+Three exceptions are deliberate:
+- For a language in Latin script, a combining accent and the full stop or comma after it may become
+  one token, whatever letter stands before them.
+- Where characters are spelled in bytes (byte fallback), an accent may be a token by itself, since
+  no letter can be joined to its bytes (otherwise Nuer stays at 2.18 on Mistral, whatever is spent).
+- Two leading bytes span 64 code points, and a few such spans are shared by several scripts
+  (U+1080-10BF holds Shan tones and old Georgian capitals). Where the old vocabulary lacks those two
+  bytes as a token, the pair may become one, alone or after a space: without it the script's
+  characters cannot be built from their bytes. (Without the form after a space Santali stayed at
+  2.99 instead of 1.67 on held-out dev lines: the only other way to a letter at the start of a word
+  is through its last two bytes, which nothing else uses, and an unused token is never made.)
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ _ACCENT = re.compile("[\u0300-\u036f][.,]")  # the end of a clause in Yoruba, cu
 _ACCENTED = re.compile("[\u0300-\u036f]")
 _BEGINS_INSIDE = re.compile(rb"[\x80-\xbf]+")
 # What CLDR says English is written with: its own letters and those of foreign names and words.
-_LETTERS = "abcdefghijklmnopqrstuvwxyzáàăâåäãāæçéèĕêëēíìĭîïīñóòŏôöøōœúùŭûüūÿ"
-_NAMES = frozenset(_LETTERS + _LETTERS.upper())
-_NAMES_LAST = frozenset(letter.encode("utf-8")[1:] for letter in _NAMES) - {b""}
+_LOWER = "abcdefghijklmnopqrstuvwxyzáàăâåäãāæçéèĕêëēíìĭîïīñóòŏôöøōœúùŭûüūÿ"
+_NAME_LETTERS = frozenset(_LOWER + _LOWER.upper())
+# Those outside ASCII take two bytes each.
+_FIRST_BYTES = frozenset(c.encode("utf-8")[:1] for c in _NAME_LETTERS if not c.isascii())
+_LAST_BYTES = frozenset(c.encode("utf-8")[1:] for c in _NAME_LETTERS if not c.isascii())
 _OFTEN = 10  # times a letter stands in a text before it counts as borrowed
 
 
@@ -59,9 +62,9 @@ def shares_letters(codes: Iterable[str]) -> bool:
 def borrowed_letters(texts: Mapping[str, Mapping[str, int]]) -> frozenset[str]:
     """Letters of other scripts that languages in Latin script write inside their words.
 
-    `texts` are chunks of text with their counts, by language. Ewe has ͻ and Kabyle ε in FLORES,
-    both Greek. A letter is borrowed where it stands beside an ASCII letter or a Latin one `_OFTEN`
-    times, and nearly always: names in Greek letters lend Swahili nothing.
+    `texts` are chunks of text with their counts, by language. In FLORES Ewe has ͻ and Kabyle ε,
+    both Greek. A letter is borrowed if it stands beside a Latin letter at least `_OFTEN` times, and
+    nearly always: Greek names in a Swahili text lend it nothing.
     """
     borrowed: set[str] = set()
     for code, chunks in texts.items():
@@ -103,9 +106,9 @@ def territory(
 ) -> Callable[[bytes], bool] | None:
     """A test whether a token's bytes belong to the scripts of the languages `codes`.
 
-    `borrowed` letters of other scripts do in words in Latin letters, and alone if no language of
-    their own script has them. None, for no limit, where the script of a language is not known, or
-    no language.
+    `borrowed` letters of other scripts belong to words in Latin letters, and may stand alone if no
+    language of their own script writes them. None, for no limit, where there is no language or the
+    script of one is not known.
     """
     alone = frozenset(borrowed) - _written_elsewhere() if borrowed else frozenset()
     names: set[str] = set()
@@ -150,18 +153,23 @@ def accents_alone(codes: Iterable[str]) -> Callable[[str], bool]:
 
 
 def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
-    """Whether a token leaves every word alone that begins with a capital.
+    """Whether a new token leaves every word that begins with a capital as it is.
 
-    A word is a run of letters that English has, those of its names included (`_NAMES`): a token
-    with another letter, or an accent of its own, never meets one. Any other is in lower case and
-    goes on to no hyphen (`co-`). A `whole` one, which the encoder looks up before it merges, has a
-    sign or a space before its letters: what is left of `O'Shannessy` behind `'S` is no word. Where
-    words are `looked_up` no merge makes such a token, so that it is no part of any word; else it
-    begins one, by the space or the hyphen before it. With a digit, which no name has, it begins a
-    word or holds three letters.
+    A word is an unbroken run of the letters that English and its names are written with
+    (`_NAME_LETTERS`). A token with any other letter or a combining accent never occurs in one, and
+    neither does a token with a digit, if it begins a word or holds three letters at least. Any
+    other token
+
+    - is in lower case, with no hyphen but at its start (`co-` would change English `co-author`);
+    - if it is `whole`, which the encoder takes before it merges, does not begin with a letter: what
+      the pattern leaves of `O'Shannessy` behind `'S` is not a word of its own;
+    - if merges make it, begins a word, with the space or hyphen before it. Where whole words are
+      `looked_up`, merges make no such token, so that none is ever a part of a longer word.
     """
     text = piece.decode("utf-8", "ignore")
-    if any((c.isalpha() and c not in _NAMES) or unicodedata.category(c)[0] == "M" for c in text):
+    if any(
+        (c.isalpha() and c not in _NAME_LETTERS) or unicodedata.category(c)[0] == "M" for c in text
+    ):
         return True
     if len(text.encode("utf-8")) < len(piece):
         return not _torn_from_a_name(piece)
@@ -175,14 +183,13 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
 
 
 def _torn_from_a_name(piece: bytes) -> bool:
-    """Whether first or last bytes of a letter of `_NAMES` stand at an end of the piece."""
-    last, first = _ENDS_INSIDE.search(piece), _BEGINS_INSIDE.match(piece)
-    ends = completions(last[0]) if last else ()
-    return not _NAMES.isdisjoint(ends) or (first is not None and first[0] in _NAMES_LAST)
+    """Whether the piece begins or ends inside a letter of `_NAME_LETTERS`."""
+    first = _BEGINS_INSIDE.match(piece)
+    return piece[-1:] in _FIRST_BYTES or (first is not None and first[0] in _LAST_BYTES)
 
 
 def names_spoiled(plan: Plan, looked_up: bool) -> str | None:
-    """A string that the plan makes and that does not keep names, None where there is none."""
+    """A token or merge of the plan that could change a name (`keeps_names`), or None."""
     read = piece_reader(plan.family)
     joined = {left + right for left, right in plan.merges}
     whole = {token.token for token in plan.tokens} - joined
@@ -223,9 +230,9 @@ def _of_a_word(text: str, borrowed: Collection[str]) -> bool:
 
 @functools.cache
 def _span(lead: bytes) -> str:
-    """Every assigned character that begins with `lead`, where it leaves one byte open.
+    """Every assigned character whose UTF-8 is `lead` and one byte more.
 
-    Longer spans (a lone E0 or F0) hold every script: such bytes alone say nothing.
+    "" where more bytes are missing: a lone E0 or F0 begins characters of many scripts.
     """
     size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
     return "".join(completions(lead)) if len(lead) == size - 1 else ""
