@@ -32,7 +32,7 @@ class Tokenizer(abc.ABC):
     def __init__(self, name: str, fingerprint: str) -> None:
         self.name = name
         self.fingerprint = fingerprint  # sha256 over the files that define the tokenizer
-        self._judged: dict[str, bool] = {}  # whether a character is lost, of those tried
+        self._judged: dict[str, bool] = {}  # characters tried so far: whether each is lost
 
     @property
     @abc.abstractmethod
@@ -199,14 +199,14 @@ class Tokenizer(abc.ABC):
         """
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """Characters of each text, spaces apart, that no token stands for; None: it drops none.
+        """How many characters of each text, spaces apart, no token stands for; None where none.
 
-        Here those that a normaliser takes away, and letters that it makes other signs of.
+        Here: those that the normaliser removes, and letters that it turns into other signs.
         """
         lost = self._lost(texts)
-        return (
-            np.array([sum(c in lost for c in text) for text in texts], np.int64) if lost else None
-        )
+        if not lost:
+            return None
+        return np.array([sum(c in lost for c in text) for text in texts], np.int64)
 
     def _lost(self, texts: Sequence[str]) -> frozenset[str]:
         """The characters of the texts that the normaliser loses; each is tried once."""
@@ -220,7 +220,7 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def _normal(self) -> Callable[[str], str] | None:
-        """What the normaliser makes of a character alone; None where it loses none."""
+        """What the normaliser makes of a character by itself; None where it loses none."""
         return None
 
     @functools.cached_property

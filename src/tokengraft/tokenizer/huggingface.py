@@ -286,10 +286,10 @@ class HuggingFace(Tokenizer):
         return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """With what no token holds.
+        """Those that the normaliser loses, and those that no token covers.
 
-        A model without UNK and without all bytes leaves out what it does not know, unsaid; what
-        cuts text before the model may take some away, whatever the model knows.
+        A model without UNK and without all bytes silently leaves out what it does not know, and a
+        step that cuts text before the model may remove some.
         """
         if not self._drops:
             return super().dropped(texts)
