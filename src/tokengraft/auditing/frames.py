@@ -1,4 +1,4 @@
-"""Counts → data frames: one function a table, no I/O."""
+"""Counts → data frames: one function per table, no I/O."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def premiums(
 
     `premium` = `floor` + `missing_tokens` + `missing_characters`, exactly: what the split pattern
     forces whatever the vocabulary, what longer tokens would save, and what splitting characters
-    costs. `floor` is null where the tokenizer cuts nothing in advance. `utf8` is the premium of a
-    tokenizer whose tokens are bytes. Where a language shares no unit with the pivot, `n` is 0 and
-    every figure that compares the two is null; nothing is ever NaN. A premium is
-    `meaningless` where the tokenizer throws away text of its language, or of the pivot.
+    costs. `floor` is null if the tokenizer does not split text in advance. `utf8` is the premium of
+    a tokenizer whose tokens are bytes. If a language shares no unit with the pivot, `n` is 0 and
+    every figure that compares the two is null; nothing is ever NaN. A premium is `meaningless` if
+    the tokenizer throws away text of the language or of the pivot (UNK).
     """
     codes = corpus.languages
     here = {code: np.array([t is not None for t in corpus.texts[code]]) for code in codes}
@@ -55,7 +55,7 @@ def premiums(
 
     utf8 = estimated(columns({code: texts[code].bytes for code in codes}), 0).mean_of_ratios
     rows = []
-    for located in tokenizers:  # the same sentences are drawn for each
+    for located in tokenizers:  # the bootstrap draws the same sentences for each
         cells = {code: counts[located.name, code] for code in codes}
         estimates = estimated(columns({code: cells[code].tokens for code in codes}), resamples)
         base = spread(pivot, cells[pivot].tokens)
@@ -89,17 +89,17 @@ def premiums(
 
 
 def spoilt_by_pivot(table: pl.DataFrame, pivot: str) -> pl.DataFrame:
-    """The table with every premium of a tokenizer `meaningless` where it loses the pivot's text."""
+    """The table with all premiums of a tokenizer `meaningless` if it loses text of the pivot."""
     spoilt = (pl.col("language") == pivot) & pl.col("meaningless")
     return table.with_columns(pl.col("meaningless") | spoilt.any().over("tokenizer"))
 
 
 def against_first(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with `tokens_change`: by how much a text takes more tokens than with the first.
+    """The table with `tokens_change`: by what share a text takes more tokens than with the first.
 
-    The first tokenizer of the run is the reference. A premium says nothing about this: it divides
-    by the tokenizer's own count for the pivot. Null for the reference itself, and where one of the
-    two throws text away.
+    The first tokenizer of the run is the reference. A premium cannot show this: it divides by the
+    tokenizer's own count for the pivot. Null for the reference itself, and if either of the two
+    throws text away.
     """
     first = table["tokenizer"].first()
     theirs = table.filter((pl.col("tokenizer") == first) & ~pl.col("meaningless"))
@@ -121,7 +121,7 @@ def _apart(
     floor = None
     measured = usable & (pretokens >= 0)
     if measured.any():
-        # As a share of the sampled lines' own premium, so that floor ≤ premium always holds.
+        # As a share of the premium on the measured lines, so that floor ≤ premium always holds.
         share = np.sum(pretokens[measured] / pivot[measured])
         paid = np.sum(tokens[measured] / pivot[measured])
         floor = premium * float(share / paid) if paid else None
@@ -139,7 +139,7 @@ def _lost(cell: Counts) -> int:
 
 
 def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
-    """The cells that say what a language pays: a premium, no UNK, and not the pivot's own 1."""
+    """The rows that show what a language pays: with a premium, not meaningless, not the pivot."""
     return premium_table.filter(
         pl.col("premium").is_not_null() & ~pl.col("meaningless") & (pl.col("language") != pivot)
     )
@@ -148,9 +148,8 @@ def honest(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
 def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
     """One row per tokenizer: how unequal it is, where it is worst, how often UNK hides the cost.
 
-    Every figure is over the `compared` languages (see `honest`), Gini over these and the pivot;
-    those lost to UNK and those without a premium (no unit in common with the pivot) are counted
-    apart.
+    Every figure is over the `compared` languages (see `honest`), Gini over these and the pivot.
+    Languages lost to UNK, and those that share no unit with the pivot, are counted separately.
     """
     rows = []
     for (name,), cells in premium_table.group_by(["tokenizer"], maintain_order=True):
@@ -182,7 +181,7 @@ def summary(premium_table: pl.DataFrame, pivot: str) -> pl.DataFrame:
 
 
 def _gini(costs: pl.Series) -> float:
-    """Of the languages and the pivot, which costs 1: one language at 9 is not equality."""
+    """Gini of these costs and the pivot's, which is 1: a single language at 9 is not equality."""
     return gini(np.append(costs.to_numpy(), 1.0)) if len(costs) else float("nan")
 
 
@@ -209,7 +208,8 @@ def coverage(
 ) -> pl.DataFrame:
     """Characters of each language, spaces left out, that are one token in each vocabulary.
 
-    `running_share` is of running text; `missing` has the most frequent first.
+    `covered_share` counts distinct characters, `running_share` all those of the text; `missing`
+    lists the most frequent first.
     """
     rows = []
     for located, known in zip(tokenizers, characters, strict=True):
@@ -258,14 +258,14 @@ def cost(premium_table: pl.DataFrame, prices: PriceList) -> pl.DataFrame:
 
 
 def without_nan(frame: pl.DataFrame) -> pl.DataFrame:
-    """What is not known as null, not NaN, which sorts first; columns keep their types."""
+    """The frame with null instead of NaN, which would sort first; columns keep their types."""
     return frame.with_columns(
         selectors.float().fill_nan(None), pl.col("^speakers_total$").cast(pl.Int64)
     )
 
 
 def about(code: str) -> dict[str, Any]:
-    """What the table of languages knows of one: name, script, family, speakers."""
+    """What the table of languages has on one: name, script, family, speakers."""
     entry = language(code)
     return {
         "name": entry.name,

@@ -1,4 +1,4 @@
-"""Premiums: what a language pays in tokens for the text that costs English one.
+"""Premiums: how many tokens a language pays for what costs the pivot, usually English, one.
 
 Two definitions, never mixed: the mean over sentences of the per-sentence ratio (the paper's, and
 the headline here), and the ratio of the sums. Both with a bootstrap interval over sentences.
@@ -28,7 +28,7 @@ class Premium:
     high: float
     n: int  # sentences
     definition: str  # "mean of ratios" or "ratio of sums"
-    unk_share: float  # of the language's tokens, or of the pivot's where that spoils it
+    unk_share: float  # of the language's tokens, or of the pivot's if those are lost
 
     def __str__(self) -> str:
         share = f"{self.unk_share:.1%}" if self.unk_share < 0.1 else f"{self.unk_share:.0%}"
@@ -54,8 +54,8 @@ def estimate(cost: Floats, pivot: Floats, resamples: int = RESAMPLES, seed: int 
     """Premiums of each column of `cost` over the same column of `pivot`, both (sentences, cells).
 
     NaN marks a sentence that a cell lacks; a sentence whose pivot has no tokens is left out too.
-    The bootstrap draws sentences for all cells together, with one seed the same in every call, so
-    that their differences can be compared; one matrix product gives a batch of resamples.
+    The bootstrap draws the same sentences for all cells, and with one seed in every call, so that
+    their differences can be compared; one matrix product gives a batch of resamples.
     `resamples=0`: no interval.
     """
     usable = np.isfinite(cost) & np.isfinite(pivot) & (pivot > 0)  # (n, cells)

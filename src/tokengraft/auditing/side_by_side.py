@@ -1,8 +1,8 @@
 """Two audits side by side, cell by cell; and an audit against limits or an earlier one, for CI.
 
-Absolute tokens come first, premiums beside them. A premium divides by the pivot, so it rises where
-only the pivot got cheaper. What a language pays is the tokens of its own text: those decide what
-got better and what got worse, and they compare only where both audits counted the same text.
+Tokens decide, and premiums are given beside them: a premium divides by the pivot, so it rises if
+only the pivot got cheaper. What a language pays is the tokens of its own text. These say what got
+better and what got worse, and can be compared only if both audits counted the same text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERY = "*"
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of one language under one tokenizer; `passed` is None where it cannot be made."""
+    """One check of one language under one tokenizer; `passed` is None if it cannot be made."""
 
     check: str  # "premium" or "regression"
     tokenizer: str
@@ -76,9 +76,9 @@ def check(
     """Every check of the audit, in the order of its tokenizers and languages.
 
     A premium above its language's limit fails, and so does one that UNK makes meaningless: text
-    that is thrown away is not cheap. The limit under a language's own code or name goes before the
-    one under `*`. Against `baseline`, a language fails whose text takes more tokens than before by
-    over `max_regression`, or loses text to UNK that it did not lose.
+    that is thrown away is not cheap. A limit under a language's own code or name overrides the one
+    under `*`. Against `baseline`, a language fails if its text takes over `max_regression` (a
+    share) more tokens than before, or loses text to UNK that it did not lose before.
     """
     if not audit.parallel:
         raise UsageError("This audit's text is not parallel: it has no premiums to check.")
@@ -169,7 +169,7 @@ _BOTH = ("tokens", "tokens_per_unit", "premium", "premium_low", "premium_high", 
 
 
 def pairs(a: AuditTables, b: AuditTables) -> list[tuple[str, str]]:
-    """Which tokenizers to compare: those of one name, or the only ones; UsageError without any."""
+    """Which tokenizers to compare: those in both audits, or the only one of each; or UsageError."""
     for audit in (a, b):
         if not audit.parallel:
             raise UsageError(
@@ -191,8 +191,8 @@ def side_by_side(
 ) -> pl.DataFrame:
     """One row per pair of tokenizers and language whose text is the same in both audits.
 
-    `change` is tokens(b) / tokens(a) - 1, null where either throws text away; `outcome` is one of
-    `OUTCOMES`. UsageError where no text is the same.
+    `change` is tokens(b) / tokens(a) - 1, null if either throws text away; `outcome` is one of
+    `OUTCOMES`. UsageError if no text is the same.
     """
     both = pairs(a, b) if paired is None else paired
     codes = same_text(a, b)
@@ -219,7 +219,7 @@ def side_by_side(
 
 
 def same_text(a: AuditTables, b: AuditTables) -> list[str]:
-    """Languages whose text both audits counted: of the same hash, else as many bytes."""
+    """Languages whose text is the same in both: by hash, or by size if one audit has no hash."""
     first, second = (audit.facts["corpus"]["languages"] for audit in (a, b))
     sizes = [_sizes(audit) for audit in (a, b)]
     codes = [
@@ -244,8 +244,8 @@ def same_text(a: AuditTables, b: AuditTables) -> list[str]:
 def summed(cells: pl.DataFrame, a: AuditTables, b: AuditTables) -> pl.DataFrame:
     """One row per pair: how many languages and speakers gained and lost, and how even each is.
 
-    Speakers are those of each language together, so who speaks two counts twice. Figures of
-    inequality are over the languages that neither side throws away.
+    Speakers are summed over languages, so whoever speaks two counts twice. Medians, Gini and the
+    like are over the languages of which neither side throws text away.
     """
     rows = []
     for (one, other), own in cells.group_by(["tokenizer_a", "tokenizer_b"], maintain_order=True):
@@ -285,7 +285,7 @@ def _cells(audit: AuditTables, tokenizer: str) -> dict[str, dict[str, Any]]:
 
 
 def _sizes(audit: AuditTables) -> dict[str, int]:
-    """Bytes of each language's text, which a streamed audit knows instead of a hash."""
+    """Bytes of each language's text, which a streamed audit has instead of a hash."""
     if "bytes" not in audit.premiums.columns:
         return {}
     return dict(audit.premiums.select("language", "bytes").iter_rows())

@@ -46,9 +46,9 @@ from tokengraft.tokenizer.packed import Packed
 class Surveying:
     """How a large corpus is read.
 
-    With `parallel` the sources are tables with a column per language, or `code=path` pairs of
-    aligned files, and the result holds premiums. `format_` is that of files whose name does not
-    say it; `search` are folders and archives in which tokenizers are looked up.
+    With `parallel`, the sources are tables with a column per language, or `code=path` pairs of
+    aligned files, and the result holds premiums. `format_` overrides the format that a file's
+    suffix implies; `search` lists folders and archives in which tokenizers are looked up.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -68,10 +68,10 @@ def survey(
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
 
-    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed.
-    Engines and shard sizes give the same integers. Languages are named as everywhere (`shn`,
-    `Shan`); what `layout.only` names may also be any label of the data, but an error where no row
-    has it and it is no language.
+    `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. All
+    engines and shard sizes give the same integers. Languages are named as everywhere (`shn`,
+    `Shan`); `layout.only` may also name any label found in the data. A name in it that is neither a
+    language nor a label of any row is an error.
     """
     chosen, shard_bytes = counting.open(), counting.shard_bytes
     layout, parallel, format_ = options.layout, options.parallel, options.format_
@@ -88,7 +88,7 @@ def survey(
             named = layout.language
             layout = replace(layout, language=named if named == UNKNOWN else resolve(named))
         files = find_files(sources, format_)
-        layout.row_maker(cut(files[:1])[0].spans[0])  # options that cannot work are found now
+        layout.row_maker(cut(files[:1])[0].spans[0])  # so that options that cannot work fail now
         shards = cut(files, shard_bytes)
     prices = read_prices(None)
     located, skipped = find_all(names, [Path(place) for place in options.search])
@@ -108,7 +108,7 @@ def survey(
 
 
 def _without_folders(total: Total) -> Total:
-    """The same with files named below the folder they share: results name no path of a machine."""
+    """The same with file names relative to their common folder: results name no machine's path."""
     files = [*(str(one["file"]) for one in total.shards), *total.broken]
     local = {file: file.removeprefix("file://") for file in files}
     paths = {file: Path(path) for file, path in local.items() if "://" not in path}
@@ -125,7 +125,7 @@ def _without_folders(total: Total) -> Total:
 def _frames(
     packed: Sequence[Packed], total: Total, pivot: str, prices: PriceList, parallel: bool
 ) -> Frames:
-    """The tables that sums allow: premiums of parallel text, counts of any other."""
+    """The tables that follow from sums: premiums of parallel text, counts of any other."""
     main: dict[str, Callable[[], pl.DataFrame]] = {
         "counts": lambda: counts(total.payload, packed, pivot)
     }
@@ -147,7 +147,7 @@ def _frames(
 
 
 def _left_out(total: Total) -> list[dict[str, Any]]:
-    """Broken files, none of whose rows counts, before single rows."""
+    """What was left out: first the broken files, of which no row counts, then single rows."""
     broken = [
         {"file": file, "line": None, "reason": f"the whole file: {reason}"}
         for file, reason in total.broken.items()
@@ -165,7 +165,7 @@ def _facts(
     engine: str,
     prices_as_of: str,
 ) -> dict[str, Any]:
-    """What the run was made of, and what was left out of it; shards have their own hashes."""
+    """What went into the run, and what was left out; shards have their own hashes."""
     names = sorted({Path(str(source).partition("=")[2] or source).name for source in sources})
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     languages = sorted(total.payload.get("text", {}))
@@ -208,7 +208,7 @@ def _parallel(
     if any(file.format == "text" for file in files):
         raise UsageError("Parallel text files are given as CODE=FILE, two or more.")
     columns = _columns(files[0], every=layout.only is None)
-    # A column may be missing from the first row of JSONL and yet be there.
+    # A column that the first row of JSONL lacks may still occur later.
     wanted = {_code(said, columns) for said in layout.only or columns} | {pivot}
     _require(sorted(wanted), pivot)
     chosen = tuple((code, columns.get(code, code)) for code in sorted(wanted))
@@ -234,9 +234,9 @@ def _pair(source: str, format_: Format | None) -> tuple[str, File]:
 
 
 def _columns(file: File, every: bool) -> dict[str, str]:
-    """By code the columns of a table that name a language; others are left out.
+    """Language code → column, for those columns of a table that name a language.
 
-    One that may be several languages is a CorpusError, unless not `every` column is wanted.
+    A column whose name is ambiguous is a CorpusError if `every` column is wanted, else left out.
     """
     from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
     from tokengraft.corpus.rows import BadRow, parse_json
@@ -257,7 +257,7 @@ def _columns(file: File, every: bool) -> dict[str, str]:
 
 
 def _require_rows(only: Sequence[str], labels: Collection[str]) -> None:
-    """A CorpusError where no row is left, or where a label is no language and no row has it."""
+    """CorpusError if no row is left, or if a name is neither a language nor any row's label."""
     missing = [said for said in only if canonical(said) not in labels]
     wrong = [said for said in missing if not meanings(said)]
     if wrong or len(missing) == len(only):
@@ -295,7 +295,7 @@ _PREMIUM: dict[str, Any] = {
     **dict.fromkeys(("ratio_of_sums", "ratio_of_sums_low", "ratio_of_sums_high"), pl.Float64),
     **dict.fromkeys(("missing_characters", "tokens_per_unit"), pl.Float64),
 }
-# What an audit in memory says besides: about the language, and what sums do not hold (null).
+# Further columns of an audit in memory: about the language, and what sums cannot give (null).
 _BESIDES: dict[str, Any] = {
     **dict.fromkeys(("script", "family"), pl.String),
     "speakers_total": pl.Int64,
@@ -307,7 +307,7 @@ _BESIDES: dict[str, Any] = {
 def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str | None) -> pl.DataFrame:
     """What each language's text costs; texts differ between languages, so this is no premium.
 
-    The `relative_` columns divide by the pivot language's figure; null where it is not there.
+    The `relative_` columns divide by the pivot's figure; null if the corpus has no pivot text.
     """
     rows = []
     for packed in tokenizers:
@@ -334,7 +334,7 @@ def premiums(payload: Payload, tokenizers: Sequence[Packed], pivot: str) -> pl.D
 
 
 def _cells(payload: Payload, packed: Packed) -> dict[str, dict[str, Any]]:
-    """By language, sorted: the figures that need no other language."""
+    """Language → the figures that need no other language, sorted."""
     cells = {}
     for code in sorted(payload.get("text", {})):
         rows, size, characters = payload["text"][code]

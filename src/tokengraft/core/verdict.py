@@ -1,8 +1,8 @@
 """One sentence on whether a graft works, for someone who has read nothing else.
 
-A figure says little by itself: a KL of 1.9 nats is good where doing nothing gives 5 and bad where
-it gives 1.8. So each is held against its floor, what a model reaches that learned nothing of the
-new tokens, and its ceiling, what the base reaches on the same text cut otherwise.
+A figure says little by itself: a KL of 1.9 nats is good if doing nothing gives 5, and bad if it
+gives 1.8. So each is compared with its floor, what a model reaches that learned nothing about the
+new tokens, and its ceiling, what the base model reaches on the same text cut differently.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-#: What decides. Others can be worse than their floor in a sound graft: averages over a sentence
-#: move with the number of tokens, whatever they mean (docs/fidelity.md).
+#: The measures that decide. Others can be worse than their floor in a sound graft: averages over a
+#: sentence change with the number of tokens, whatever they mean (docs/fidelity.md).
 TELLING = ("kl", "top1", "continuation_excess", "aligned_cosine")
 LOWER = frozenset(
     {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
@@ -23,7 +23,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Judged:
-    """A figure and what it is read against; `where` is the text it was measured on."""
+    """A figure and what it is compared with; `where` names the text it was measured on."""
 
     measure: str
     where: str
