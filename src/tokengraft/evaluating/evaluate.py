@@ -31,7 +31,7 @@ from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
-#: language, what is being done, lines done of it, lines in all
+#: language, what is being done, lines done, lines in all
 OnProgress: TypeAlias = Callable[[str, str, int, int], None]
 
 
@@ -39,14 +39,14 @@ OnProgress: TypeAlias = Callable[[str, str, int, int], None]
 class Measuring:
     """What is measured, and on how much.
 
-    `split` is FLORES's; `lines` limits each language, `most_positions` those at which distributions
-    are compared (0: none is left out). `against=False` leaves floors and ceilings out (a third of
-    the time). `shared` asks for bits per byte with new tokens written too (default: where the
-    graft's output policy lets it write them; then what it writes and what English keeps are
-    measured as well; English and code also where its body was trained). `prompts` asks for costs
-    and samples of generation on so many lines. `probe` is a file of labels (`tasks.read_labels`)
-    that a linear probe is to find, and `ask` a question about a line, {} in it, that each label may
-    be the answer to.
+    `split` is FLORES's. `lines` is the most lines per language, `most_positions` the most positions
+    at which distributions are compared (0: all). `against=False` leaves out floors and ceilings (a
+    third of the time). `shared` asks for bits per byte with new tokens written too (default: if the
+    graft's output policy lets it write them; then what it writes and its greedy English are
+    measured as well). English and code are measured if the graft writes new tokens or its body was
+    trained. `prompts` is the number of lines for costs and samples of generation. `probe` is a file
+    of labels (`tasks.read_labels`) for a linear probe to find; `ask` is a question about a line,
+    with {} in its place, whose possible answers are these labels.
     """
 
     split: str | None = None
@@ -83,11 +83,11 @@ def evaluate(
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
     Languages default to those the graft was made for. `text` is what the rows were trained on
-    (files or lines, `corpus.lines_of`), checked to hold no line of the corpus.
+    (files or lines, `corpus.lines_of`); it is checked to hold no line of the corpus.
 
-    A graft of nothing gives exactly 1.0, KL 0 and rank 1: what both models read alike is read in
-    the same batches. Encoders give the same figures without distributions and likelihoods. A graft
-    of its base's size is read as it was when it had grown: old ids mean what they meant.
+    A graft that changes nothing gives exactly 1.0, KL 0 and rank 1, since lines with the same ids
+    are read in the same batches. For encoders there are no distributions and likelihoods. A graft
+    of its base's size is first turned back into a larger one, in which old ids keep their meaning.
     """
     old = FrozenModel.load(base, reading)
     if isinstance(graft, FrozenModel) or not is_same_size(resolve(graft).path):
@@ -182,7 +182,7 @@ def _measure(
 
 @dataclass(frozen=True)
 class _Job:
-    """One language."""
+    """The measurements of one language."""
 
     old: FrozenModel
     new: FrozenModel
@@ -270,7 +270,7 @@ def _translation(
     code: str,
     options: Measuring,
 ) -> dict[str, Score]:
-    """Whether lines find their English translation; nothing where the corpus has none."""
+    """Whether lines find their English translation; empty if the corpus has no English."""
     both = [code, PIVOT]
     with contextlib.suppress(CorpusError):
         if not isinstance(corpus, ParallelCorpus):
@@ -287,7 +287,7 @@ def _translation(
 def _english(
     base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, options: Measuring
 ) -> dict[str, Score]:
-    """English continued, of the corpus where it has English, else of the bundled UDHR."""
+    """Greedy continuations of English, from the corpus if it has any, else from the UDHR."""
     from tokengraft.evaluating.writing import english_greedy
 
     code = "eng_Latn"
@@ -300,9 +300,9 @@ def _english(
 def _protected(
     base: FrozenModel, graft: FrozenModel, corpus: str | Path | ParallelCorpus, options: Measuring
 ) -> dict[str, Score]:
-    """What became of English and code that no graft of ours is trained on.
+    """What became of English and code that `distil` never trains on.
 
-    English is the corpus's own where it has some and is not the UDHR, which may be trained on.
+    English is the corpus's, unless it has none or is the UDHR, which may have been trained on.
     """
     from tokengraft.deriving.distil.silent_text import untrained
     from tokengraft.evaluating.protected import protected_scores

@@ -1,10 +1,11 @@
-"""`Score`: a figure that is never bare, the paired bootstrap behind its interval, and all of them.
+"""`Score`: a figure that is never bare, with the paired bootstrap behind its interval.
 
     value = Σ_lines numerator / Σ_lines denominator
     interval = percentiles of the same over lines drawn with replacement
 
-Positions of one line are not independent, so whole lines are drawn, each with what both models
-made of it (paired). Reference: Efron & Tibshirani 1993; `scipy.stats.bootstrap(paired=True)`.
+Positions of one line are not independent, so whole lines are drawn, each with both models' values
+(paired). Reference: Efron & Tibshirani 1993; `scipy.stats.bootstrap(paired=True)`. `Measurements`
+holds all scores of an evaluation.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from tokengraft.tokenizer.align import Floats
 
 @dataclass(frozen=True)
 class Score:
-    """A figure with what it has to be read against.
+    """A figure with what it must be compared with.
 
-    `floor` is what is reached by doing nothing: the better of `unrelated` (another sentence of the
-    same language in its place) and `mean_row` (one and the same row for every new token). A method
-    on the wrong side of it has kept nothing. `ceiling` is the base model against itself, the same
-    text cut by the old vocabulary in another way: a good graft may be above it, since that cut is
-    as foreign to the model as new tokens are. `n` counts what the value is a mean of; `low` and
-    `high` bound 95 % of bootstrapped values. None where something was not or could not be measured.
+    `floor` is what doing nothing gives: the better of `unrelated` (another sentence of the same
+    language in its place) and `mean_row` (the same row for every new token). A method on the wrong
+    side of it has kept nothing. `ceiling` is usually the base model against itself: the same text
+    in another segmentation by its old vocabulary; a good graft may be above it, since that
+    segmentation is as foreign to the model as new tokens are. `n` counts what the value is a mean
+    of; `low` and `high` bound 95 % of bootstrapped values. None stands for what was not measured.
     """
 
     value: float
@@ -62,7 +63,7 @@ class Metric:
     higher: bool = True
 
     def better(self, *values: float | None) -> float | None:
-        """The best of the values that are there."""
+        """The best of the values that are not None."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -78,7 +79,7 @@ class Sums:
 
     @property
     def value(self) -> float:
-        """The figure over all lines; CorpusError where there is nothing to divide by."""
+        """The figure over all lines; CorpusError if there is nothing to divide by."""
         total = float(self.denominator.sum())
         if not total:
             raise CorpusError(
@@ -88,7 +89,7 @@ class Sums:
 
     @classmethod
     def of(cls, values: Floats) -> Sums:
-        """One value a line, lines that have none (NaN) left out."""
+        """One value per line; lines without a value (NaN) are left out."""
         there = ~np.isnan(values)
         return cls(np.where(there, values, 0.0), there.astype(np.float64))
 
@@ -105,7 +106,7 @@ SCORES: dict[str, Any] = {
 class Measurements:
     """Everything measured. Tables are polars; each figure has its floor, ceiling, n and interval.
 
-    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None where not asked for;
+    `sizes`: tokens before and after; `generation`, `samples`, `tasks`: None unless asked for;
     `notes`: what could not be measured, and why.
     """
 
@@ -127,9 +128,9 @@ class Measurements:
     __hash__ = None  # type: ignore[assignment]
 
     def score(self, language: str, metric: str) -> Score:
-        """One figure; UsageError where it was not measured.
+        """One figure; UsageError if it was not measured.
 
-        The language may be a bare code or a name (`shn`, `Shan`) where unambiguous.
+        The language may be a bare code or a name (`shn`, `Shan`) if that is unambiguous.
         """
         try:
             code = resolve(language, self.sizes["language"].to_list(), "the evaluation")
@@ -144,7 +145,7 @@ class Measurements:
 
     @property
     def verdict(self) -> Verdict:
-        """One sentence against floors and ceilings, and the deciding figures below their floor."""
+        """One sentence by floors and ceilings, and the deciding figures that miss their floor."""
         return judge(
             [
                 Judged(
@@ -193,9 +194,9 @@ def score(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Score:
-    """The figure with its interval and what it is read against; `n` by default what it divides by.
+    """The figure with its interval, floor and ceiling.
 
-    That is a count of positions, lines or bytes for all figures but a ratio of bits.
+    `n` defaults to the sum of denominators: positions, lines or bytes; give it for ratios of bits.
     """
     low, high = interval(sums, resamples, seed)
     return Score(
@@ -206,7 +207,7 @@ def score(
 
 
 def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any, Any]:
-    """Bounds of the bootstrapped value; (None, None) below two lines or without resamples."""
+    """Bounds of the bootstrapped value; (None, None) with fewer than two lines or no resamples."""
     used = sums.denominator > 0
     above, below = sums.numerator[used], sums.denominator[used]
     if len(above) < 2 or not resamples:
@@ -221,7 +222,7 @@ def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any
 
 
 def rows(scores: Mapping[str, Score], **labels: Any) -> list[dict[str, Any]]:
-    """Table rows, one per metric, after the given labels."""
+    """Table rows, one per metric, each beginning with the given labels."""
     return [{**labels, "metric": name, **value.to_json()} for name, value in scores.items()]
 
 

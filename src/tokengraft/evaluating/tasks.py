@@ -1,38 +1,39 @@
-"""Downstream tasks, by the harness, a probe, a question or translations, on base and graft alike.
+"""Downstream use, of base and graft alike: harness tasks, a probe, a question, translations.
 
-Tasks by EleutherAI's lm-evaluation-harness: https://github.com/EleutherAI/lm-evaluation-harness,
-the extra `tasks`. A grafted folder is a plain Hugging Face model, so the harness's own `hf` model
-reads it; nothing of it is replaced. Tasks are named as there (`belebele_shn_Mymr`,
-`global_mmlu_full_am`, …); a folder of one's own task files (YAML) is given as `include`.
+**Tasks** of EleutherAI's lm-evaluation-harness, https://github.com/EleutherAI/lm-evaluation-harness
+(the extra `tasks`). A grafted folder is a plain Hugging Face model, so the harness's own `hf` model
+reads it. Tasks have the harness's names (`belebele_shn_Mymr`, `global_mmlu_full_am`, …); `include`
+is a folder of your own task files (YAML).
 
-Does what a model knows of a text survive in its new reading? A linear probe tells.
+**Probe**: does what a model knows about a text survive in its new reading?
 
     accuracy = share of lines whose label a linear classifier finds from their pooled states
 
 Logistic regression on standardised states (means over positions common to both tokenizations, last
-layer), cross-validated: each line is labelled by a probe that never saw it. Three accuracies: a
-probe of the base's reading on the base's, one of the graft's on the graft's, and the base's probe,
-unchanged, on the graft's states, which asks more: that things are still where they were. All are
-read against the share of the commonest label.
+layer), cross-validated: each line is labelled by a probe that never saw it. There are three
+accuracies: of a probe for the base's states, of one for the graft's, and of the base's probe on the
+graft's states, which asks for more: that things are still where they were. The floor of all is the
+share of the commonest label.
 
 Reference: Alain & Bengio 2017 (https://arxiv.org/abs/1610.01644). SIB-200 (Adelani et al. 2024,
 https://arxiv.org/abs/2309.07445) labels FLORES lines with topics in all of its languages.
 
-A model that follows prompts can be asked instead, and needs no probe:
+**Question**: a model that follows prompts can be asked for the label and needs no probe:
 
     answer = the label for which log p(label | question about the line) − log p(label | the same
              question about nothing) is largest
 
-Labels are in old tokens for both models, over the old vocabulary; the line is read as each reads
-it. Reference: Holtzman et al. 2021, domain-conditional PMI (https://arxiv.org/abs/2104.08315).
+Labels are in old tokens and over the old vocabulary for both models; the line is in each model's
+own tokens. Reference: Holtzman et al. 2021, domain-conditional PMI
+(https://arxiv.org/abs/2104.08315).
 
-Whether a sentence finds its translation: an encoder's use, before and after.
+**Translations**: does a sentence find its translation, which is what encoders are used for?
 
     right = share of lines whose vector is nearest, of all English lines, to its own translation's
 
 Vectors are means of last hidden states, special tokens included, as sentence-transformers pools by
-default; nearest by cosine. English is read by the base in both cases. Chance is 1 / lines: a
-language that was UNK begins there.
+default; nearest by cosine. English is read by the base in both cases. Chance is 1 / lines, which is
+where a language of UNKs starts.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from tokengraft.tokenizer.align import Aligner, Floats, Ints
 
 @dataclass(frozen=True)
 class Tasks:
-    """Which tasks: at most `limit` documents of each, after `shots` examples."""
+    """Which tasks to run: at most `limit` documents of each, with `shots` examples."""
 
     names: Sequence[str] = ()
     include: Path | str | None = None
@@ -75,22 +76,22 @@ class Tasks:
 def run_tasks(
     base: str | Path, graft: str | Path, tasks: Tasks, *, device: str | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """One row for each task, metric and model: value and standard error as the harness gives them.
+    """One row for each task, metric and model, with the harness's value and standard error.
 
-    Datasets that a task names on a hub are fetched by the harness; code that comes with a dataset
-    is not run. Raises MissingExtra without lm_eval and UsageError for an unknown task.
+    The harness fetches datasets from a hub; code that comes with a dataset is not run. Raises
+    MissingExtra without lm_eval and UsageError for an unknown task.
     """
     try:
         harness = importlib.import_module("lm_eval")
-        importlib.import_module("lm_eval.models.huggingface")  # has requirements of its own
+        importlib.import_module("lm_eval.models.huggingface")  # has its own requirements
         importlib.import_module("lm_eval.tasks")
     except ImportError as error:
         raise MissingExtra("Running downstream tasks", "tasks") from error
     own = None if tasks.include is None else str(tasks.include)
     manager = _index(own, own is None)
-    # A group or tag may name tasks of the harness.
+    # Names that are not tasks of the folder may be the harness's, or groups that contain these.
     if own is not None and not set(tasks.names) <= set(manager.all_subtasks):
-        manager = _index(own, True)  # its own tasks too: thousands of files
+        manager = _index(own, True)  # slow: the harness has thousands of files
     unknown = [task for task in tasks.names if task not in manager.all_tasks]
     if unknown:
         raise UsageError(
@@ -148,15 +149,15 @@ CARRIED_PROBE = Metric(
     f"share of {_HOW}: the probe is trained on the base's states and judged on the graft's",
 )
 _FOLDS = 5
-_C = 0.01  # finds most in the base's own reading: rootstock, twelve languages; Qwen, three
-_LEAST = 2 * _FOLDS  # lines of a label
+_C = 0.01  # best for the base's own states: rootstock in twelve languages, Qwen in three
+_LEAST = 2 * _FOLDS  # lines that a label needs
 
 
 def read_labels(file: Path | str) -> dict[str, str]:
     """Labels by unit of the corpus (`dev.1`), from a CSV file.
 
-    Its columns are `unit` or `line`, with `flores_split` or `split` where there are several, and
-    `category` or `label`.
+    Its columns are `category` or `label`, and `unit` or `line`; with `line` also `flores_split` or
+    `split` if the corpus has several splits.
     """
     try:
         with Path(file).open(encoding="utf-8", newline="") as opened:
@@ -206,7 +207,7 @@ def probe_scores(
 def _labelled(
     corpus: ParallelCorpus, code: str, labels: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """The corpus's lines whose label enough others share, and their labels."""
+    """The corpus's lines whose label at least `_LEAST` lines have, and these labels."""
     texts = dict(zip(corpus.units, corpus.texts[code], strict=True))
     known = [(line, labels[unit]) for unit, line in texts.items() if line and unit in labels]
     common = Counter(label for _, label in known)
@@ -221,7 +222,7 @@ def _labelled(
 
 
 def _share(names: Sequence[str]) -> float:
-    """Of the commonest name."""
+    """The share of the commonest name."""
     return max(Counter(names).values()) / len(names)
 
 
@@ -240,7 +241,7 @@ def pooled_states(
 
 
 def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str, Floats]:
-    """For every line 1 where its label was found, 0 otherwise, by what was probed how."""
+    """1 for every line whose label was found, else 0: base, graft, and base's probe on graft."""
     try:
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
@@ -263,7 +264,7 @@ def accuracies(states: Mapping[str, Floats], labels: Any, seed: int) -> dict[str
 _ANSWERED = "lines whose label gains most, as the answer to a question, by the line in it"
 ASKED = Metric("asked_accuracy", f"share of {_ANSWERED}, graft; the ceiling is the base's own")
 BASE_ASKED = Metric("base_asked_accuracy", f"share of {_ANSWERED}, base model")
-HERE = "{}"  # where a question has the line
+HERE = "{}"  # stands for the line in a question
 
 
 def asked_scores(
@@ -279,8 +280,8 @@ def asked_scores(
 ) -> dict[str, Score]:
     """How often each model answers a question about a line with its label.
 
-    The `question` has the line at {} and ends where the label is to follow. A line that is too long
-    for either model is cut at its end.
+    The `question` has {} in place of the line and ends where the label is to follow. A line that is
+    too long for either model is cut at its end.
     """
     if HERE not in question:
         raise UsageError(f"the question {question!r} has no {HERE} for the line")
@@ -306,7 +307,7 @@ def asked_scores(
 
 
 def _tails(base: FrozenModel, question: str, names: Sequence[str]) -> list[Ints]:
-    """Old ids of every name as the question goes on with it."""
+    """Old ids of every name as the continuation of the question."""
     end = question.rpartition(HERE)[2]
     begun, *whole = base.tokenizer.encode([end, *(f"{end} {name}" for name in names)])
     tails = []
@@ -317,7 +318,7 @@ def _tails(base: FrozenModel, question: str, names: Sequence[str]) -> list[Ints]
 
 
 def _fitting(question: str, line: str, models: Sequence[FrozenModel], answer: int) -> str:
-    """The question about as much of a line as leaves room for the longest answer."""
+    """The question about a line that is cut to leave room for `answer` tokens."""
     while True:
         prompt = question.replace(HERE, line)
         left = [

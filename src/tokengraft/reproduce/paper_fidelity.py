@@ -1,8 +1,8 @@
-"""The paper's fidelity table: 40 strategies × 12 languages, by its own metric and by ours.
+"""The paper's fidelity table: 40 strategies × 12 languages, by the paper's metric and by ours.
 
-Its model, Llama 3.2 1B, makes it a claim that holds or does not; any other model makes it a
-comparison, the paper's figures beside one's own. Layers are matched by place: the paper's 0, 1, 15
-and 16 of 16 blocks are 0, 1, n − 1 and n, the last one after the final norm unless asked otherwise.
+With the paper's model, Llama 3.2 1B, it is a claim that holds or does not; with any other model it
+is a comparison with the paper's figures. Layers are matched by place: the paper's 0, 1, 15 and 16
+of 16 blocks are 0, 1, n − 1 and n, the last one after the final norm unless asked otherwise.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ METHODS = ("mean", "distil")
 
 @dataclass(frozen=True)
 class Paper:
-    """The published table; codes are the paper's bare ones."""
+    """The published table; `languages` maps the paper's bare codes to ours."""
 
     claim: Claim
     model: str
     languages: Mapping[str, str]
 
     def value(self, row: str, language: str) -> float | None:
-        """A printed figure, or None where the table has none."""
+        """A printed figure, or None if the table has none."""
         return self.claim.expected.get((row, language))
 
 
@@ -59,9 +59,9 @@ def read_paper() -> Paper:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The grid as measured, and the paper's beside it.
+    """The grid as measured, and the paper's table.
 
-    `grid` has one row per cell and metric; `missing` cells were not made within the time given.
+    `grid` has one row per cell and metric; `missing` cells were not measured in the time given.
     """
 
     model: str
@@ -76,12 +76,12 @@ class Fidelity:
         return self.grid.filter((pl.col("metric") == metric) & (pl.col("mode") == mode))
 
     def table(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
-        """One row per method, one column per language, and their mean where all are there."""
+        """One row per method, one column per language, and their mean if none is missing."""
         wide: pl.DataFrame = self.cells(metric, mode).pivot(
             "language", index="method", values="value", maintain_order=True
         )
         codes = [name for name in wide.columns if name != "method"]
-        if not codes:  # a figure of the other mode only
+        if not codes:  # only the other mode has this figure
             return wide.with_columns(pl.lit(None, pl.Float64).alias("mean"))
         every = pl.all_horizontal(pl.col(codes).is_not_null())
         mean = pl.when(every).then(pl.mean_horizontal(codes))
@@ -100,7 +100,7 @@ class Fidelity:
 
 
 def read_with(split: str, last_layer: str = "norm") -> str:
-    """What has to be known to read a grid beside the paper's."""
+    """A note on what to know when a grid is compared with the paper's."""
     last = {
         "norm": "after the final norm, as the paper's layer 16 is: what the head multiplies",
         "block": "the last block's own output, before the final norm; the paper's layer 16 is what "
@@ -114,10 +114,11 @@ def read_with(split: str, last_layer: str = "norm") -> str:
 
 @dataclass(frozen=True)
 class DefaultMode:
-    """What is judged: `methods` on `budget` tokens a language, distilled by `recipe` and limits.
+    """What is judged: `methods` for `budget` tokens per language.
 
-    The method "paper" stands for the paper's 40 strategies on these tokens, judged without
-    continuations, as all are without `continuation`.
+    Distillation follows `recipe`, at most `steps` or `max_minutes`. The method "paper" stands for
+    the paper's 40 strategies on these tokens. `continuation` asks for the bits of continuations,
+    which are never measured for "paper".
     """
 
     methods: Sequence[str] = METHODS
@@ -128,7 +129,7 @@ class DefaultMode:
     continuation: bool = True
 
     def name(self, method: str) -> str:
-        """The method as tables call it: a distillation with all that is not the default."""
+        """The method's name in tables; a distillation's lists all that is not the default."""
         if method != "distil":
             return method
         limits = [
@@ -157,11 +158,11 @@ def run_default(
 ) -> None:
     """Choose tokens for each language on its `text`, derive their rows, judge them.
 
-    `plans` that were made before are taken as they are; `on_rows` gets a language, a method's name
-    and what `derive_rows` gave.
+    A language in `plans` is not planned again; `on_rows` is called with a language, a method's name
+    and the result of `derive_rows`.
 
-    Raises a CorpusError where the text holds a line of the evaluation corpus (all of `whole` where
-    only a part of it is judged on); languages without text are left out.
+    Raises CorpusError if the text holds a line of the evaluation corpus (of `whole`, if only a part
+    of it is used for judging). Languages without text are left out.
     """
     given = {"steps": mode.steps, "max_minutes": mode.max_minutes, "seed": grid.settings.seed}
     settings = {"cache": grid.work, **vars(mode.recipe or Recipe()), **given}
@@ -218,9 +219,9 @@ def _paper(grid: Grid, code: str, tokenizer: Any, parts: Sequence[Sequence[int]]
 class Running:
     """How the grid is run: where, and for how long.
 
-    `work` keeps finished cells: the same call goes on where it stopped. After `seconds` no further
-    cell is begun. `last_layer` is "norm", after the model's final norm, which is the paper's layer
-    n, or "block", the last block before it.
+    `work` is a folder of finished cells, so that the same call resumes where it stopped. After
+    `seconds` no further cell is begun. `last_layer` is "norm" (after the final norm, as the paper's
+    layer n) or "block" (the last block's output before it).
     """
 
     work: Path | None = None
@@ -243,9 +244,9 @@ def run(
 ) -> Fidelity:
     """Measure the paper's grid, then the default `mode` on rows for `text`.
 
-    `corpus` gives the characters (the paper: FLORES dev + devtest); cells are judged on lines of
-    `judged`, the corpus itself by default. The default mode needs `text`, which must hold no line
-    of the corpus.
+    `corpus` gives the characters to add (in the paper, FLORES dev + devtest); cells are judged on
+    lines of `judged`, by default the corpus itself. The default mode needs `text`, which must hold
+    no line of the corpus.
     """
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.reproduce.grid import Cells
@@ -274,7 +275,7 @@ def run(
         raise UsageError("no cell was measured: give more time, or text for the default mode")
     table = pl.DataFrame(grid.rows, infer_schema_length=None)
     fidelity = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
-    # A copy in a folder keeps the model's own name, without its owner's.
+    # A local copy of the model may have its name without its owner's.
     same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
     return _judged(fidelity) if same else fidelity
 

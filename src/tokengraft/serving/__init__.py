@@ -1,4 +1,4 @@
-"""Programs that serve a graft, as rows of a table: what each needs, and how it is really run."""
+"""Programs that serve a graft, as rows of a table: what each needs, and how it is run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, TypeAlias
 from tokengraft.core.errors import look_up
 from tokengraft.core.options import Later
 
-if TYPE_CHECKING:  # vLLM imports this package for its processor: nothing heavy may come along
+if TYPE_CHECKING:  # vLLM imports this package for its processor: nothing heavy may be imported
     from tokengraft.grafting.verify.invariants import Check
 
-#: Runs the program on a graft, its base and lines to read, and says what was seen.
+#: Runs the program on a graft, its base and lines to read, and reports checks.
 Run: TypeAlias = "Callable[[Path, Path, Sequence[str]], list[Check]]"
 
 
 @dataclass(frozen=True)
 class Server:
-    """One program: `needs` is what must be installed, `relaxed` whether it cuts as the folder says.
+    """One program: `needs` is what must be installed.
 
-    None where only a trial tells. `run` gives a check of the ids and, where it lets the program
-    write, one of its English (greedy, against the base in the same program) and one of the barred
-    ids.
+    `relaxed` is whether it cuts at relaxed boundaries as the folder does, None if only a trial can
+    tell. `run` gives a check of the ids and, if the program writes text, one of its English
+    (greedy, compared with the base in the same program) and one of the barred ids.
     """
 
     name: str
@@ -73,16 +73,16 @@ SERVERS: dict[str, Server] = {
 
 
 def named(name: str) -> Server:
-    """The server of that name; UsageError with the known ones otherwise."""
+    """The server of that name; UsageError that lists the known ones if there is none."""
     return look_up("server", name, SERVERS)
 
 
 def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> str:
     """A sentence on which programs read the tokens as the folder does.
 
-    `rebuilt`: some transformers have a split pattern of their own for the model
-    (`transformers_classes`). `cased`: the pattern tells capitals (`boundaries.tells_case`), which
-    llama.cpp does in ASCII only, for the base as well.
+    `rebuilt`: some versions of transformers use their own split pattern for the model
+    (`transformers_classes`). `cased`: the pattern depends on capitals (`boundaries.tells_case`),
+    which llama.cpp knows in ASCII only, for the base too.
     """
     by_trial = [name for name, server in SERVERS.items() if server.relaxed is None]
     more = f" Others ({', '.join(by_trial)}): `tokengraft verify --served-by` tells."

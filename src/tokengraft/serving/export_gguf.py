@@ -25,7 +25,7 @@ _PROMPT = "The history of the world is"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how it was checked; `checked` is 0 where it was not."""
+    """What was written, and how it was checked; `checked` is 0 if it was not."""
 
     file: Path
     modelfile: Path
@@ -45,13 +45,13 @@ def export(
     unchecked: bool = False,
     force: bool = False,
 ) -> Exported:
-    """Write `graft` as the file `out` for llama.cpp, Ollama and what else reads GGUF.
+    """Write `graft` as the file `out` for llama.cpp, Ollama and other programs that read GGUF.
 
     With `base`, the base model's GGUF, old tensors are copied byte for byte; without it they are
-    written in the folder's types, or quantised. llama.cpp then reads `texts` (default: the UDHR
-    in the planned languages and others, with code): every line must get the folder's ids, else
-    TokengraftError and no file. `unchecked` writes without llama.cpp, under `pattern` (or the
-    base's). A `Modelfile` for Ollama is written beside it.
+    written in the folder's types, or quantised. llama.cpp then reads `texts` (default: the UDHR in
+    the planned and other languages, and code): if a line does not get the folder's ids, that is a
+    TokengraftError and no file is written. `unchecked` writes without llama.cpp, with `pattern` or
+    the base's split pattern. A `Modelfile` for Ollama is written beside the file.
     """
     folder, out = resolve(graft).path, Path(out)
     if out.is_dir() or (out.exists() and not force):
@@ -114,7 +114,7 @@ def check_corpus(folder: Path, texts: Iterable[str] | None = None) -> list[str]:
 
 
 def _try(file: Path, folder: Path) -> list[str]:
-    """Load the whole file and let it write; barred ids must not come out. Notes on its template."""
+    """Load the whole file and let it write; no barred id may come out. Returns notes, if any."""
     with llama_cpp.serving(file) as llama:
         prompt = llama.tokenize(_PROMPT, frame=True)
         expected = split_patterns.folder_ids(folder, [_PROMPT], frame=True)[0]

@@ -1,11 +1,11 @@
 """A model folder as one GGUF file: from the folder alone, or from its base's GGUF.
 
-With a base every old tensor, and every old row of the embedding tables, is copied byte for byte;
+With a base, every old tensor and every old row of the embedding tables is copied byte for byte;
 only rows, tokens, merges (or scores), token types and barred ids are added. The file's layout:
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
-A base's header is read here, its tensors as maps of the file: the `gguf` package reads one too,
-with a numpy array for every string, which takes half a minute for Gemma's 262,144 tokens.
+A base is read here, its tensors memory-mapped. The `gguf` package could do it, but makes a numpy
+array of every string, which takes half a minute for Gemma's 262,144 tokens.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tokengraft.serving.gguf_tokenizer import (
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.sentence_piece import scores_below
 
-_ALIKE = 0.9  # cosine of a dequantised row with the folder's own; 2-bit files reach 0.93
-_PROBES = 64  # old rows by which a base is known
+_ALIKE = 0.9  # least cosine of a dequantised row with the folder's; 2-bit files reach 0.93
+_PROBES = 64  # old rows by which a base is recognised
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A tensor's place in the file: its stored bytes are made when they are written."""
+    """A tensor to be written; `make` gives its bytes when their turn comes."""
 
     name: str
     kind: str  # GGUF's name of the type
@@ -53,14 +53,14 @@ class _Block:
 
 
 def library() -> Any:
-    """The `gguf` package; MissingExtra where it is not installed."""
+    """The `gguf` package; MissingExtra if it is not installed."""
     return optional("gguf", "A GGUF", "serve")
 
 
 def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | None = None) -> None:
-    """Write the model of `folder`; `kind` quantises (default: the types of the folder).
+    """Write the model of `folder`, quantised as `kind` (default: in the folder's types).
 
-    `pre` names llama.cpp's split pattern. Raises ModelError for an architecture not written here.
+    `pre` names llama.cpp's split pattern. Raises ModelError for an unsupported architecture.
     """
     gguf = library()
     config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
@@ -91,7 +91,7 @@ def _quantised(weight: gguf_layers.Weight, kind: str) -> NDArray[Any]:
 
 
 def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = None) -> None:
-    """Write the graft as its base's GGUF with rows and tokens; ModelError if it is another's."""
+    """Write the graft as its base's GGUF with more rows and tokens; ModelError if not its base."""
     gguf = library()
     manifest = read_manifest(folder)
     if manifest is None:
@@ -140,7 +140,7 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
 def _grown(tensor: Stored, checkpoint: Checkpoint, table: Tensor, new: range) -> NDArray[np.uint8]:
     """A table of the base with the graft's new rows, in the base's type."""
     kind = library().GGMLQuantizationType(tensor.kind).name
-    data = tensor.data.reshape(tensor.shape[0], -1)  # of a bias: one number a row
+    data = tensor.data.reshape(tensor.shape[0], -1)  # a bias has one number per row
     first = min(new.start, len(data))
     rows = gguf_layers.quantize(checkpoint.rows(table, first, new.stop), kind)
     added = rows.reshape(len(rows), -1).view(np.uint8)
@@ -148,7 +148,7 @@ def _grown(tensor: Stored, checkpoint: Checkpoint, table: Tensor, new: range) ->
 
 
 def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
-    """The base's keys that grow; ModelError where its tokens or merges are not the graft's."""
+    """The base's keys that change; ModelError if its tokens or merges are not the graft's."""
     tokens, kind = base.get("tokenizer.ggml.tokens"), base.get("tokenizer.ggml.model")
     if tokens is None or kind != spelled.model:
         raise ModelError(
@@ -174,14 +174,14 @@ def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
         return changed | {"tokenizer.ggml.merges": list(spelled.merges)}
     scores = [*base.get("tokenizer.ggml.scores"), *[0.0] * (len(tokens) - size)]
     ranked = sorted(new, key=lambda number: -spelled.scores[number])
-    # After every old merge, in the order of the new ones.
+    # New merges come after every old one, in their own order.
     for number, score in zip(ranked, scores_below(min(scores), len(ranked)), strict=True):
         scores[number] = score
     return changed | {"tokenizer.ggml.scores": scores}
 
 
 def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int) -> None:
-    """ModelError unless the base's rows are the graft's `old` first ones, up to quantisation."""
+    """ModelError unless the base's rows equal the graft's first `old` ones, up to quantisation."""
     gguf = library()
     if tensor.shape[-1] != table.shape[1]:
         raise ModelError(f"the base GGUF has width {tensor.shape[-1]}, the graft {table.shape[1]}")
@@ -196,7 +196,7 @@ def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int)
 
 
 def write_probe(folder: Path, out: Path, pre: str | None) -> None:
-    """A file with the folder's tokenizer around a model of one tiny layer, to try `pre` with."""
+    """Write the folder's tokenizer with a tiny one-layer model, to try the split pattern `pre`."""
     tokenizer = read_json(folder / TOKENIZER)
     rows = first_free_id(tokenizer)
     width = 32
@@ -225,7 +225,7 @@ def _write(
     blocks: Sequence[_Block],
     types: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> None:
-    """Write the file, whole or not at all; tensors are made one at a time."""
+    """Write the file, completely or not at all; tensors are made one at a time."""
     gguf = library()
     with writing(out) as temporary:
         writer = gguf.GGUFWriter(temporary, arch)
@@ -248,7 +248,7 @@ def _write(
 
 
 def _types(name: str, value: Any) -> tuple[Any, Any]:
-    """The types that llama.cpp expects of a key, by its value."""
+    """The GGUF types that llama.cpp expects for a key: the value's, and an array's members'."""
     kinds = library().GGUFValueType
     signed = name in ("tokenizer.ggml.token_type", "tokenizer.ggml.suppress_tokens")
     simple = {bool: kinds.BOOL, str: kinds.STRING, float: kinds.FLOAT32}
@@ -293,13 +293,13 @@ class Gguf:
     tensors: dict[str, Stored]
 
     def get(self, key: str) -> Any:
-        """The value of a key, None where there is none."""
+        """The value of a key, or None."""
         entry = self.values.get(key)
         return None if entry is None else entry.value
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The file's keys and tensors; ModelError where it is no such file, or damaged."""
+    """The file's keys and tensors; ModelError if it is not a GGUF or damaged."""
     if not path.is_file():
         raise ModelError(f"no file {path}")
     try:
@@ -339,7 +339,7 @@ def _read(whole: NDArray[np.uint8], name: str) -> Gguf:
 
 
 def _unique(pairs: Iterable[tuple[str, _Held]]) -> dict[str, _Held]:
-    """The pairs as a mapping; ValueError where a name comes twice."""
+    """The pairs as a dict; ValueError if a name comes twice."""
     held: dict[str, _Held] = {}
     for name, one in pairs:
         if name in held:
@@ -349,13 +349,13 @@ def _unique(pairs: Iterable[tuple[str, _Held]]) -> dict[str, _Held]:
 
 
 class _Cursor:
-    """A place in the file's bytes, moved on by what is read there: no more than there is."""
+    """A position in the file's bytes that advances with every read, never past the end."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self.at = data, 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes; ValueError where the file ends before."""
+        """The next `size` bytes; ValueError if the file ends before."""
         piece = self._data[self.at : self.at + size]
         if len(piece) != size:
             raise ValueError("it ends too early")

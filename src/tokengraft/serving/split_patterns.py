@@ -1,7 +1,7 @@
-"""Which of llama.cpp's split patterns cuts as a tokenizer.json does: found by trying.
+"""Finds, by trying, the split pattern of llama.cpp that cuts as a tokenizer.json does.
 
-llama.cpp takes no pattern from a file; `tokenizer.ggml.pre` names one that its code holds, and
-some of those only come close to the original. So each candidate is run: a tiny model with the
+llama.cpp reads no pattern from a file; `tokenizer.ggml.pre` names one that is in its code, and
+some of those only approximate the original. So each candidate is run: a tiny model with the
 folder's vocabulary is served, and every line must get the folder's ids.
 """
 
@@ -23,15 +23,15 @@ from tokengraft.tokenizer.adapters import AWKWARD, Difference, difference
 from tokengraft.tokenizer.boundaries import is_relaxed, pattern_of, steps_of
 from tokengraft.tokenizer.insert import family
 
-#: One name of each pattern of llama.cpp that cuts words, the commonest first. Those that cut none
-#: (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.
+#: One name for each pattern of llama.cpp that cuts words, the commonest first. Those that do not
+#: cut (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.
 PATTERNS = (
     "llama-bpe", "qwen2", "gpt-2", "smollm", "k2-horizon", "granite-embed-multi-97m", "gpt-4o",
     "tekken", "deepseek-v3", "qwen35", "smaug-bpe", "olmo", "starcoder", "command-r",
     "deepseek-llm", "deepseek-coder", "falcon", "mpt", "stablelm2", "bailingmoe", "seed-coder",
     "minicpm5", "exaone-moe", "tiny_aya",
 )  # fmt: skip
-#: What a pattern in tokenizer.json holds, and the names to try first then.
+#: If a pattern in tokenizer.json contains this, these names are tried first.
 _LIKELY = (
     ("{|}~][A-Za-z]+", ("deepseek-v3",)),
     (r"[\p{Lu}\p{Lt}", ("granite-embed-multi-97m", "gpt-4o", "tekken")),
@@ -45,7 +45,7 @@ _SAMPLE = 300  # lines on which a pattern is tried before all of them are
 
 
 def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[list[int]]:
-    """The folder's own ids of each line; with `frame`, start and end tokens too."""
+    """The ids of each line by the folder's tokenizer.json; with `frame`, special tokens too."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text("utf-8"))
@@ -54,10 +54,10 @@ def folder_ids(folder: Path, lines: Sequence[str], frame: bool = False) -> list[
 
 
 def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
-    """The lines in the Unicode form that the tokenizer brings text into, and a note if any moved.
+    """The lines in the tokenizer's Unicode form, and a note if that changed any.
 
-    llama.cpp leaves text as it is, for a base as for its graft: a line in another form is read
-    otherwise there, whatever the file says (Qwen and Command R normalise to NFC).
+    llama.cpp does not normalise text, neither for a base nor for its graft: a line in another form
+    gets other ids there, whatever the file says (Qwen and Command R normalise to NFC).
     """
     normalizer = read_json(folder / TOKENIZER).get("normalizer") or {}
     form = normalizer.get("type")
@@ -75,19 +75,19 @@ def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
 
 
 def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()) -> str | None:
-    """The pattern under which every line gets the folder's ids.
+    """The pattern with which every line gets the folder's ids.
 
-    Lines are compared in the tokenizer's own Unicode form (`in_form`).
-    None for a tokenizer that needs none (SentencePiece), if its ids are right. Names in `first`
-    are tried before the others. Raises TokengraftError, with the nearest pattern, a line that
-    differs and the way out, where none fits.
+    Lines are compared in the tokenizer's own Unicode form (`in_form`). None for a tokenizer that
+    needs no pattern (SentencePiece), if its ids are right. Names in `first` are tried before the
+    others. If none fits, raises TokengraftError with the nearest pattern, a line that differs and
+    what to do.
     """
     lines, _ = in_form(folder, lines)
     ids = folder_ids(folder, lines)
     tokenizer = read_json(folder / TOKENIZER)
     wanted: Sequence[str | None] = [None]
     if family(tokenizer) == "byte-level-bpe":
-        # None cuts at relaxed boundaries: a few are tried to name the nearest.
+        # No pattern cuts at relaxed boundaries; a few are tried so as to name the nearest.
         others = PATTERNS[:1] if is_relaxed(tokenizer) else PATTERNS
         wanted = list(dict.fromkeys([*first, *likely(tokenizer), *others]))
     at = [i for i in range(len(lines)) if i < len(AWKWARD) or i % (len(lines) // _SAMPLE or 1) == 0]
@@ -113,7 +113,7 @@ def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()
 
 
 def likely(tokenizer: dict[str, Any]) -> Iterator[str]:
-    """Names to try first, by the tokenizer's own steps."""
+    """Names to try first, judging by the tokenizer's pre-tokenization steps."""
     steps = steps_of(tokenizer.get("pre_tokenizer"))
     if any(step["type"] == "Digits" and step.get("individual_digits") for step in steps):
         yield "smollm"
