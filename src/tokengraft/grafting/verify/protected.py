@@ -20,6 +20,7 @@ from typing import Any
 from tokengraft.deriving.distil.silent_text import untrained
 from tokengraft.grafting.verify.loading import fits_memory, load_model, load_tokenizer
 from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.model.libraries import quiet
 
 _TOKENS = 64  # per line
 _LINES = 40  # per kind of text, about
@@ -51,7 +52,8 @@ def measure(folder: Path, base: Path, untaught: Collection[int] = ()) -> dict[st
     out = set(untaught).union(*(one.generation_config.suppress_tokens or () for one in models))
     moved = {}
     for kind, texts in untrained().items():
-        ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
+        with quiet(warnings=False):  # lines longer than the model's window are cut below
+            ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
         kept = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new]
         same = [line for line in kept if len(line) > 2 and out.isdisjoint(line)]
         sums = torch.zeros(5, dtype=torch.float64)
