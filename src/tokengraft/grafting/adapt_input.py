@@ -1,9 +1,9 @@
 """`adapt_input`: new rows and a small map behind them, in front of a model that stays as it is.
 
 The folder holds the rows and the map as safetensors, the new tokenizer, a card, and the loader, a
-copy of `model.input_adapter`, which needs no tokengraft. It is proved by loading it afresh with
-that copy: planned text has to be read as it was in training, other text as by the base, to the bit.
-What it is worth beside rows alone and beside LoRA: `docs/ideas.md`.
+copy of `model.input_adapter`, which does not need tokengraft. It is proved by loading it afresh
+with that copy: planned text must be read as in training, other text as by the base, to the bit.
+How it compares with rows alone and with LoRA: `docs/ideas.md`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.huggingface import HuggingFace
 
-_MOST = 0.01  # nats between what was trained and what is loaded: half types round
-_LINES, _TOKENS = 40, 64  # of each kind of text that the folder is proved on
-_LOGITS = 1 << 25  # at once: 128 MB of numbers
+_MOST = 0.01  # nats from what was trained to what is loaded: half precision rounds
+_LINES, _TOKENS = 40, 64  # training lines that the folder is proved on, and tokens of each
+_LOGITS = 1 << 25  # computed at once: 128 MB
 
 
 @dataclass(frozen=True, repr=False)
 class InputAdapted:
-    """A finished adapter: where it lies, the rows beside it, and how many weights it has."""
+    """A finished adapter: its folder and kind, the rows in it, and how many weights the map has."""
 
     folder: Path
     kind: str
@@ -61,8 +61,9 @@ def adapt_input(
 ) -> InputAdapted:
     """Train rows for the plan's tokens and a map of that `kind` behind them; write both to `out`.
 
-    `options` are fields of `Deriving` and of the options in it by name, and `progress`. Raises
-    GraftError where what is loaded afresh is not what was trained; `out` then is as it was.
+    `options` holds `progress` and, by name, fields of `Deriving` and of the option objects inside
+    it. Raises GraftError if what is loaded afresh is not what was trained; `out` then stays as it
+    was.
     """
     from tokengraft.model.input_adapter import FILE, KINDS
 
@@ -93,7 +94,7 @@ def adapt_input(
 
 
 def _write(folder: Path, made: Derived, about: dict[str, str]) -> None:
-    """The weights, and the loader beside them."""
+    """Write the weights, and the loader beside them."""
     import torch
     from safetensors.torch import save_file
 
@@ -110,7 +111,7 @@ def _write(folder: Path, made: Derived, about: dict[str, str]) -> None:
 def _prove(
     folder: Path, base: Path, made: Derived, tokenizer: HuggingFace, lines: Sequence[str]
 ) -> None:
-    """GraftError unless the folder, loaded by its own loader, reads as it was trained to."""
+    """Raise GraftError unless the folder, loaded by its own loader, reads as it was trained to."""
     import torch
 
     from tokengraft.model.input_adapter import __file__ as loader
@@ -126,7 +127,7 @@ def _prove(
     plain, _ = load_model(base, dtype="auto")
     first = len(student.tokenizer.vocabulary)
     rows = NewRows(first, torch.from_numpy(made.rows).to(student.device))
-    # Texts of a length are read together, by both models the same ones: bits depend on that.
+    # Both models read the same batches of texts of one length: the last bits depend on the batch.
     alike: dict[tuple[int, bool], list[list[int]]] = defaultdict(list)
     for ids in tokenizer.encode(list(lines)):
         cut = [*student.prefix, *ids[:_TOKENS]]
@@ -154,7 +155,7 @@ def _prove(
 
 
 def _card(name: str, base: str, kind: str, weights: int, made: Derived) -> str:
-    """What it is, how it is loaded, what it was worth on held-out text."""
+    """The card: what it is, how to load it, how well it did on held-out text."""
     scores = {"this": made.held_out, "start": made.start, "floor": made.floor}
     kl = {who: "" if score is None else f"{score.kl:.3f}" for who, score in scores.items()}
     where, whose = (json.dumps(one, ensure_ascii=False) for one in (name, base))
@@ -173,5 +174,5 @@ print(model(**tokenizer("…", return_tensors="pt")).logits)
 ```
 
 It writes old tokens only, and without a cache: `generate` reads the whole text for every token.
-Fill texts that are read together at the right.
+Pad batches on the right.
 """

@@ -38,12 +38,12 @@ from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.transformers_classes import rebuilt
 
-#: Languages of many scripts that every check includes, planned for or not.
+#: Languages in many scripts that every check includes, whether planned for or not.
 _WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
 
-#: Times the promised divergence that protected text may show, of kinds nobody trained on.
+#: Protected text, of kinds not trained on, may diverge by this many times the promised KL.
 _TOLERATED = 3.0
-_PROMISED = 1.0  # nats; a manifest that promises no less would own up to any body
+_PROMISED = 1.0  # nats; a manifest that promises no less than that would excuse any change
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Report:
         return all(check.passed for check in self.checks)
 
     def lines(self) -> list[str]:
-        """One line a check, for people."""
+        """One line per check, for people."""
         return [f"{'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
 
 
@@ -80,13 +80,12 @@ def verify(
     """Check `folder` against the `base` model it was grafted from.
 
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
-    output policy, `tokenizer.model` and the manifest where they are there. `texts` are lines to
-    check on (the planning text is best); without them the bundled UDHR is used in the planned
-    languages and a few others. A graft of its base's size is checked as it was when it had grown
-    (`grafting.shrink`), and then as it is: which ids changed their meaning is said. `moved` is
-    what `protected.measure` says of the folder, where that was asked already.
-    Whatever is wrong with the folder, damaged files included, is a failed check; ModelError where
-    there is no such folder or the base cannot be read.
+    output policy and, if present, `tokenizer.model` and the manifest. `texts` are lines to check on
+    (the planning text is best); without them, the bundled UDHR in the planned languages and a few
+    others. A same-size graft is checked as it was before `grafting.shrink`, and then as it is,
+    which reports the ids that changed their meaning. `moved` is the result of `protected.measure`,
+    if it is known already. Anything wrong with the folder, damaged files included, is a failed
+    check; ModelError only if there is no such folder or the base cannot be read.
     """
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
@@ -110,7 +109,7 @@ def verify(
 
 
 def check_lines(languages: Iterable[str]) -> list[str]:
-    """UDHR lines in these languages, in all that share a script with one, and in a few others."""
+    """UDHR lines in these languages, in all that share a non-Latin script, and in a few others."""
     corpus = udhr.load()
     wanted = {*languages, *_WORLD}
     scripts = {code[4:8] for code in languages} - {"Latn"}
@@ -119,7 +118,7 @@ def check_lines(languages: Iterable[str]) -> list[str]:
 
 
 class _Verification:
-    """The parts of the folder are read when a check first needs them, so each fails alone."""
+    """Reads each part of the folder when a check first needs it, so that each check fails alone."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class _Verification:
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = read_manifest(self.folder) or {}
         lines = check_lines(said.get("languages", ())) if self.texts is None else self.texts
-        # Words that emitted the new tokens when they were planned; the proof is still made here.
+        # Words that emitted the new tokens when they were planned; whether they do is checked here.
         return self.pair.encode([*lines, *said.get("examples", ())])
 
     @functools.cached_property
@@ -163,7 +162,7 @@ class _Verification:
 
     @functools.cached_property
     def untied(self) -> bool:
-        """Whether a tied base was given a head of its own: only a policy that trains one may."""
+        """Whether a tied base was given a separate head; only a policy that trains one may."""
         manifest = read_manifest(self.folder)
         if manifest is None or not self.layout.tied:
             return False
@@ -173,7 +172,7 @@ class _Verification:
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
-        """Tensors that the manifest says were trained, besides new rows: never a table."""
+        """Tensors that the manifest says were trained, besides new rows; never a table."""
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = (read_manifest(self.folder) or {}).get("trained", {})
             return tuple(name for name in said.get("tensors", ()) if name in self.movable)
@@ -307,7 +306,7 @@ class _Verification:
         except Exception:
             return None  # some bases load only with their slow tokenizer; their files were compared
         had, has = (verify_load.tokenizer_traits(t) for t in (base, self.tokenizer))
-        # A class's default tokens are written out; one transformers had them, another had not.
+        # A graft writes out its class's default tokens, which some transformers versions lack.
         had = {name: value for name, value in had.items() if value is not None}
         return verify_files.first_difference(had, {name: has[name] for name in had})
 
@@ -338,7 +337,7 @@ class _Verification:
         return True, f"transformers {transformers.__version__}, no remote code{how}{limit}"
 
     def _output(self) -> tuple[bool, str]:
-        """What generation bars is what the policy says, as far as that is known."""
+        """Generation bars what the policy says, as far as the policy is known."""
         if is_encoder(self.old_config):
             same = verify_load.same_states(self.base, self.folder, self.tokenizer)
             return (
@@ -387,7 +386,7 @@ class _Verification:
             return True, f"{policy.name}: {len(said)} ids barred, greedy English output {kept}"
         if policy.writes or not verify_load.fits_memory(2 * self.checkpoint.size):
             return True, f"{policy.name}{guess}: {len(said)} ids barred from generation"
-        # The base may emit its spare rows, which new tokens have taken over.
+        # The base could emit its spare rows, which new tokens have taken over: bar them there too.
         spare = [i for i in said if i < self.layout.rows]
         before, after = self._greedy(spare)
         if self.trained:
@@ -398,12 +397,12 @@ class _Verification:
         return True, f"{policy.name}{guess}: greedy English output equals the base's"
 
     def _greedy(self, spare: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Greedy English by base and graft; the base without its spare rows."""
+        """Greedy English by the base, with its `spare` rows barred, and by the graft."""
         before = verify_load.greedy(self.base, self.tokenizer, spare)
         return before, verify_load.greedy(self.folder, self.tokenizer)
 
     def _pieces(self) -> tuple[bool, str]:
-        """The vocabulary in SentencePiece's own format, read by SentencePiece."""
+        """`tokenizer.model`, the vocabulary in SentencePiece's format, read by SentencePiece."""
         model = (self.folder / sentence_piece.FILE).read_bytes()
         lines = self.encoded.lines
         otherwise = sentence_piece.read_otherwise(model, self.pair.new, lines)
@@ -411,7 +410,7 @@ class _Verification:
         return otherwise is None, said
 
     def _protected(self) -> tuple[bool, str]:
-        """How far text moved that was to be kept: said, and refused where it is far too much."""
+        """How far protected text moved: reported, and a failure if it is far more than promised."""
         manifest = read_manifest(self.folder) or {}
         promised = manifest["trained"]["promised"]
         if not 0 < promised["kl"] < _PROMISED:
@@ -430,7 +429,7 @@ class _Verification:
 
 
 def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
-    """The step's outcome; whatever keeps it from one is the finding."""
+    """The step's outcome; an exception is a failed check, except for a missing extra."""
     try:
         with panics_as_errors("checking"):
             return Check(name, *step())

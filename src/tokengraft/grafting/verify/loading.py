@@ -1,6 +1,6 @@
-"""The folder in plain transformers: no code of its own, every tensor in its place.
+"""The folder in plain transformers: no remote code, every tensor in its place.
 
-A graft of its base's size is held against the same graft when it had grown, which was verified.
+A same-size graft is compared with the larger graft that it was made from, which was verified.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def same_ids(tokenizer: Any, lines: Sequence[str], ids: Sequence[Sequence[int]]) -> str | None:
-    """What transformers encodes otherwise than tokenizer.json, on a few thousand lines, or None."""
+    """How transformers' ids differ from tokenizer.json's on a few thousand lines, or None."""
     step = -(-len(lines) // _MOST_LINES) or 1
     some = list(lines)[::step]
     with quiet(warnings=False):  # lines longer than the model's window are of no concern here
@@ -58,7 +58,7 @@ def reloaded(tokenizer: Any, folder: Path) -> Any:
 
 
 def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
-    """What must survive besides the vocabulary: special tokens and the frame of a text."""
+    """What must survive besides the vocabulary: special tokens, their places, the chat template."""
     a, b = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in "ab")
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     special = {name: getattr(tokenizer, name, None) for name in names}
@@ -78,9 +78,9 @@ def fits_memory(size: int) -> bool:
 
 
 def _available(source: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that a program can have; files kept in memory count, since they make room.
+    """Bytes that a program can allocate, including those of the page cache, which makes room.
 
-    A graft that was just written is kept there: pages that are free outright would be too few.
+    A graft just written is in that cache: counting only free pages would give too little.
     """
     with contextlib.suppress(OSError, ValueError):
         for line in source.read_text(encoding="ascii").splitlines():
@@ -92,7 +92,7 @@ def _available(source: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def _class(transformers: Any, folder: Path) -> Any:
-    """The class that loads a folder: by what its config says its head is for."""
+    """The transformers class that loads a folder, by the architecture in its config."""
     config = read_json(folder / "config.json")
     if not is_encoder(config):
         return transformers.AutoModelForCausalLM
@@ -101,7 +101,7 @@ def _class(transformers: Any, folder: Path) -> Any:
 
 
 def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
-    """The model and what transformers says about missing or odd tensors."""
+    """The model, and what transformers reports about missing or unexpected tensors."""
     with quiet(warnings=False) as transformers:
         model, info = _class(transformers, folder).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
@@ -111,7 +111,7 @@ def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
 
 
 def examine(folder: Path, layout: Tables, rows: int, ids: Sequence[int], whole: bool) -> str | None:
-    """Load the model (or, where `whole` is false, its empty frame) and say what is wrong, or None.
+    """What is wrong with the loaded model (if not `whole`, with its empty skeleton), or None.
 
     `ids` is a text with new tokens: the model must give finite scores for it over `rows` tokens.
     """
@@ -178,7 +178,7 @@ def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int
             do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
         )  # fmt: skip
     ids: list[int] = generated[0].tolist()
-    model.to_empty(device="meta")  # its memory is free now, whoever still holds the model
+    model.to_empty(device="meta")  # frees its memory, even if something still refers to it
     return ids
 
 
@@ -190,10 +190,10 @@ def same_size(
     grown: EncodedBoth,
     first: int,
 ) -> tuple[bool, str]:
-    """Whether `folder` reads as it did when it had `grown`, and writes English as the base does.
+    """Whether `folder` reads as it did before `shrink`, and writes English as the base does.
 
-    In `grown` the new tokens have the ids from `first` on. A line with a token that went has others
-    now; nothing was promised of it.
+    `grown` holds the ids of before, in which new tokens have the ids from `first` on. A line with a
+    token that was replaced has other ids now; nothing was promised for it.
     """
     at, names, lines = places["ids"], places["replaced"], grown.lines
     ids = [one for batch in encode(load(read_json(folder / TOKENIZER)), lines) for one in batch]
@@ -204,7 +204,7 @@ def same_size(
         elif now != [at[i - first] if i >= first else i for i in was]:
             return False, f"{line[:40]!r} has other tokens than when the vocabulary had grown"
     if holding == len(lines):
-        return False, f"none of {len(lines)} lines is without a token that went"
+        return False, f"every one of {len(lines)} lines has a token that was replaced"
     tokenizer = load_tokenizer(folder)
     if wrong := same_ids(tokenizer, lines, ids):
         return False, wrong

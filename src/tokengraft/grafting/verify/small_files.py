@@ -1,4 +1,4 @@
-"""Settings and small files held against the base's, and what has no place beside them."""
+"""Settings and small files compared with the base's, and files that do not belong in a graft."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
 def config_difference(
     old: Mapping[str, Any], new: Mapping[str, Any], layout: Tables, rows: int, untied: bool = False
 ) -> str | None:
-    """What config.json says otherwise than the base's besides the number of rows, or None.
+    """How config.json differs from the base's, apart from the number of rows, or None.
 
-    `untied`: it has to say that the head no longer is the input table.
+    `untied`: it must say that the head is no longer the input table.
     """
     if untied:
         old = small_files.untie(old)
@@ -76,7 +76,7 @@ def _without(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def generation_difference(base: Path, folder: Path) -> str | None:
-    """What generation_config.json says otherwise, barred ids apart, or None."""
+    """How generation_config.json differs, apart from barred ids, or None."""
     path = base / small_files.GENERATION
     old = read_json(path) if path.is_file() else None
     new = read_if_there(folder / small_files.GENERATION)
@@ -88,10 +88,10 @@ def generation_difference(base: Path, folder: Path) -> str | None:
 
 
 def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:
-    """What tokenizer.json says otherwise besides vocabulary, merges and split pattern, or None.
+    """How tokenizer.json differs, apart from vocabulary, merges and split pattern, or None.
 
-    The base's added tokens stay the first ones, every flag included; added tokens after them
-    (the paper's mode) have new ids.
+    The base's added tokens must come first, with all their flags; added tokens after them (the
+    paper's mode) must have new ids.
     """
     before, after = (list(one.get("added_tokens") or ()) for one in (old, new))
     for token, copy in zip(before, after, strict=False):
@@ -113,9 +113,9 @@ def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: ra
 
 
 def insertion_difference(old: dict[str, Any], new: dict[str, Any], ids: range) -> str | None:
-    """What no insertion does to a vocabulary, its merges or the split pattern, or None.
+    """A change to vocabulary, merges or split pattern that no insertion makes, or None.
 
-    No text shows all of it: a merge or a pattern may do harm on some line that nobody tried.
+    Text cannot reveal all of these: a merge or a pattern may do harm on a line that nobody tried.
     """
     difference = _vocabulary_difference(old, new, ids) or _pattern_difference(old, new)
     return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
@@ -140,7 +140,7 @@ def _vocabulary_difference(old: dict[str, Any], new: dict[str, Any], ids: range)
 
 
 def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Whether the cuts are the base's, or those that are proved to make no text longer."""
+    """None if text is split as by the base, or by a pattern proved to make no text longer."""
     has = _as_loaded(new)
     if has == _as_loaded(settle(old)):
         return None
@@ -154,7 +154,7 @@ def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
 
 
 def _as_loaded(tokenizer: dict[str, Any]) -> Any:
-    """The pre-tokenizer as the library writes it, whatever was left out in the file."""
+    """The pre-tokenizer as the library writes it, with the defaults that the file may omit."""
     empty = {"type": "BPE", "vocab": {}, "merges": []}
     steps = {"pre_tokenizer": tokenizer.get("pre_tokenizer"), "model": empty}
     written = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **steps}))
@@ -164,10 +164,10 @@ def _as_loaded(tokenizer: dict[str, Any]) -> Any:
 def foreign_token(
     old: dict[str, Any], new: dict[str, Any], ids: range, languages: Collection[str]
 ) -> str | None:
-    """What is made that holds nothing of the planned languages' scripts, in words, or None.
+    """A token that has nothing of the planned languages' scripts, in words, or None.
 
-    That is a new token, or an old one that a new merge makes of other parts than before. Not asked
-    of languages in Latin script, which may borrow letters of others.
+    Looked at are new tokens, and old ones that a new merge makes of other parts than before. Not
+    checked for languages in Latin script, which may borrow letters of others.
     """
     belongs = None if shares_letters(languages) else territory(languages)
     if belongs is None:
@@ -181,7 +181,7 @@ def foreign_token(
 
 
 def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """What tokenizer.json puts around texts otherwise than a graft of the base would, or None."""
+    """How the tokens that tokenizer.json puts around texts differ from a graft's, or None."""
     split = {**old, "pre_tokenizer": new.get("pre_tokenizer")}
     whole = classes.with_start(split, read_if_there(base / tokenizer_files.CONFIG))
     kept = {**old, "post_processor": whole.get("post_processor")}
@@ -192,7 +192,7 @@ def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> st
 def settings_difference(
     base: Path, folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> str | None:
-    """What tokenizer_config.json says otherwise than the base's or a graft would, or None.
+    """How tokenizer_config.json differs from the base's or what a graft would write, or None.
 
     `old` and `new` are the two tokenizers: a changed split pattern may need another class.
     """
@@ -211,7 +211,7 @@ def settings_difference(
 
 
 def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | None:
-    """A file that is neither written by a graft nor the base's, or None.
+    """What is wrong with a file that a graft neither writes nor copies from the base, or None.
 
     Hidden files and documents may be added. Code, pickled weights, other weights and the old
     vocabulary in other formats may not: a program could read them instead.
@@ -240,7 +240,7 @@ def loadable(folder: Path) -> Iterator[str]:
 def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]:
     """Whether the folder holds what was written and nothing else that a program may read.
 
-    The card is for people, and people edit it: that is said, not refused.
+    The card is for people, who may edit it: that is reported, not refused.
     """
     for name in loadable(folder):
         if name not in hashes and name != MANIFEST:
