@@ -32,9 +32,9 @@ def write_comparison(
     text = [
         f"# {in_markdown(facts['a']['label'])} against {in_markdown(facts['b']['label'])}",
         "",
-        f"Text: {in_markdown(facts['corpus']['source'])}. Better and worse go by the tokens of the "
-        "same text; premiums stand beside them. Speakers are those of each language, so who speaks "
-        "two counts twice.",
+        f"Text: {in_markdown(facts['corpus']['source'])}. Better and worse are judged by tokens "
+        "for the same text; premiums are given beside them. Speakers are counted by language, so a "
+        "speaker of two counts twice.",
         "",
     ]
     for number, pair in enumerate(tables["summary"].to_dicts(), 1):
@@ -56,7 +56,7 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], dict[str, pl.DataFram
     """What `write_comparison` wrote: the facts, and the tables by name."""
     readers = {name: read_data(folder, name) for name in ("languages", "summary")}
     facts = read_json(folder / FILE)
-    facts["labels"], facts["corpus"]["source"]  # what every comparison has
+    facts["labels"], facts["corpus"]["source"]  # KeyError if this is no comparison
     if missing := [name for name, reader in readers.items() if reader is None]:
         raise TokengraftError(f"{folder}: this comparison lacks {', '.join(missing)}")
     return facts, {name: reader() for name, reader in readers.items() if reader}
@@ -83,7 +83,7 @@ def heading(facts: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
 
 
 def findings(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -> list[str]:
-    """What one pair's figures say, a sentence each."""
+    """What one pair's figures show, in sentences."""
     a, b = names(facts, pair)
     total = pair["languages"]
     words = [
@@ -123,7 +123,7 @@ def findings(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFram
 
 
 def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -> Printed:
-    """The languages that moved most, both ways; all where they are few."""
+    """The languages that gained and lost most; all if they are few."""
     a, b = names(facts, pair)
     shown = edges(own)
     rows = [
@@ -153,7 +153,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
 
 
 def edges(own: pl.DataFrame) -> pl.DataFrame:
-    """The first and the last rows, or all where they are few."""
+    """The first and the last rows, or all if they are few."""
     if own.height <= 2 * EDGES:
         return own
     moved = own.filter(pl.col("change").is_not_null())
@@ -163,7 +163,7 @@ def edges(own: pl.DataFrame) -> pl.DataFrame:
 
 
 def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -> Figure | None:
-    """Bars left of zero for what got cheaper, right of it for what got dearer."""
+    """Bars to the left for languages that got cheaper, to the right for those that got dearer."""
     from tokengraft.render.figures.style import (
         INK,
         LESS,

@@ -1,4 +1,4 @@
-"""An evaluation on disk: tables, a README of each figure with what it is read against, a plot."""
+"""An evaluation on disk: tables, a README with each figure's floor and ceiling, a plot."""
 
 from __future__ import annotations
 

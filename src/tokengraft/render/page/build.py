@@ -23,7 +23,7 @@ from tokengraft.render.page.document import document, pack, safe_json, without_p
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 
-LIMIT = 8_000_000  # bytes
+LIMIT = 8_000_000  # bytes of a page
 Place = Path | str
 
 
@@ -46,7 +46,7 @@ class Page:
     title: str
     notes: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict, repr=False)
-    files: dict[str, bytes] = field(default_factory=dict, repr=False)  # of a site, beside it
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)  # of a site, by path
 
 
 def save_page(page: Page, out: Path) -> Path:
@@ -67,9 +67,9 @@ def make_page(
     live: dict[str, Any] | None = None,
     place: str | None = None,
 ) -> Page:
-    """The page as text; `live` switches on the playground's box, which may stand alone.
+    """The page as text; `live` adds the playground, which needs no runs.
 
-    `place` is the address at which the page will lie.
+    `place` is the page's future address.
     """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]

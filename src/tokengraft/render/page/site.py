@@ -1,12 +1,12 @@
-r"""A folder ready for static hosting: the page, a page a language, cards, tokenizers for the box.
+r"""A folder for static hosting: the page, a page per language, preview cards, tokenizers.
 
-Nothing in it needs a server that computes: what is typed into the playground is cut by the browser
-itself (`static/bpe.js`) with the files in `tokenizers/`.
+Nothing in it needs a server that computes: the browser itself (`static/bpe.js`) tokenizes what is
+typed into the playground, with the files in `tokenizers/`.
 
-A tokenizer's file is gzipped JSON: the pieces by id, the merges as pairs of ids in their order, and
-the split pattern in JavaScript's words. Patterns of `tokenizers` and of a browser differ in three
-things that matter here: `\s` (a browser counts U+FEFF in and U+0085 out), `\z`, and `(?i:…)`, which
-older browsers do not know. A tokenizer that needs anything else is not offered.
+A tokenizer's file is gzipped JSON: the pieces by id, the merges in order as pairs of ids, and the
+split pattern as a JavaScript regular expression. Patterns of `tokenizers` and of a browser differ
+in three things that matter here: `\s` (in a browser it includes U+FEFF and excludes U+0085), `\z`,
+and `(?i:…)`, which older browsers lack. A tokenizer that needs anything else is not offered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tokengraft.tokenizer import Located, find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, as_json
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
-PAGE = 3000  # characters of the pivot language
+PAGE = 3000  # characters of a page in the pivot language
 Offered = tuple[str, bytes]  # label and content of a tokenizer's file
 _STYLE = (
     ground_css()
@@ -61,7 +61,7 @@ def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict
     files = {}
     for name in names:
         if name not in BY_NAME:
-            continue  # one's own lies on one machine
+            continue  # the user's own are only on this machine
         try:
             located = find(name, search)
             files[f"tokenizers/{quote(name)}.bin"] = located.label, packed(located)
@@ -71,10 +71,10 @@ def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict
 
 
 def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
-    """What lies beside the page of a site, tokenizers apart: a page and a card a language, fonts.
+    """A site's files beside its page, except tokenizers: a page and a card per language, fonts.
 
-    `base` is the address at which it will be found (https://…/): previews of links need whole
-    addresses, and so does the sitemap, which is left out without one.
+    `base` is the site's future address (https://…/): link previews need absolute addresses, and so
+    does the sitemap, which is left out without one.
     """
     texts: dict[str, str] = {}
     cards = {CARD: card(page.title, [], _credit(page))}
@@ -119,7 +119,7 @@ def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
 
 
 def _page_tokens(audit: Mapping[str, Any], tokenizer: int, place: int) -> float | None:
-    """Tokens of what is a page in the pivot language, by the ratio of sums."""
+    """Tokens for the content of one page in the pivot language, by the ratio of sums."""
     a_character = audit["perCharacter"][tokenizer][audit["pivot"]]
     ratio = audit["cells"]["sums"][tokenizer][place]
     return None if ratio is None or a_character is None else PAGE * a_character * ratio
@@ -157,7 +157,7 @@ def _no_title(
 
 
 def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
-    """A picture for previews of links: the title, a bar a tokenizer, where it is from."""
+    """A picture for link previews: the title, a bar per tokenizer, the source."""
     from matplotlib import get_data_path
     from PIL import Image, ImageDraw, ImageFont
 
@@ -310,20 +310,20 @@ def _sitemap(base: str, places: Sequence[str]) -> str:
     return f'{head}<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{urls}</urlset>\n'
 
 
-#: What `ByteLevel` with `use_regex` cuts by: GPT-2's pattern.
+#: The pattern by which `ByteLevel` with `use_regex` splits: GPT-2's.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _FOLDED = {"s": "sS\u017f", "k": "kK\u212a"}  # letters with a third form in Unicode
 
 
 def packed(located: Located) -> bytes:
-    """The tokenizer's file; TokenizerError where a browser could not give the same ids."""
+    """The tokenizer's file; TokenizerError if a browser could not give the same ids."""
     parsed = as_json(located)
     model = parsed["model"]
     pattern, keep = _cut(parsed["pre_tokenizer"], located.name)
     normalizer = (parsed.get("normalizer") or {}).get("type")
     if model.get("type", "BPE") != "BPE" or normalizer not in (None, "NFKC"):
         raise TokenizerError(f"{located.name}: a browser cannot tokenize as this one does")
-    # What tiktoken reads knows no special tokens in text; a `tokenizer.json` finds its own.
+    # Special tokens are recognised in text with a tokenizer.json, but not with tiktoken's files.
     added = _added(parsed, located.name) if located.kind == "tokenizer.json" else {}
     vocabulary: dict[str, int] = model["vocab"]
     pieces = [""] * (max(vocabulary.values()) + 1)
@@ -345,7 +345,7 @@ def packed(located: Located) -> bytes:
 
 
 def in_javascript(pattern: str) -> str:
-    """The pattern for a `RegExp` with the flag u; TokenizerError for what it cannot say."""
+    """The pattern for a `RegExp` with the flag u; TokenizerError if it cannot express it."""
     for group in re.findall(r"\(\?i:([^()]*)\)", pattern):
         pattern = pattern.replace(f"(?i:{group})", f"(?:{_any_case(group)})")
     pattern = pattern.replace(r"\s", r"\p{White_Space}").replace(r"\S", r"\P{White_Space}")

@@ -53,7 +53,7 @@ sections.push({
       const pair = every[at];
       draw(words, pair.words.map((text) => el("li", {}, text)));
       draw(box, comparedTable(pair, order));
-      caption.textContent = `Text: ${pair.run.corpus}. Better and worse go by tokens of the same text. Speakers are those of each language, so who speaks two counts twice.`;
+      caption.textContent = `Text: ${pair.run.corpus}. Better and worse are judged by tokens for the same text. Speakers are counted by language, so a speaker of two counts twice.`;
     };
     draw(
       host,

@@ -109,7 +109,7 @@ class PremiumTable {
     }
   }
 
-  // What the premium leaves out, in small: tokens per sentence, and more or fewer than the reference.
+  // What the premium does not show, in small type: tokens per sentence, and the change from the reference.
   beside(t, n) {
     if (perUnit(t, n) === null) return null;
     const more = t === reference() ? null : change(t, n);

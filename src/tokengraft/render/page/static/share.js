@@ -3,7 +3,7 @@
 const CARD_WIDTH = 1200;
 const CARD_FONT = '"DejaVu Sans", system-ui, sans-serif';
 
-// The colour that a variable of the page has by day.
+// The light-mode colour of one of the page's variables.
 const byDay = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).match(/#\w+/)[0];
 
 const languageLink = (code) => `${location.href.split("#")[0]}#${state.run ? `run=${state.run}&` : ""}lang=${encodeURIComponent(code)}`;
@@ -41,7 +41,7 @@ function foldedLines(pen, text, font, room) {
   return lines;
 }
 
-// One language: a bar a tokenizer, dearest last.
+// One language: a bar per tokenizer, dearest last.
 function pictureOfLanguage(n) {
   const entry = languages()[n];
   const order = ranked(n);
@@ -66,7 +66,7 @@ function pictureOfLanguage(n) {
   });
 }
 
-// A text of the playground: how the shortest and the longest tokenization cut it.
+// A text of the playground, as the shortest and the longest tokenization split it.
 function pictureOfText({ rows, reference }) {
   const whole = rows.filter((r) => !r.unknown);
   const sorted = [...(whole.length ? whole : rows)].sort((a, b) => a.count - b.count);
@@ -95,7 +95,7 @@ function pictureOfText({ rows, reference }) {
   });
 }
 
-// Where each token goes; those beyond ten lines are left to the link.
+// Where each token is drawn; tokens beyond ten lines are left out (the link shows them all).
 function layTokens(tokens) {
   const pen = el("canvas").getContext("2d");
   const fonts = `24px ${getComputedStyle(document.body).fontFamily}`;
