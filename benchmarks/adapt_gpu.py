@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
 
 
 def by_dev(options: argparse.Namespace, wanted: bool) -> None:
-    """Let every second line of FLORES dev's English be looked at, and let the others judge."""
+    """Let every second line of FLORES dev's English be watched, and let the others judge."""
     import numpy as np
 
     from tokengraft.deriving.distil.replay import Replay
@@ -111,7 +111,7 @@ def by_dev(options: argparse.Namespace, wanted: bool) -> None:
             lines = lines_in(options.flores / "dev" / "eng_Latn.dev")
             ids = [np.array(one[:256]) for one in self.reader.model.tokenizer.encode(lines)]
             whole = [Alignment(one, one, at, at) for one in ids if len(at := np.arange(len(one)))]
-            self.looked, self.judged = whole[1::2], whole[::2]
+            self.watched, self.judged = whole[1::2], whole[::2]
         plain(self, folder)
 
     Replay._plain_open, Replay.open = plain, opened  # type: ignore

@@ -238,7 +238,7 @@ def test_an_adapter_on_its_base_is_the_merged_model(base, verified, tmp_path, mo
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"} <= names
     assert "model.safetensors" not in names and "merged" not in names
     assert made.report.checks[-1].name == "adapter"
-    with pytest.raises(ModelError, match="its README says how peft loads it"):
+    with pytest.raises(ModelError, match="its README says how peft loads"):
         tokengraft.verify(tmp_path / "adapter", base)
     # The card's own code, run where it lies: loaded by peft, then made whole for other programs.
     (tmp_path / base.name).symlink_to(base)
@@ -376,7 +376,7 @@ def test_the_weight_of_protected_text_comes_to_rest(llama, steps):
 def test_the_weight_is_steered_by_text_that_is_neither_replayed_nor_judged(llama):
     reader, _, quiet = setting(llama)
     replay = Replay(reader, quiet, replace(ADAPTING, keep_kl=1e-4))
-    three = replay.passages, replay.looked, replay.judged
+    three = replay.passages, replay.watched, replay.judged
     lots = [[tuple(one.old) for one in lot] for lot in three]
     assert all(lots) and sorted(one for lot in lots for one in lot) == sorted(map(tuple, quiet))
     student = twin(reader.model, replay.adapting)
@@ -384,9 +384,12 @@ def test_the_weight_is_steered_by_text_that_is_neither_replayed_nor_judged(llama
     for held in student.learning.values():
         held.data.add_(0.1 * torch.randn_like(held))
     mine = Reader(student, reader.first_new, reader.prefix)
-    replay.look(mine, None, (0, 1))  # not yet
+    replay.watch(mine, None, (0, 1))  # not yet
     assert replay.strain == 0
-    replay.look(mine, None, (0, 4))
+    replay.watch(mine, None, (0, 4))
+    few = Replay(reader, quiet[:4], replay.adapting)
+    few.watch(mine, None, (0, 4))
+    assert few.strain > 0  # else the weight of a handful of passages would only fall
     apart = []
     for ids in lots[1]:
         given = torch.tensor([[*reader.prefix, *ids]])
@@ -442,7 +445,7 @@ def test_what_cannot_be_trained_is_said_before(llama, tmp_path, options, said):
 
 def test_rows_that_are_given_leave_nothing_to_train(llama, tmp_path):
     rows = np.zeros((24, 16), np.float32)
-    with pytest.raises(UsageError, match="no rows can be given"):
+    with pytest.raises(UsageError, match="trains rows and body together"):
         tokengraft.graft(llama, plan(), tmp_path / "graft", rows=rows, train="lora")
 
 
@@ -500,7 +503,7 @@ def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):
     (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="needed are category"):
         read_labels(tmp_path / "wrong.csv")
-    with pytest.raises(CorpusError, match="units are named"):
+    with pytest.raises(CorpusError, match="names its lines like"):
         probe_scores(model, model, corpus, "amh_Ethi", {"devtest.1": "x"})
 
 

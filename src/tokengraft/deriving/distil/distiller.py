@@ -114,7 +114,7 @@ class Distiller:
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
         self.student: Reader = reader
-        self._learner = reader  # the student, as it reads what is to be learned
+        self._learner = reader  # the student in the precision that gradients are taken in
         self.weights: Weights | None = None
         if replay is not None:
             replay.open(self.folder)
@@ -216,13 +216,13 @@ class Distiller:
         return out
 
     def excess(self, rows: Rows) -> float | None:
-        """`continued` on held-out text with these rows."""
+        """`HeldOut.excess` of these rows."""
         return continued(self.student, self.judge_mixed, torch.from_numpy(rows))
 
     def floor(self) -> HeldOut:
-        """What rows reach that know nothing: the mean of all old rows for every new token.
+        """The score of rows that know nothing: every new token has the mean of all old rows.
 
-        The rest of a passage may be better off after a beginning that has nothing to do with it.
+        Its `excess` is that, or what it is after the beginning of another passage if that is less.
         """
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
         rows = mean.expand(len(self._start), -1)
@@ -279,8 +279,8 @@ class Distiller:
         seen = self._seen([self.lots.train[n] for n in numbers])
         self._whole = False
         if self.replay is not None:
-            share = min(1.0, len(numbers) / recipe.passages)
-            self.replay.look(self.student, ends.head(), (recipe.seed, 5, step), share)
+            seed = recipe.seed, 5, step
+            self.replay.watch(self.student, ends.head(), seed, self._share(numbers))
             self.replay.control(shape, done)
         body = 0.0 if self.weights is None else self._body_rate * shape
         head = rate * recipe.head_rate * self._head_unit
@@ -302,8 +302,7 @@ class Distiller:
             self._learner, self.teacher, numbers, ends.rows(), recipe, self.writer, head
         )
         if self.replay is not None:
-            share = min(1.0, len(numbers) / recipe.passages)
-            drawn = self.replay.drawn((recipe.seed, 2, step), share)
+            drawn = self.replay.drawn((recipe.seed, 2, step), self._share(numbers))
             back, held = self.replay.gradient(self._learner, head, drawn)
             weight = self.replay.weight
             slopes = [one.add_(more, alpha=weight) for one, more in zip(slopes, held, strict=True)]
@@ -313,6 +312,10 @@ class Distiller:
             seed = (recipe.seed, 2, step)
             other += recipe.stray * self.writer.stray_gradient(head, recipe.strays, seed)
         return grad, other, slopes
+
+    def _share(self, numbers: Ints) -> float:
+        """How much of a full step these passages are."""
+        return min(1.0, len(numbers) / self.recipe.passages)
 
     def _done(self, step: int, seconds: float) -> float:
         """Share of the run that is done, by steps or by time, whichever is further."""
