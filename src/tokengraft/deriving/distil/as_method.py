@@ -1,4 +1,4 @@
-"""`distil` as a method: a task's text brought together for the `Distiller`, and what came of it."""
+"""`distil` as a method: a `Distiller` is made of a task and run, and the task told how it went."""
 
 from __future__ import annotations
 
@@ -116,7 +116,11 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
 
 
 def _recipe(task: Task) -> Recipe:
-    """The recipe as it is used: rows that are only read need the states of the base the least."""
+    """The recipe as it is used.
+
+    Where rows alone learn, and only to be read, KL and mixtures count for more. Nothing else is
+    taught by the text itself (`Recipe.by_text`).
+    """
     options = task.options
     if (options.writing, options.adapting, options.in_front) != (None, None, None):
         return replace(options.recipe, by_text=0.0)
@@ -129,13 +133,13 @@ def _recipe(task: Task) -> Recipe:
 
 
 def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
-    """The lots with passages of mixed spelling beside their own."""
+    """The lots with mixtures of their passages (`passages.mix`)."""
     writes = task.options.writing is not None
     if not recipe.mixed:
         return lots
     tokens = min(512, task.model.window) - len(task.model.prefix)
     rest = Rest(recipe.rest, recipe.places, recipe.near)
-    mixed = recipe.mixed if writes else 2 * recipe.mixed  # what a reader's users get
+    mixed = recipe.mixed if writes else 2 * recipe.mixed  # a model that only reads answers so
     more, judged = (
         mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=rest, tokens=tokens)
         for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
@@ -154,7 +158,7 @@ def _writer(task: Task, reader: Reader) -> Writer | None:
 
 
 def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
-    """What a body that learns is held back by; None where only rows are trained."""
+    """What keeps protected text in place where the body learns; None where only rows do."""
     adapting = task.options.adapting
     if adapting is None:
         return None

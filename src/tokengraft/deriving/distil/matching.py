@@ -1,7 +1,7 @@
-"""The loss of distillation (`distiller`): its gradient, and what is left of it on held-out text.
+"""The loss of distillation (`distiller`): its gradient, and its value on held-out text.
 
-Both are means over aligned positions, and spread over all devices. `continued` asks what the users
-of a model that writes old tokens get: the text's own next tokens after a prompt in new ones.
+Both are means over aligned positions, and spread over all devices. `continued` measures what users
+of a model that writes old tokens get: how well it predicts the text after a prompt in new tokens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tokengraft.deriving.distil.passages import text_after
+from tokengraft.deriving.distil.passages import next_old, text_after
 from tokengraft.deriving.distil.recipe import HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
@@ -32,9 +32,9 @@ def gradient(
 ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
     """Gradients of the loss over the teacher's passages `numbers`, as `reader` reads them.
 
-    At the input rows (new tokens, dimensions); where a `writer` has output rows `head`, at those;
-    and at the weights that the reader's model is learning. What becomes of text that holds no new
-    token is not in it (`Writer.stray_gradient`, `Replay`).
+    Three of them: at the input rows (new tokens, dimensions), at the output rows `head` where a
+    `writer` has some, and at the weights that the reader's model is learning. Text without a new
+    token has losses of its own (`Writer.stray_gradient`, `Replay.gradient`).
     """
     rows = rows.detach()
     whole = teacher.states(numbers)
@@ -65,11 +65,11 @@ def gradient(
                 at_states, at_rows = writing_slopes(
                     new.detach(), old, member.head, added, after, weights, twigs
                 )
-                # Of the right gradient, whatever their values.
+                # Only the gradients of these products mean something, not their values.
                 loss = loss + ((new * at_states).sum() + (added.rows * at_rows).sum()) / positions
             elif recipe.kl:
-                next_ids = np.concatenate([text_after(one) for one in passages])
-                at_states = slopes(new.detach(), old, member.head, next_ids, recipe.by_text)
+                after_text = np.concatenate([text_after(one) for one in passages])
+                at_states = slopes(new.detach(), old, member.head, after_text, recipe.by_text)
                 loss = loss + recipe.kl * (new * at_states).sum() / positions
             grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
@@ -93,7 +93,12 @@ def judge(
     recipe: Recipe | None = None,
     replay: Replay | None = None,
 ) -> HeldOut:
-    """Score rows on the teacher's passages: means over all aligned positions."""
+    """Score rows on the teacher's passages, and on `mixed` ones where there are some.
+
+    All figures are means over aligned positions. `HeldOut.loss` weighs them as training does by
+    `recipe`: where that is `by_text`, so much of the KL after a change of spelling is replaced by
+    how many more nats the text takes there than with the base.
+    """
     kl, same, cosine, writes, count = _means(reader, teacher, rows, writer, head)
     recipe = recipe or Recipe()
     loss, other, stray = kl, None, None
@@ -101,25 +106,26 @@ def judge(
     if writer is not None and head is not None:
         stray = kept[0] if kept else writer.strays(head)  # all that moved, where the body learns
         loss = recipe.reading_weight * kl + writes + recipe.stray * stray
-    known: dict[str, float] = {}
+    excess: dict[str, float] = {}
     if mixed is not None and len(mixed.passages):
         other = _means(reader, mixed, rows, None, None)[0]
         apart, times = other, 1.0 if writer is None else recipe.reading_weight
         nats = _nats(reader, mixed, rows) if recipe.by_text and writer is None else None
         if nats is not None:
-            apart += recipe.by_text * ((nats[1] - nats[0]) / nats[2] - other)
-            known["excess"] = nats[1] / nats[0] - 1
+            base, ours, positions = nats
+            apart += recipe.by_text * ((ours - base) / positions - other)
+            excess["excess"] = ours / base - 1
         loss += recipe.mixed * apart * times
     writing = None if writer is None else writes
-    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept, **known)
+    return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept, **excess)
 
 
 def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> float | None:
-    """By how much more bits than the base an old rest takes after a first part in new tokens.
+    """How many more bits the rest of a passage takes after a beginning in new tokens.
 
-    Relative to the base's bits; the teacher's passages are mixtures. Without `rows` the first part
-    is one of another passage, in old tokens: what is lost where nothing of it is read. None
-    where there are fewer than two such mixtures.
+    The rest is in old tokens, the teacher's passages are mixtures, and the answer is relative to
+    the bits after a beginning in old tokens. Without `rows` the beginning is that of another
+    passage, in old tokens: what it costs to know nothing of it. None for fewer than two mixtures.
     """
     nats = _nats(reader, teacher, rows)
     return None if nats is None else nats[1] / nats[0] - 1
@@ -128,7 +134,10 @@ def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> fl
 def _nats(
     reader: Reader, teacher: Teacher, rows: torch.Tensor | None
 ) -> tuple[float, float, int] | None:
-    """What the text takes after the base's reading and after ours, and in how many places."""
+    """Nats of the text after the base's beginnings and after ours, and at how many positions.
+
+    As `continued`, which puts the two sums in relation.
+    """
     first_new, numbers, passages = reader.first_new, [], []
     for number, one in enumerate(teacher.passages):
         last = np.flatnonzero(one.new >= first_new)[-1:]
@@ -145,11 +154,11 @@ def _nats(
             for n, (one, end) in enumerate(zip(passages, ends, strict=True))
         ]
         rows = reader.model.weight[:1].float()  # none is read
-    nats, places = np.zeros(2), 0
+    nats, positions = np.zeros(2), 0
     sizes = np.fromiter((len(one.new) for one in passages), np.int64)
     for batch in batches(sizes, BATCH_TOKENS):
         chosen = [passages[n] for n in batch]
-        targets = np.concatenate([np.append(one.old, -1)[one.old_at + 1] for one in chosen])
+        targets = np.concatenate([next_old(one) for one in chosen])
         there = targets >= 0
         with torch.no_grad():
             read = reader.new(chosen, rows.to(reader.model.device)).float()
@@ -157,8 +166,8 @@ def _nats(
         for side, states in enumerate((known, read)):
             said = likelihoods(states, np.maximum(targets, 0), reader.head)
             nats[side] -= said[there].sum()
-        places += int(there.sum())
-    return float(nats[0]), float(nats[1]), places
+        positions += int(there.sum())
+    return float(nats[0]), float(nats[1]), positions
 
 
 def _after(one: Alignment, end: int, before: Ints) -> Alignment:

@@ -1,14 +1,14 @@
-"""Passages of text under both tokenizers: what distillation reads, in two lots.
+"""Passages of text under both tokenizers, to train on and to judge by.
 
-Lines are joined, and cut at spaces, into passages of at most `characters` characters, so that
-short lines, too, are read with something before them (rootstock, 700 steps: KL .364 instead of .442
-in Hindi, whose lines have 54 characters). A passage that holds no new token teaches nothing and is
-dropped. A line belongs to the held-out lot by its own hash, so the split does not depend on order,
-on the other lines or on the seed.
+Lines are joined, and cut at spaces, into passages of at most `characters` characters, so that short
+lines are read with something before them too (rootstock, 700 steps: KL .364 instead of .442 in
+Hindi, whose lines have 54 characters). A passage without a new token teaches nothing and is
+dropped. Whether a line is held out depends on its own hash alone: not on its place, on the other
+lines or on the seed.
 
-A model that reads new tokens and writes old ones has both in its context: a mixture that passages
-spelled anew from end to end never show. `mix` makes such passages: a first part in one spelling, a
-rest in the other, to be matched at every position of the rest.
+A model that reads new tokens and writes old ones has both in its context, which passages in new
+tokens from end to end never show. So `mix` makes mixtures of them: the beginning of a passage in
+one spelling and the rest in the other, matched at positions of the rest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAMPLE = 200  # lines by which the length of passages is found
 
 @dataclass(frozen=True)
 class Lots:
-    """Passages to train on and passages to be judged by."""
+    """Passages to train on, and held-out passages to judge by."""
 
     train: tuple[Alignment, ...]
     held_out: tuple[Alignment, ...]
@@ -45,11 +45,12 @@ class Lots:
 
 @dataclass(frozen=True)
 class Mixture(Alignment):
-    """A passage whose `new` ids change their spelling.
+    """A passage whose `new` ids change from one spelling to the other.
 
-    `after` are the ids that the new spelling goes on with after each common position, -1 for none:
-    a rest in old tokens, too, could go on in new ones wherever those begin. `source` is the number
-    of the passage it was made of, whose old ids it has, or the first of them.
+    `after` is the id with which the new tokenizer's spelling goes on after each common position, -1
+    for none. In a rest of old tokens a new one could be written there too. `source` is the number
+    of the passage that the mixture was made of; its old ids are that passage's, or the first of
+    them.
     """
 
     after: Ints
@@ -58,9 +59,10 @@ class Mixture(Alignment):
 
 @dataclass(frozen=True)
 class Rest:
-    """The old tokens after a beginning in new ones: at most `most`, matched at `places` of them.
+    """How much old text follows a beginning in new tokens, and where in it states are matched.
 
-    A share `near` of the places is right after the cut, the others are drawn evenly.
+    At most `most` old tokens follow. Where that is more than `places`, only so many are matched: a
+    share `near` of these right after the beginning, the others drawn at random from what follows.
     """
 
     most: int = 128
@@ -205,11 +207,14 @@ def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int
     return np.sort(ranked[:inside])
 
 
-def text_after(one: Alignment) -> Ints:
-    """The old id that the text goes on with after each common position of a mixture, else -1."""
-    if not isinstance(one, Mixture):
-        return np.full(len(one), -1)
+def next_old(one: Alignment) -> Ints:
+    """The old id that follows each common position, -1 at the end of the passage."""
     return np.append(one.old, -1)[one.old_at + 1]
+
+
+def text_after(one: Alignment) -> Ints:
+    """`next_old` of a mixture, which may be taught by the text itself; of other passages all -1."""
+    return next_old(one) if isinstance(one, Mixture) else np.full(len(one), -1)
 
 
 def following(one: Alignment) -> Ints:
@@ -229,10 +234,11 @@ def mix(
     rest: Rest | None = None,
     tokens: int = 512,
 ) -> list[Mixture]:
-    """Mixtures of `share` of the passages, each cut at a common position drawn at random.
+    """Mixtures of a `share` of the passages, each cut at a common position drawn at random.
 
-    Of a share above 1 passages are cut in several ways. New tokens come first and a `rest` of old
-    ones after them; where the model `writes`, every second has it the other way round.
+    With a share above 1 the same passage is cut in several places. New tokens come first and a
+    `rest` of old ones after them; where the model `writes`, every second mixture is the other way
+    round. Those of more than `tokens` tokens are left out.
     """
     generator = np.random.default_rng([seed, 1])
     count, rounds = round(share * len(passages)), max(1, math.ceil(share))

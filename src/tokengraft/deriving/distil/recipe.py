@@ -21,55 +21,45 @@ TRAINED = ("rows", "lora", "all")
 class Recipe:
     """How to train.
 
-    `learning_rate` is relative to the root mean square of the old rows and falls to 0 by a cosine
-    over `steps`, or over `max_minutes` where that is sooner; `share` is the bridge's part of it,
-    `head_share` that of the output rows' bridge.
-    Under `max_minutes` only as much text is used as the teacher can read in `teaching` of the time
-    (a tenth of that for held-out text), so that passages are seen more than once, and steps have
-    fewer than `passages` passages where there would be less than `enough` of them. `patience`
-    held-out checks without a better score end the run (0: never).
-
-    The base writes `own` passages itself, to be trained on beside the text that is given.
-    For every passage there are `mixed` more that change their spelling midway, twice as many where
-    only reading is trained, and twice that, with `kl` counting four times, where rows are all that
-    learns; at most `rest` old tokens follow where they change, matched at `places` of them: the
-    first `near` of those places, the others drawn evenly. Where rows are all that learns, a share
-    `by_text` of what is to follow there is the text's word, the rest the base's, and on a CPU under
-    `max_minutes` they are trained otherwise (`as_method`). Where the new tokens are written too
-    (`Writing`), the reading loss counts `reading_weight` times, beside the pooled divergence, the
-    split of each pool, and what new tokens take in text that is not theirs, at `strays` positions a
-    step.
-    `by_base` is how much of the split is the base's word instead of the text's (`branches`); output
-    rows move at `head_rate` times the learning rate.
+    Under `max_minutes` only as much text is used as the teacher can read in its share of the time
+    (`teaching`, and a tenth of that for held-out text), so that passages are seen more than once.
+    Mixtures are passages that change their spelling midway (`passages.mix`). Where only reading is
+    trained there are twice as many as `mixed` says; where, besides, rows are all that learns, twice
+    that, `kl` counts four times, and a CPU with some minutes has settings of its own (`as_method`).
     """
 
     steps: int = 1500
     max_minutes: float | None = None
-    teaching: float = 0.35
-    enough: int = 200
-    passages: int = 48
+    teaching: float = 0.35  # of `max_minutes`, for the teacher
+    enough: int = 200  # steps: where time allows fewer, a step has fewer passages
+    passages: int = 48  # a step
+    # Relative to the root mean square of the old rows; falls by a cosine over steps or minutes.
     learning_rate: float = 0.045
-    share: float = 0.36
-    head_share: float = 0.36
+    share: float = 0.36  # the bridge's part of it,
+    head_share: float = 0.36  # and that of the output rows' bridge
     warmup: int = 20
+    # The terms of the loss in `distiller`.
     mse: float = 1.0
     cosine: float = 1.0
     kl: float = 1.0
-    own: int = 0
-    mixed: float = 0.5
-    rest: int = 128
-    places: int = 48
-    near: float = 0.5
+    own: int = 0  # passages that the base writes itself, to be trained on beside the text
+    mixed: float = 0.5  # mixtures for each passage,
+    rest: int = 128  # old tokens after the change at most,
+    places: int = 48  # of which so many are matched,
+    near: float = 0.5  # this share of them right after the change
+    # How much of p there is the text's own next token, instead of the base's distribution; used
+    # only where rows alone learn, and only to be read.
     by_text: float = 0.5
+    # Where new tokens are written too (`Writing`, `model.pooling`): the weights of the terms.
     reading_weight: float = 3.4
     pooled: float = 1.0
     split: float = 2.5
-    by_base: float = 0.7
-    head_rate: float = 0.7
+    by_base: float = 0.7  # how much of the split the base decides, not the text (`branches`)
+    head_rate: float = 0.7  # learning rate of output rows, relative to that of input rows
     stray: float = 100.0
-    strays: int = 2048
-    check_every: int = 100
-    patience: int = 5
+    strays: int = 2048  # positions a step in text where new tokens must stay silent
+    check_every: int = 100  # steps between two held-out scores
+    patience: int = 5  # scores in a row without a better one that end the run; 0: never
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -82,11 +72,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Writing:
-    """That the model is to write the new tokens, too.
+    """Asks that the model write the new tokens too.
 
-    `protect` is text in which they must stay silent, besides English and code that are always
-    there. With `shared` one row serves both ends of a token; else output rows are trained beside
-    the input rows, which needs a head of its own.
+    `protect` is text in which they must stay silent, besides the English and code that always are.
+    With `shared` one row is both input and output row of a token; otherwise output rows are trained
+    beside the input rows, and the model needs a head of its own.
     """
 
     protect: tuple[str, ...] = ()
@@ -95,16 +85,16 @@ class Writing:
 
 @dataclass(frozen=True)
 class Adapting:
-    """That the body learns too: by adapters of `rank` (`lora`), or every weight of it (`all`).
+    """Asks that the body learn too: adapters of `rank` (`lora`), or `all` of its weights.
 
-    Adapters are in the lowest `depth` of the blocks, where new tokens are first made sense of.
+    Adapters are in the lowest `depth` of the blocks, where new tokens are first made sense of; with
+    `apart` they begin in directions that protected text hardly uses (`student`). `rate` is Adam's.
 
-    `protect` is text whose reading must stay the base's, besides English and code that are always
-    there: on held-out passages of it KL at most `keep_kl` nats and the same likeliest token at
-    least at `keep_top1` of the positions. Of at most `protected` passages `replayed` are read in
-    every step of as many passages as the recipe has; their weight in the loss begins at `replay`
-    and is raised or lowered until that holds. `rate` is Adam's. An adapter of `apart` looks where
-    protected text is small (see `student`).
+    The promise: on held-out passages of `protect`, and of the English and code that are always
+    protected, KL to the base is at most `keep_kl` nats and the likeliest token is the base's at
+    `keep_top1` of the positions or more. To that end a full step replays `replayed` of at most
+    `protected` such passages; their weight in the loss begins at `replay` and is then steered by
+    the promise (`Replay`).
     """
 
     train: str = "lora"
@@ -124,9 +114,9 @@ class Adapting:
             raise UsageError(f"no {self.train!r} to train; known: {', '.join(TRAINED)}")
 
     def keeping(self, share: float) -> Adapting:
-        """The same with another promise: top-1 `share`, and the KL that goes with it.
+        """The same with another promise: a top-1 of `share`, and the KL that goes with it.
 
-        Text that moves half as far in top-1 moves a quarter as far in KL.
+        Where half as many likeliest tokens change, KL is about a quarter.
         """
         if not 0 < share < 1:
             raise UsageError(
@@ -147,26 +137,22 @@ class Adapting:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """KL in nats over the old vocabulary, top-1 agreement, cosine of last hidden states.
+    """What rows reach on held-out text, as means over aligned positions."""
 
-    `mixed` is the KL in passages of mixed spelling; `writing` is pooled divergence and split, in
-    nats a position, and `stray` −log(1 − mass of the new tokens) in text that is not theirs, where
-    they are written too. `kept` and `kept_top1` are KL and agreement in protected text, where the
-    body learns. `loss` is what training is stopped by and rows are chosen by. `excess` is how many
-    more bits than the base's the rest of a passage takes in old tokens after a beginning in new
-    ones, known of the rows in the end, of the floor, and along the way where it is trained for.
-    """
-
-    kl: float
-    agreement: float
-    cosine: float
+    kl: float  # nats, over the old vocabulary
+    agreement: float  # share of positions with the base's likeliest token
+    cosine: float  # of last hidden states
     positions: int
-    mixed: float | None = None
+    mixed: float | None = None  # KL in passages of mixed spelling
+    # Where new tokens are written: pooled divergence and split, in nats; and −log(1 − their mass)
+    # in text that is not theirs.
     writing: float | None = None
     stray: float | None = None
-    loss: float = 0.0
-    kept: float | None = None
-    kept_top1: float | None = None
+    loss: float = 0.0  # by which rows are chosen and training is stopped
+    kept: float | None = None  # KL in protected text, where the body learns,
+    kept_top1: float | None = None  # and agreement
+    # How many more bits the rest of a passage takes after a beginning in new tokens, relative to
+    # the base's (`matching.continued`). Along the way it is known only where it is trained for.
     excess: float | None = None
 
 
@@ -192,7 +178,7 @@ class Distillation:
     seconds: float = 0.0
     curve: list[CurvePoint] = field(default_factory=list)
     stopped: str = "steps"
-    reading: float = math.inf  # old tokens of training text that were used at most
+    reading: float = math.inf  # most old tokens of training text that may be used
     judged: int = 0  # held-out passages
     passages: int = 0  # a step
     unseen: int = 0  # new tokens in no passage that was trained on: only the bridge moved them

@@ -1,11 +1,11 @@
 """Text in which new tokens have no business: English, code, and what the user gives.
 
-At hand on every machine: the Universal Declaration in English and a few languages of other scripts
-(bundled), the help pages that come with Python (English about code), and source of Python's own
-library. Passages in which the new tokenizer emits a new token are left out: there it belongs.
+On every machine there are the Universal Declaration in English and a few other languages (bundled),
+the help pages that come with Python (English about code), and source code of Python's library.
+Passages in which the new tokenizer emits a new token are left out: there it belongs.
 
-What was protected is judged by other text, which nothing is trained on: the docstrings and the
-code of other modules of that library.
+How well such text was kept is judged by other text, which is never trained on: docstrings and code
+of other modules of that library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHERS = ("fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan
 _MOST = 1200  # passages
 _UNTRAINED = 200  # lines of a kind
 #: Modules of Python's library that have hardly changed for years: code to train on.
-_TRAINED = (
+_TRAINED_ON = (
     "bdb", "code", "colorsys", "configparser", "copy", "csv", "filecmp", "fileinput", "fnmatch",
     "getopt", "graphlib", "hmac", "html/parser", "http/cookiejar", "json/decoder", "json/encoder",
     "linecache", "netrc", "ntpath", "numbers", "pprint", "quopri", "reprlib", "shelve", "shlex",
@@ -37,7 +37,7 @@ _TRAINED = (
     "xml/dom/minidom",
 )  # fmt: skip
 #: Modules that say much about other things than themselves: to judge by.
-_LIBRARY = (
+_JUDGED_BY = (
     "argparse", "bisect", "calendar", "cmd", "datetime", "decimal", "difflib", "doctest",
     "fractions", "functools", "gettext", "heapq", "imaplib", "inspect", "ipaddress", "mailbox",
     "optparse", "os", "pathlib", "pickle", "plistlib", "poplib", "queue", "random", "sched",
@@ -47,7 +47,7 @@ _LIBRARY = (
 
 
 def bundled(most: int = _MOST) -> Iterator[str]:
-    """Lines that are here, kinds in turn, so that a limit leaves some of each."""
+    """Lines that every machine has, kinds in turn, so that a limit leaves some of each."""
     corpus = udhr.load([_ENGLISH, *_OTHERS])
     english = list(corpus.lines(_ENGLISH))
     others = [line for code in _OTHERS for line in corpus.lines(code)[::6]]
@@ -58,13 +58,13 @@ def bundled(most: int = _MOST) -> Iterator[str]:
 
 @functools.cache
 def untrained() -> dict[str, list[str]]:
-    """English and code that no training of ours reads, some lines of either, by kind.
+    """Lines of English and of code that are never trained on, by kind.
 
     Empty where this Python comes without the sources of its library.
     """
     english: list[str] = []
     code: list[str] = []
-    for name in _LIBRARY:
+    for name in _JUDGED_BY:
         tree = ast.parse(_source(name))
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
@@ -85,7 +85,7 @@ def silent_passages(
     given: Iterable[str], aligner: Aligner, rows: int, characters: int, seed: int,
     most: int = _MOST,
 ) -> list[Ints]:  # fmt: skip
-    """Old ids of at most `most` passages without a new token, given ones and bundled in turn."""
+    """Old ids of at most `most` passages without a new token, `given` and bundled ones in turn."""
     generator = np.random.default_rng([seed, 3])
     lots = [_passages(lines, characters) for lines in (given, bundled(most))]
     lots[0] = [lots[0][n] for n in generator.permutation(len(lots[0]))[:most]]
@@ -105,7 +105,7 @@ def _passages(lines: Iterable[str], characters: int) -> list[str]:
 
 
 def _help_pages(most: int) -> list[str]:
-    """Paragraphs of Python's help, one in some; none where this Python comes without them."""
+    """At most `most` paragraphs of Python's help; none where this Python comes without it."""
     try:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     except (ImportError, AttributeError):
@@ -115,8 +115,8 @@ def _help_pages(most: int) -> list[str]:
 
 
 def _code(most: int) -> list[str]:
-    """Blocks of code, one in some."""
-    blocks = [block for name in _TRAINED for block in _source(name).split("\n\n")]
+    """At most `most` blocks of code."""
+    blocks = [block for name in _TRAINED_ON for block in _source(name).split("\n\n")]
     return _spaced([block for block in blocks if len(block) > 60], most)
 
 
@@ -127,4 +127,5 @@ def _source(module: str) -> str:
 
 
 def _spaced(lines: Sequence[str], most: int) -> list[str]:
+    """At most `most` of the lines, evenly spaced."""
     return list(lines[:: -(-len(lines) // most) or 1])

@@ -1,13 +1,14 @@
-"""Teacher states: computed once, kept in half precision.
+"""The base's reading of passages in old tokens: computed when first needed, kept in half precision.
 
-What is kept is the last hidden state at each aligned position (2 · dimensions bytes); the
-next-token distribution is a product with the head away, while top-k log-probabilities would be
-larger for any k above dimensions / 3 and not exact. Rounding to float16 makes a KL of 1e-7 nats on
-rootstock (at most 1e-6 at one position). In a work folder the store is a memory map that a resumed
-run goes on with; without one it lies in memory. Values beyond float16 are kept as its largest.
-Where new tokens are written, what the base says at the forks of `branches` is kept beside them.
-A passage and its mixtures have the same old ids: they are read in one pass, and a state that
-several of them are matched to is kept once.
+Kept is the last hidden state at each aligned position (2 · dimensions bytes). The next-token
+distribution is one product with the head away; top-k log-probabilities would take more space for
+any k above dimensions / 3, and would not be exact. Rounding to float16 costs a KL of 1e-7 nats on
+rootstock (at most 1e-6 at one position); values beyond its range become its largest. Where new
+tokens are written, log-probabilities at the forks of `branches` are kept too.
+
+A passage and the mixtures made of it have the same old ids. They are a group: read in one pass, and
+a state that several of them are matched to is kept once. In a work folder all this is in memory
+maps that a resumed run goes on with, otherwise in memory.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 
 class Teacher:
-    """The old reading of fixed passages, filled in as it is asked for."""
+    """The base's states at the common positions of fixed passages, filled in as they are needed."""
 
     def __init__(
         self, reader: Reader, passages: Sequence[Alignment], folder: Path | None = None,
         name: str = "teacher", branches: Branches | None = None,
     ) -> None:  # fmt: skip
         self.reader, self.passages, self.branches = reader, passages, branches
-        kin: dict[int, list[int]] = {}  # of one source: a passage and its mixtures
+        kin: dict[int, list[int]] = {}  # numbers of the passages of one source
         for n, one in enumerate(passages):
             kin.setdefault(one.source if isinstance(one, Mixture) else n, []).append(n)
+        # By group: its passages, the old ids that are read, how many they are, where states are
+        # kept, and the row of the first of these.
         self._kin = [np.array(group) for group in kin.values()]
         self._whole = [max((passages[n].old for n in group), key=len) for group in self._kin]
         self.sizes: Ints = np.fromiter(map(len, self._whole), np.int64, len(self._whole))
         self._places = [np.unique(np.concatenate([passages[n].old_at for n in group]))
                         for group in self._kin]  # fmt: skip
-        self._starts: Ints = np.cumsum([0, *map(len, self._places)])  # of each group's states
-        self._group: Ints = np.zeros(len(passages), np.int64)
+        self._starts: Ints = np.cumsum([0, *map(len, self._places)])
+        self._group: Ints = np.zeros(len(passages), np.int64)  # of each passage
         for n, group in enumerate(self._kin):
             self._group[group] = n
         self._forks = [] if branches is None else [branches.forks(one) for one in passages]
@@ -59,14 +62,14 @@ class Teacher:
         )
 
     def kin(self, numbers: Ints) -> Ints:
-        """Numbers of all passages that are read where these are."""
+        """The passages of these numbers and all others in their groups."""
         groups = np.unique(self._group[numbers])
         return np.sort(np.concatenate([numbers[:0], *(self._kin[group] for group in groups)]))
 
     def fill(
         self, wanted: Ints | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Compute what is not known yet of the `wanted` passages (all by default)."""
+        """Read what has not been read yet of the `wanted` passages (all by default)."""
         groups = np.unique(self._group if wanted is None else self._group[wanted])
         groups = groups[~self._known[groups]]
         done = 0
@@ -92,7 +95,7 @@ class Teacher:
                 progress(done, len(groups))
 
     def _read(self, reader: Reader, groups: Ints) -> torch.Tensor:
-        """States at the groups' places; what is said at their members' forks is kept too."""
+        """States at the groups' places. Log-probabilities at their passages' forks are stored."""
         whole = []
         for group in groups:
             at = [self._forks[n].old_at for n in self._kin[group]] if self._forks else []
@@ -119,7 +122,7 @@ class Teacher:
         return states[~asked]
 
     def twigs(self, numbers: Ints, share: float, device: torch.device) -> Twigs | None:
-        """`share` of what the base says at the forks of passages; None where it was not asked."""
+        """What the base says at passages' forks, weighed by `share`; None without branches."""
         if self.branches is None:
             return None
         self.fill(numbers)
@@ -130,23 +133,26 @@ class Teacher:
         return replace(twigs, weight=share * twigs.weight)
 
     def states(self, numbers: Ints, device: torch.device | None = None) -> torch.Tensor:
-        """Float32 states of passages, one after the other, where the model is or on `device`."""
+        """Float32 states at the common positions of passages, one passage after the other.
+
+        On `device`, or where the model is.
+        """
         self.fill(numbers)
         at = [
             self._starts[group] + np.searchsorted(self._places[group], self.passages[n].old_at)
             for n, group in zip(numbers, self._group[numbers], strict=True)
         ]
-        return (
-            torch.from_numpy(self._states[np.concatenate(at)])
-            .to(device or self.reader.model.device)
-            .float()
-        )
+        states = torch.from_numpy(self._states[np.concatenate(at)])
+        return states.to(device or self.reader.model.device).float()
 
 
 def _arrays(
     folder: Path | None, name: str, *shapes: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """States, what is said at forks, which passages are known; from the folder only if whole."""
+    """States, log-probabilities at forks, and which groups are known.
+
+    Those in the folder are used if all three are there and have these shapes; else new ones.
+    """
     kinds: tuple[type, ...] = (np.float16, np.float16, np.bool_)
     if folder is None:
         return _three([np.zeros(*one) for one in zip(shapes, kinds, strict=True)])
