@@ -1,14 +1,14 @@
-r"""Bodies that learn (`--train lora`): settings compared on dev, the best for all, and its curve.
+r"""Training the body too (`--train lora`): settings compared on dev, the best for all languages.
 
     python benchmarks/adapt_gpu.py MODEL PLANS TEXT FLORES OUT --choose A.json --then B.json -l …
 
-The folders and settings are those of `write_gpu.py`. `--choose` has settings that are trained
-first and judged on FLORES dev; the one whose reading KL is least in the mean, English within what
-is promised, lends its recipe and adapters to every setting of `--then`. At every check on the way
-the graft as it would be kept is judged on lines of FLORES dev, too: OUT/on-the-way-*.jsonl has KL,
+The folders and settings are those of `write_gpu.py`. Settings in `--choose` are trained first and
+judged on FLORES dev; of those that keep the promise on English, the one with the least mean KL
+gives its recipe and adapters to every setting of `--then`. At every check during training, the
+graft as it would be saved is also judged on lines of FLORES dev: OUT/on-the-way-*.jsonl has KL,
 top-1, bits in the new spelling, English and code against steps and seconds. In a setting with
-`"by_dev": true` English of FLORES dev, which is never replayed, steers the weight of protected text
-and judges what may be kept, instead of a tenth of that text.
+`"by_dev": true`, English of FLORES dev, which is never replayed, steers the weight of protected
+text and decides what may be kept, instead of a tenth of that text.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OF_RUN = ("steps", "max_minutes", "check_every")
 
 
 def choose(out: Path, settings: list[dict[str, Any]]) -> dict[str, Any]:
-    """The setting that reads best on dev in the mean, after its last check."""
+    """The setting with the best mean reading on dev, at its last check."""
     means: dict[str, float] = {}
     for setting in settings:
         files = [
@@ -87,7 +87,7 @@ def choose(out: Path, settings: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
-    """One run, followed on dev and judged at its end where its setting wants that."""
+    """One run, judged on dev during training, and at its end if its setting asks for that."""
     from tokengraft.deriving.distil import replay
 
     follow(options, setting, code)
@@ -118,12 +118,12 @@ def by_dev(options: argparse.Namespace, wanted: bool) -> None:
 
 
 def nothing(*_: Any) -> dict[str, Any]:
-    """The judgement of a run whose figures on the way will do."""
+    """The final judgement of a run that is judged during training only."""
     return {"scores": {}}
 
 
 def follow(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None:
-    """Let every check of the next distillation be followed by a judgement on FLORES dev."""
+    """Make every check of the next distillation also judge on FLORES dev."""
     from tokengraft.deriving.distil.distiller import Distiller
 
     plain = vars(Distiller).get("_plain", (Distiller._check, Distiller._within))
@@ -155,7 +155,7 @@ def follow(options: argparse.Namespace, setting: dict[str, Any], code: str) -> N
 def on_the_way(
     self: Any, ends: Any, options: argparse.Namespace, setting: dict[str, Any], code: str
 ) -> dict[str, float]:
-    """Figures of the graft as it would be kept now, on FLORES dev."""
+    """Figures on FLORES dev of the graft as it would be saved now."""
     import torch
 
     from tokengraft.model.frozen import FrozenModel
