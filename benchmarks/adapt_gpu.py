@@ -3,9 +3,9 @@ r"""Training the body too (`--train lora`): settings compared on dev, the best f
     python benchmarks/adapt_gpu.py MODEL PLANS TEXT FLORES OUT --choose A.json --then B.json -l …
 
 The folders and settings are those of `write_gpu.py`. Settings in `--choose` are trained first and
-judged on FLORES dev; of those that keep the promise on English, the one with the least mean KL
-gives its recipe and adapters to every setting of `--then`. At every check during training, the
-graft as it would be saved is also judged on lines of FLORES dev: OUT/on-the-way-*.jsonl has KL,
+judged on FLORES dev; the one with the least mean KL (of what it would save, that is with English
+as promised) gives its recipe and adapters to every setting of `--then`. At every check in training
+the graft as it would be saved is also judged on lines of FLORES dev: OUT/on-the-way-*.jsonl has KL,
 top-1, bits in the new spelling, English and code against steps and seconds. In a setting with
 `"by_dev": true`, English of FLORES dev, which is never replayed, steers the weight of protected
 text and decides what may be kept, instead of a tenth of that text.
