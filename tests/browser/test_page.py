@@ -281,7 +281,7 @@ def go_to(page: Page, code: str, name: str) -> None:
 def test_language_in_plain_words(still: Page) -> None:
     go_to(still, "shn_Mymr", "Shan")
     words = still.locator(".facts").inner_text()
-    assert "The text of one page in English takes" in words
+    assert "What fills a page in English takes, in " in words
     assert "Best served by" in words and "GPT-4o, at" in words
     assert "pages in English" in words and "BERT: most of the text becomes UNK" in words
     assert still.locator(".glyphs li").count() > 20

@@ -27,11 +27,14 @@ from tokengraft.planning.plan_files import read_plan
 from tokengraft.render.colours import (
     GROUND,
     LINES,
+    PREMIUM,
     READABLE,
     SCRIPTS,
     STEPS,
     colour_css,
     contrast,
+    mix,
+    rgb,
 )
 from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT, readme
@@ -179,6 +182,13 @@ def test_every_cell_colour_can_be_read() -> None:
     assert len(rules) == 2 * STEPS
     for day, night, ink_day, ink_night in rules:
         assert contrast(day, ink_day) >= READABLE and contrast(night, ink_night) >= READABLE
+
+
+def test_a_premium_of_one_is_neither_blue_nor_red() -> None:
+    for stops in PREMIUM:
+        below, one, above = (rgb(mix(stops, at)) for at in (0.45, 0.5, 0.55))
+        assert max(one) - min(one) < 0.04
+        assert below[2] > below[0] and above[0] > above[2]
 
 
 def test_marks_stand_out_and_names_of_lines_can_be_read_by_day_and_by_night() -> None:

@@ -52,12 +52,15 @@ PARTS: dict[str, Pair] = {
     "longer": ("#e0a458", "#d98743"),
     "split": GROUND["more"],
 }
-# Blue below 1, red above, around a light middle in light mode and a dark one in dark mode; both
-# ends stay apart in every common colour vision deficiency.
+# Blue below 1, red above, around a light middle in light mode and a dark one in dark mode, with as
+# many stops on either side, so that the middle is a premium of 1; both ends stay apart in every
+# common colour vision deficiency.
 PREMIUM = (
-    ("#08306b", "#2f79b5", "#9cc9e1", "#f6f3ee", "#fbc9a4", "#ef7a4d", "#c42f2f", "#5e0a1e"),
-    ("#9fd0f5", "#4f97cf", "#27567d", "#24282d", "#6b4528", "#b5562f", "#e0604f", "#ffb3a8"),
-)
+    ("#08306b", "#2567a2", "#66a1cb", "#b2d3e4", "#f6f3ee", "#fbc9a4", "#ef7a4d", "#c42f2f",
+     "#5e0a1e"),
+    ("#9fd0f5", "#63a5d8", "#3b76a6", "#264a69", "#24282d", "#6b4528", "#b5562f", "#e0604f",
+     "#ffb3a8"),
+)  # fmt: skip
 SHARE = (
     ("#fbfaf5", "#d6e6dc", "#8fc3bb", "#3f93a0", "#1d5f80", "#143259"),
     ("#1d2125", "#22383c", "#2a5a60", "#358089", "#5fb0b4", "#b5e3dc"),

@@ -36,7 +36,7 @@ function languageFacts(n) {
       "A page of text",
       own
         ? `${pages(best)}. All other languages are measured against this.`
-        : `The text of one page in ${pivot().name} takes ${pages(best)}${best === worst ? "" : ` and ${pages(worst)}`}, where ${pivot().name} takes ${count(Number(pageTokens(best.t, audit().pivot).toPrecision(3)))}${best === worst ? "" : ` and ${count(Number(pageTokens(worst.t, audit().pivot).toPrecision(3)))}`}.`,
+        : `What fills a page in ${pivot().name} takes, in ${entry.name}, ${pages(best)}${best === worst ? "" : ` and ${pages(worst)}`}; in ${pivot().name} itself ${count(Number(pageTokens(best.t, audit().pivot).toPrecision(3)))}${best === worst ? "" : ` and ${count(Number(pageTokens(worst.t, audit().pivot).toPrecision(3)))}`}.`,
     ),
   );
   if (order.length > 1 && !own) {
@@ -61,7 +61,7 @@ function fewestFact(order, n) {
   );
 }
 
-// Tokenizers that lose the language to UNK, those that lose most of it apart.
+// Tokenizers that lose part of the language to UNK and, separately, those that lose most of it.
 function lostFacts(n) {
   const lost = audit().tokenizers.map((k, t) => ({ label: k.label, t, share: unkPercent(audit().cells.unk[t][n]) })).filter((r) => loses(r.t, n));
   const [gone, part] = [lost.filter((r) => isGone(r.t, n)), lost.filter((r) => !isGone(r.t, n))];
@@ -77,7 +77,7 @@ function lostFacts(n) {
 
 const fact = (name, ...words) => el("div", { class: "fact" }, el("h3", {}, name), el("p", {}, ...words));
 
-// Few pages to one decimal: a third of a page is not none.
+// Small numbers of pages to one decimal: a third of a page must not show as 0.
 const pageCount = (v) => (v < 9.95 ? plain(v) : count(v));
 
 function contextFact(models, n) {
@@ -164,13 +164,13 @@ function missingCharacters(n) {
 
 const MARK = /^\p{M}/u;
 
-// A character on its own: marks on a dotted circle, invisible ones by number.
+// A character on its own: marks on a dotted circle, invisible ones as U+….
 function visible(c) {
   if (MARK.test(c)) return `◌${c}`;
   return /^[\p{C}\p{Z}]$/u.test(c) ? codePoint(c) : c;
 }
 
-// An input that suggests languages; `react` gets the code of the one named.
+// An input that suggests languages; `react` gets the code of the one chosen.
 function languagePicker(id, label, react) {
   const names = new Map();
   for (const e of languages()) {
