@@ -245,14 +245,13 @@ def _asked(
     from tokengraft.api.results import Audit
     from tokengraft.auditing.side_by_side import named, read_limits, read_share
 
+    if max_regression is not None and baseline is None:
+        raise UsageError("--max-regression goes with --baseline.")
     if not fail_above and baseline is None:
-        files = {"max-regression": max_regression, "junit": junit, "summary": summary}
-        for name, given in files.items():
+        for name, given in {"junit": junit, "summary": summary}.items():
             if given is not None:
                 raise UsageError(f"--{name} goes with --fail-above or --baseline.")
         return None
-    if max_regression is not None and baseline is None:
-        raise UsageError("--max-regression goes with --baseline.")
     limits, most = read_limits(fail_above or ()), read_share(max_regression or 0.0)
     before = None if baseline is None else Audit.load(baseline)
 

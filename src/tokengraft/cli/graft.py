@@ -372,7 +372,10 @@ def verify(
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
     from tokengraft.api.verbs import verify as run_verify
+    from tokengraft.model.folder import CONFIG, MANIFEST
 
+    if not any((folder / name).is_file() for name in (MANIFEST, CONFIG)):
+        raise UsageError(f"{folder} is no model's folder: it holds neither {MANIFEST} nor {CONFIG}")
     programs = [name.strip() for name in served_by.split(",")] if served_by else []
     with working("Verifying"):
         report = run_verify(folder, base, read_text(text, text_column, format_), served_by=programs)
@@ -463,5 +466,6 @@ def export(
     ids = f"{made.checked:,} of {made.checked:,} lines get the folder's ids in llama.cpp; "
     split = f"split pattern {made.pattern}" if made.pattern else "SentencePiece scores"
     stdout.print(f"{made.file}: {ids if made.checked else ''}{split}", markup=False)
+    stdout.print("To serve it, either of:")
     stdout.print(f"llama-server -m {made.file} --port 8080", markup=False)
     stdout.print(f"ollama create {made.file.stem.lower()} -f {made.modelfile}", markup=False)

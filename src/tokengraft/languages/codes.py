@@ -101,7 +101,8 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     if among is None:
         raise CorpusError(_not_a_code(code, known()))
     place = f" in {where}" if where else ""
-    raise CorpusError(f"No language {code!r}{place}, which has {len(among)}.{suggest(code, among)}")
+    hint = suggest(code, among) or " `tokengraft languages` finds codes by name."
+    raise CorpusError(f"No language {code!r}{place}, which has {len(among)}.{hint}")
 
 
 def resolve_at(label: str, place: str) -> str:
