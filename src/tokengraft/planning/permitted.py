@@ -51,6 +51,7 @@ _NAME_LETTERS = frozenset(_LOWER + _LOWER.upper())
 # Those outside ASCII take two bytes each.
 _FIRST_BYTES = frozenset(c.encode("utf-8")[:1] for c in _NAME_LETTERS if not c.isascii())
 _LAST_BYTES = frozenset(c.encode("utf-8")[1:] for c in _NAME_LETTERS if not c.isascii())
+_SIGN_OF_OTHERS = re.compile(r"[^\x00-\u024f\u2000-\u2bff]")  # such as the dot of Tibetan
 _OFTEN = 10  # times a letter stands in a text before it counts as borrowed
 
 
@@ -158,7 +159,7 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
     A word is an unbroken run of the letters that English and its names are written with
     (`_NAME_LETTERS`). A token with any other letter or a combining accent never occurs in one, and
     neither does a token with a digit, if it begins a word or holds three letters at least. Any
-    other token
+    other token, unless it is made of signs that English does not use,
 
     - is in lower case, with no hyphen but at its start (`co-` would change English `co-author`);
     - if it is `whole`, which the encoder takes before it merges, does not begin with a letter: what
@@ -173,6 +174,8 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
         return True
     if len(text.encode("utf-8")) < len(piece):
         return not _torn_from_a_name(piece)
+    if _SIGN_OF_OTHERS.search(text) and _NAME_LETTERS.isdisjoint(text):
+        return True
     if text != text.lower() or "-" in text[1:]:
         return False
     if whole:
