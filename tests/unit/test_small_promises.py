@@ -70,9 +70,25 @@ def test_a_cache_that_cannot_be_written_is_read(
     monkeypatch.setattr(Store, "_open", refuse)
     store = Store(tmp_path)
     store.put("b", b"2")
-    assert store.get("a") == b"1" and store.get("b") is None
+    assert store.get("a") == b"1" and store.get("b") == b"2"
+    assert Store(tmp_path).get("b") is None
     with pytest.raises(tg.TokengraftError, match="cannot be written"):
         Store(tmp_path / "nothing")
+
+
+def test_a_state_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.txt").write_text("one\ntwo\n", encoding="utf-8")
+    tg.survey(tmp_path / "one.txt", "gpt2", state=tmp_path / "state")
+    (tmp_path / "more.txt").write_text("three\n", encoding="utf-8")
+
+    def refuse(self: Store) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(Store, "_open", refuse)
+    found = tg.survey(str(tmp_path / "*.txt"), "gpt2", state=tmp_path / "state")
+    assert found.frames["counts"]["rows"].sum() == 3
 
 
 def test_broken_files_stand_among_the_bad_rows(tmp_path: Path) -> None:

@@ -26,12 +26,12 @@ class Store:
 
     Keys name all that a value depends on (hashes of tokenizer and text, version of the method), so
     entries never go stale and need no invalidation. A file that cannot be written to is still read;
-    new values are then not kept.
+    new values then last as long as the process.
     """
 
     def __init__(self, folder: Path | None = None, name: str = "audit.sqlite") -> None:
         self.path = (folder or cache_folder()) / name
-        self.read_only = False
+        self._unwritten: dict[str, bytes] | None = None  # new values, if the file is read-only
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -63,17 +63,20 @@ class Store:
             self._db.execute("SELECT 1 FROM entry LIMIT 1")
         except (OSError, sqlite3.Error):
             return False
-        self.read_only = True
+        self._unwritten = {}
         return True
 
     def get(self, key: str) -> bytes | None:
         """The value stored under `key`, or None."""
+        if self._unwritten and key in self._unwritten:
+            return self._unwritten[key]
         row = self._db.execute("SELECT value FROM entry WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: str, value: bytes) -> None:
         """Store `value` under `key`."""
-        if self.read_only:
+        if self._unwritten is not None:
+            self._unwritten[key] = value
             return
         try:
             self._db.execute("INSERT OR REPLACE INTO entry VALUES (?, ?)", (key, value))
