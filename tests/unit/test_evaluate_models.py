@@ -376,7 +376,7 @@ def test_evaluate_writes_everything(folders, tmp_path):
     assert {row["way"] for row in found.samples.to_dicts()} == {"greedy", "sampled"}
     with pytest.raises(UsageError, match="no 'nonsense'"):
         found.score("amh_Ethi", "nonsense")
-    with pytest.raises(UsageError, match="give them"):
+    with pytest.raises(UsageError, match="name them"):
         evaluate(folders / "base", folders / "graft")
     with pytest.raises(CorpusError, match="evaluation corpus"):
         long = "one line that is surely longer than it needs to be"
