@@ -56,7 +56,7 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.task import Deriving
-    from tokengraft.evaluating.tasks import translation_scores
+    from tokengraft.evaluating.translations import translation_scores
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.huggingface import HuggingFace

@@ -195,7 +195,7 @@ def _states(base: Any, graft: Any, code: str, options: Any) -> None:
     """Save pooled states of the labelled lines by both models, for a probe to be run elsewhere."""
     import numpy as np
 
-    from tokengraft.evaluating.tasks import pooled_states
+    from tokengraft.evaluating.probe import pooled_states
 
     lines = []
     for part, numbers in json.loads(options.labelled.read_text()).items():

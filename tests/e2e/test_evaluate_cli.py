@@ -112,7 +112,7 @@ def test_without_the_harness_the_message_says_what_to_do(monkeypatch):
     import sys
 
     from tokengraft.core.errors import MissingExtra
-    from tokengraft.evaluating.tasks import Tasks, run_tasks
+    from tokengraft.evaluating.harness_tasks import Tasks, run_tasks
 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(MissingExtra, match=r"tokengraft\[tasks\]"):

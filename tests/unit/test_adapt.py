@@ -38,8 +38,10 @@ from tokengraft.deriving.distil.student import (  # noqa: E402
 )
 from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.evaluating.evaluate import Measuring  # noqa: E402
+from tokengraft.evaluating.labels import read_labels  # noqa: E402
+from tokengraft.evaluating.probe import pooled_states, probe_scores  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
-from tokengraft.evaluating.tasks import asked_scores, probe_scores, read_labels  # noqa: E402
+from tokengraft.evaluating.question import asked_scores  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import measure  # noqa: E402
@@ -505,6 +507,13 @@ def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):
         read_labels(tmp_path / "wrong.csv")
     with pytest.raises(CorpusError, match="names its lines like"):
         probe_scores(model, model, corpus, "amh_Ethi", {"devtest.1": "x"})
+
+
+def test_pooled_states_say_which_lines_they_are_of(llama):
+    model = FrozenModel.load(llama)
+    states, kept = pooled_states(model, model, ["ሰላም", "", "ቤት"])
+    assert kept.tolist() == [True, False, True]
+    assert len(states["base"]) == len(states["graft"]) == 2
 
 
 def test_a_question_is_answered_by_the_label_that_gains_most(llama):

@@ -191,7 +191,8 @@ def test_learned_positions_are_never_exceeded(tmp_path):
 def test_prompts_in_more_tokens_leave_less_of_the_rest():
     """A plan of single characters may cut what was one token."""
     pair = Alignment(np.arange(6), np.arange(9), np.array([1, 2, 3, 5]), np.array([4, 5, 6, 8]))
-    case = Case("x", (pair,), (False,), np.ones(9, np.int64), np.zeros(9, bool), 9, 9, 9, (True,))
+    sizes, inside = np.ones(9, np.int64), np.zeros(9, bool)
+    case = Case("x", (pair,), (False,), sizes, inside, 9, 9, 9, (True,), np.array([True]))
     halves = halve(case)
     assert max(len(halves.old[0]), len(halves.new[0])) + len(halves.rest[0]) <= case.room
     assert len(halves.rest[0]) == halves.size[0] > 0

@@ -405,7 +405,7 @@ def evaluate(
     """
     from tokengraft.evaluating.evaluate import Measuring
     from tokengraft.evaluating.evaluate import evaluate as measure
-    from tokengraft.evaluating.tasks import Tasks
+    from tokengraft.evaluating.harness_tasks import Tasks
     from tokengraft.model.frozen import Reading
 
     if not isinstance(corpus, str | Path | ParallelCorpus):

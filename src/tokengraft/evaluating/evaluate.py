@@ -16,16 +16,13 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.evaluating.harness_tasks import Tasks, run_tasks
+from tokengraft.evaluating.labels import read_labels
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
+from tokengraft.evaluating.probe import probe_scores
+from tokengraft.evaluating.question import asked_scores
 from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
-from tokengraft.evaluating.tasks import (
-    Tasks,
-    asked_scores,
-    probe_scores,
-    read_labels,
-    run_tasks,
-    translation_scores,
-)
+from tokengraft.evaluating.translations import translation_scores
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
@@ -45,7 +42,7 @@ class Measuring:
     graft's output policy lets it write them; then what it writes and its greedy English are
     measured as well). English and code are measured if the graft writes new tokens or its body was
     trained. `prompts` is the number of lines for costs and samples of generation. `probe` is a file
-    of labels (`tasks.read_labels`) for a linear probe to find; `ask` is a question about a line,
+    of labels (`labels.read_labels`) for a linear probe to find; `ask` is a question about a line,
     with {} in its place, whose possible answers are these labels.
     """
 

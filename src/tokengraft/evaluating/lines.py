@@ -35,9 +35,10 @@ class Case:
     """The lines of one language; `same` marks those whose ids the new tokenizer does not change.
 
     For each old token, `lengths` is its number of bytes and `inside` whether it starts inside a
-    character. `whole` tells whether a line is read to its end. `rows` is the number of old tokens
-    that have a row in the base: an added token may lie beyond its table (Gemma 3's image token). No
-    line has more than `room` tokens under either tokenizer, not counting special tokens.
+    character. `whole` tells whether a line is read to its end, `kept` which of the given lines are
+    among the `pairs`: those with a common position. `rows` is the number of old tokens that have a
+    row in the base: an added token may lie beyond its table (Gemma 3's image token). No line has
+    more than `room` tokens under either tokenizer, not counting special tokens.
     """
 
     language: str
@@ -49,6 +50,7 @@ class Case:
     rows: int
     room: int
     whole: tuple[bool, ...]
+    kept: npt.NDArray[np.bool_]
 
     @property
     def old(self) -> list[Ints]:
@@ -85,11 +87,11 @@ def prepare(
 ) -> Case:
     """Encode lines, align them and cut them to `window`; CorpusError if no position is common."""
     room = (window or base.window) - len(base.prefix) - len(base.suffix)
-    alignments = Aligner(base.tokenizer, new)(list(lines))
-    pairs, whole = [], []
-    for one in alignments:
+    pairs, whole, kept = [], [], []
+    for one in Aligner(base.tokenizer, new)(list(lines)):
         short = shorten(one, room)
-        if len(short):
+        kept.append(len(short) > 0)
+        if kept[-1]:
             pairs.append(short)
             whole.append(len(short.old) == len(one.old))
     if not pairs:
@@ -98,7 +100,7 @@ def prepare(
     return Case(
         language, tuple(pairs), tuple(np.array_equal(p.old, p.new) for p in pairs),
         np.fromiter(map(len, pieces), np.int64), base.tokenizer.vocabulary.starts_inside,
-        len(pieces), min(len(pieces), len(base.weight)), room, tuple(whole),
+        len(pieces), min(len(pieces), len(base.weight)), room, tuple(whole), np.array(kept),
     )  # fmt: skip
 
 
