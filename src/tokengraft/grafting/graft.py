@@ -30,7 +30,7 @@ from tokengraft.grafting.verify.tokens import Pair
 from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout, is_encoder
-from tokengraft.model.folder import CONFIG, MANIFEST, resolve
+from tokengraft.model.folder import CONFIG, MANIFEST, Model, resolve
 from tokengraft.model.tokenizer_files import base_tokenizer, sentencepiece_file
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import read_plan
@@ -120,43 +120,24 @@ def graft(
     verification fails; then, as after any other failure, `out` is left as it was.
     """
     chosen = named(output.policy)
-    bias = _number(output.bias)
-    if bias != 0 and not chosen.pools:
-        raise UsageError(f"a bias belongs to winner-takes-all, not to {chosen.name}")
     text = rows.text if isinstance(rows, Derivation) else None
-    if bias is None and text is None and options.check is None:
-        raise UsageError("a bias is chosen on text of the language: give some with --text FILE")
+    bias = _bias(output, text is not None or options.check is not None)
     training = None if text is None else list(lines_of(text))
     base = resolve(model)
     out = Path(out)
     check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output.protect)
-    encoder = is_encoder(read_json(base.path / CONFIG))
-    if encoder and (adapting is not None or output.policy != DEFAULT):
-        raise UsageError(
-            f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
-        )
-    if options.adapter_only:
-        from tokengraft.grafting.adapter import refuse_unfit
-
-        layout = find_layout(read_json(base.path / CONFIG), read_checkpoint(base.path))
-        parted = chosen.trains and layout.tied and output.untie
-        refuse_unfit(None if adapting is None else adapting.train, parted)
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
-    if steps.places is not None and (chosen.name != DEFAULT or adapting is not None):
-        raise UsageError(
-            f"a plan of the same size goes with --train rows and --policy {DEFAULT} only: for the "
-            "others plan without --same-size"
-        )
+    _refuse_unfit(base, steps, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
     if isinstance(rows, Derivation):
-        settings = {name: value for name, value in rows.options.items() if value is not None}
+        given = {name: value for name, value in rows.options.items() if value is not None}
+        settings = {"seed": options.seed, **given}
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
             settings["adapting"] = adapting
-        settings = {"seed": options.seed, **settings}
         made = derive_for(base.path, steps, new, rows.method, training, settings)
     elif isinstance(rows, Derived):
         made = rows
@@ -184,7 +165,8 @@ def graft(
         name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
         method=made.method, params=made.params, notes=made.notes,
         fidelity={"held-out text": made.scores} if made.scores else {},
-        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict, encoder=encoder,
+        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
+        encoder=is_encoder(read_json(base.path / CONFIG)),
     )  # fmt: skip
     if made.judged is not None and made.judged.below:  # the card says it already
         made = replace(made, notes=(*made.notes, made.verdict))
@@ -238,12 +220,39 @@ def graft(
     return Graft(out, written, made, report)
 
 
-def _number(bias: float | str) -> float | None:
-    """The bias as a number; None if it is still to be chosen (`auto`)."""
+def _bias(output: Output, text: bool) -> float | None:
+    """The bias as a number; None if it is still to be chosen on text (`auto`)."""
     try:
-        return None if bias == "auto" else float(bias)
+        bias = None if output.bias == "auto" else float(output.bias)
     except ValueError:
-        raise UsageError(f"no bias {bias!r}: give a number, or auto") from None
+        raise UsageError(f"no bias {output.bias!r}: give a number, or auto") from None
+    if bias != 0 and not named(output.policy).pools:
+        raise UsageError(f"a bias belongs to winner-takes-all, not to {output.policy}")
+    if bias is None and not text:
+        raise UsageError("a bias is chosen on text of the language: give some with --text FILE")
+    return bias
+
+
+def _refuse_unfit(
+    base: Model, plan: Plan, output: Output, adapting: Adapting | None, adapter_only: bool
+) -> None:
+    """Raise UsageError if this model or this plan cannot have what is asked for."""
+    config = read_json(base.path / CONFIG)
+    if is_encoder(config) and (adapting is not None or output.policy != DEFAULT):
+        raise UsageError(
+            f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
+        )
+    if adapter_only:
+        from tokengraft.grafting.adapter import refuse_unfit
+
+        tied = find_layout(config, read_checkpoint(base.path)).tied
+        parted = named(output.policy).trains and tied and output.untie
+        refuse_unfit(None if adapting is None else adapting.train, parted)
+    if plan.places is not None and (output.policy != DEFAULT or adapting is not None):
+        raise UsageError(
+            f"a plan of the same size goes with --train rows and --policy {DEFAULT} only: for the "
+            "others plan without --same-size"
+        )
 
 
 def _choose_bias(
