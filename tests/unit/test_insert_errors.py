@@ -215,7 +215,7 @@ CONTRADICTIONS = {
     "no version": (lambda d: d.update(version=None), "cannot be used"),
     "no type and no merges": (
         lambda d: d["model"].update(merges=None, unk_token=d["model"].pop("type") and "a"),
-        "looks like BPE, and the library `tokenizers` reads it as WordLevel"),
+        "looks like BPE, but the library `tokenizers` reads it as WordLevel"),
 }  # fmt: skip
 
 

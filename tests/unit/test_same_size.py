@@ -63,7 +63,7 @@ def test_an_example_by_hand() -> None:
     assert first_free_id(small) == first_free_id(base)
     assert unfold(small, base, [260, 259]) == grown
     for places in ([257, 259], [259, 259], [259, 0], [259, 300]):
-        with pytest.raises(TokenizerError, match="place"):
+        with pytest.raises(TokenizerError, match=r"cannot take id|given twice"):
             fold(grown, places)
 
 
@@ -116,7 +116,7 @@ def test_a_plan_of_the_same_size_keeps_what_it_promises(tmp_path: Path) -> None:
 def test_places_that_were_edited_are_refused() -> None:
     base, chosen, _ = swahili()
     english = ids(base, " government")
-    with pytest.raises(TokenizerError, match=r"place|protected"):
+    with pytest.raises(TokenizerError, match=r"cannot take id|protected"):
         insert_proved(base, replace(chosen, places=(*english, *(chosen.places or ())[1:])))
     data = json.loads(json.dumps(replace(chosen, places=(5,)).to_json()))
     with pytest.raises(TokengraftError, match="places"):
@@ -125,7 +125,7 @@ def test_places_that_were_edited_are_refused() -> None:
 
 def test_too_few_places_and_other_families_are_told() -> None:
     given = {"tam_Taml": texts()["tam_Taml"]}
-    with pytest.raises(UsageError, match="as many places, and there are"):
+    with pytest.raises(UsageError, match="as many places, but there are"):
         plan_tokens(BASE, given, Planning(budget=200, same_size=True))
     free = plan_tokens(BASE, given, Planning(budget=20, same_size=True, rows=340))
     assert free.places == tuple(range(320, 340))

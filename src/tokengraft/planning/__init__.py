@@ -19,8 +19,8 @@ Mode: TypeAlias = Literal["merges", "characters", "paper", "likelihood", "unigra
 class PlanMode:
     """One way to choose strings.
 
-    `rule` makes, of a learner before its first step, the tokens to spend and the least that a pair
-    must occur, the rule that names the next pair. Without one the objective does.
+    `rule` takes a learner before its first step, the budget and the least number of occurrences,
+    and returns the function that names the next pair. Without a rule the objective names it.
     """
 
     name: Mode

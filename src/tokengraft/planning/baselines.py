@@ -1,8 +1,8 @@
-"""Other ways to choose strings than continued BPE, to compare it with.
+"""Ways to choose strings other than continued BPE, for comparison with it.
 
 Each goes by the text of all languages together, makes its strings by merges that the encoder
 performs, and keeps every promise of a plan. A merge joins two tokens, so a string of many old
-tokens needs others on the way to it; they are tokens too and count as such.
+tokens needs intermediate ones; these are tokens too and count as such.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tokenizers import Tokenizer, models, trainers
 from tokengraft.auditing.equiprobable import LONGEST, grow
 from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
-_OFTEN = 5  # times the least that a pair must occur for likelihood to look at it
+_OFTEN = 5  # likelihood considers pairs that occur this many times the least number
 _PLACES = 4  # words in which a string is looked for
-_MANY = 8  # times as many strings as are wanted, since some cannot be made
+_MANY = 8  # this many times the wanted strings are proposed, since some cannot be made
 
 
 def by_likelihood(learner: Learner, budget: int, least: int) -> Choose:
     """WordPiece's rule: the pair xy with the highest count(xy) / (count(x) count(y)).
 
-    Of pairs that are common; half as common when there are none left. Characters that are spelled
-    in bytes come first.
+    Only common pairs are considered; when none is left, "common" is halved. Characters spelled in
+    bytes come first.
     """
     del learner, budget
     often = _OFTEN * least
@@ -88,10 +88,10 @@ def _text(learner: Learner, word: int) -> str:
 
 
 def _toward(learner: Learner, strings: Iterable[str], least: int) -> Choose:
-    """The rule that makes one string after the other, each by the commonest pair inside it.
+    """The rule that makes one string after the other, always by the commonest pair inside it.
 
-    A string is looked for in the commonest words that hold it; where other tokens reach across
-    its ends, or what is left of it may not be merged, it is given up.
+    A string is looked for in the commonest words that hold it. It is given up if other tokens reach
+    across its ends, or if the rest of it may not be merged.
     """
     waiting = list(strings)
     places = _places(learner, set(waiting))
@@ -113,7 +113,7 @@ def _toward(learner: Learner, strings: Iterable[str], least: int) -> Choose:
 
 
 def _places(learner: Learner, strings: set[str]) -> Mapping[str, list[tuple[int, int, int]]]:
-    """For each string, commonest words that hold it and from which byte to which."""
+    """For each string, (word, start, end) in the commonest words that hold it, in bytes."""
     places: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for word in learner.occurrences.argsort(kind="stable")[::-1].tolist():
         text = _text(learner, word)
@@ -127,10 +127,10 @@ def _places(learner: Learner, strings: set[str]) -> Mapping[str, list[tuple[int,
 
 
 def _inside(learner: Learner, word: int, start: int, end: int) -> Iterator[int]:
-    """Keys of what can be joined within these bytes of a word; none where a token crosses an end.
+    """Keys of what can be taken within these bytes of a word; none if a token crosses an end.
 
-    A character that is spelled in bytes is one such, alone. Once they are a token, spelled another
-    way elsewhere, only what spends none.
+    That is pairs, and single characters spelled in bytes. If the string is already a token (made by
+    other merges elsewhere), only pairs whose result is a token too, which spend none.
     """
     spelled, symbols = learner.spell(word), learner.symbols
     borders = [0, *accumulate(len(symbols.piece(symbols.names[symbol])) for symbol in spelled)]

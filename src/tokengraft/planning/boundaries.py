@@ -1,4 +1,4 @@
-"""Where to relax: the scripts whose words the split pattern tears at their marks."""
+"""Which scripts to relax: those whose words the split pattern cuts at their marks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _WORTH_IT = 0.95  # Vietnamese has a floor of 1.26, but no marks: relaxing would
 
 @dataclass(frozen=True)
 class Floors:
-    """The mean of per-sentence ratios of pre-tokens to the pivot's tokens, before and after.
+    """Mean per-sentence ratio of pre-tokens to the pivot's tokens, before and after relaxing.
 
-    `open` is what it would be without the cuts that have to stay (`kept_cuts`).
+    `open` is what it would be after relaxing if no cut had to stay (`kept_cuts`).
     """
 
     before: float
@@ -42,7 +42,7 @@ class Floors:
     open: float
 
     def cost(self, code: str) -> list[str]:
-        """A note where the cuts that stay cost more than one piece in a hundred."""
+        """A note if the cuts that stay cost more than one piece in a hundred."""
         if self.after <= 1.01 * self.open:
             return []
         return [
@@ -52,7 +52,7 @@ class Floors:
 
 
 def script_of(code: str) -> str:
-    """`hin_Deva` and `hin_Deva-variant` are written in `Deva`; "" where a code names no script."""
+    """`Deva` for `hin_Deva` and `hin_Deva-variant`; "" for a code that names no script."""
     match = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
     return match[1] if match else ""
 
@@ -60,7 +60,7 @@ def script_of(code: str) -> str:
 def digits_as_letters(lines: Iterable[str]) -> bool:
     """Whether text writes letters as digits: most stand beside a letter, one word in 20 has one.
 
-    Of FLORES-200 that is Arabic in Latin letters alone.
+    In FLORES-200 that holds only of Arabic in Latin letters.
     """
     words = every = beside = 0
     for line in lines:
@@ -75,16 +75,16 @@ def floors_of(
     samples: Mapping[str, Sequence[str]],
     pivot_tokens: Sequence[int] | None,
 ) -> dict[str, Floors]:
-    """Each language's floor under the old and under the relaxed pattern, where words are cut.
+    """Each language's floor under the old and the relaxed pattern; none if words are not cut.
 
     Without the pivot's tokens the relaxed pattern's pre-tokens take their place, so that `before`
-    is how many pieces a word falls into on average and `after` is 1.
+    is how many pieces a word falls into on average, and `after` is 1.
     """
     pattern = split_pattern(tokenizer)
 
     @functools.cache
     def relaxed(script: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As it may be relaxed, and as it would be if no cut had to stay."""
+        """The tokenizer as it may be relaxed, and as it would be if no cut had to stay."""
         if script == "Latn":
             try:
                 latin = with_pattern(tokenizer, relaxed_pattern(tokenizer, [LATIN]))
@@ -115,12 +115,12 @@ def floors_of(
 def decide(
     tokenizer: dict[str, Any], boundaries: Boundaries, floors: Mapping[str, Floors]
 ) -> tuple[PlanCut, list[str]]:
-    """The scripts to relax for the planned languages, with notes on what could not be.
+    """The scripts to relax for the planned languages, with notes on those that cannot be.
 
-    `auto` relaxes a script where a language's floor is above `HIGH_FLOOR` and relaxing lowers it.
-    `portable` relaxes what every program can cut as well. That is nothing today: llama.cpp holds
-    its patterns in code, and none keeps marks with the letters of some scripts only (Qwen 3.5's
-    does so in all scripts, which would change the ids of languages that nobody planned for).
+    `auto` relaxes a script if a language's floor is above `HIGH_FLOOR` and relaxing lowers it.
+    `portable` relaxes only what every program can cut too. Today that is nothing: llama.cpp has its
+    patterns in code, and none keeps marks with the letters of some scripts only (Qwen 3.5's does so
+    in all scripts, which would change the ids of languages that nobody planned for).
     """
     pattern = split_pattern(tokenizer)
     if boundaries in ("keep", "portable") or (boundaries == "auto" and pattern is None):
@@ -145,7 +145,8 @@ def decide(
             notes += own.cost(code)
     if not codes:
         if boundaries == "relax":
-            raise UsageError(f"no script of {', '.join(floors)} can be relaxed: use keep")
+            which = ", ".join(floors)
+            raise UsageError(f"no script of {which} can be relaxed: use boundaries keep")
         return PlanCut(old_pattern=pattern), notes
     latin = [LATIN] if "Latn" in codes else []
     names = (*latin, *script_names(codes - {"Latn"}))
@@ -153,5 +154,5 @@ def decide(
 
 
 def relaxes(cut: PlanCut, code: str) -> bool:
-    """Whether the language's script is among those relaxed."""
+    """Whether the language's script is among the relaxed ones."""
     return bool(cut.scripts) and set(SCRIPTS.get(script_of(code), (LATIN,))) <= set(cut.scripts)

@@ -12,13 +12,13 @@ _DEAD = -1
 
 
 class Chain:
-    """Symbols in word order; `left` and `right` are places of neighbours, -1 at a word's ends.
+    """Symbols in word order; `left` and `right` are neighbours' positions, -1 at a word's ends.
 
-    A merged-away position keeps its place with the symbol -1 and is no one's neighbour.
+    A position that was merged away keeps its place with the symbol -1 and has no neighbours.
     """
 
     def __init__(self, symbols: Ints, sizes: Ints) -> None:
-        """Words laid end to end in `symbols`, `sizes` of them each."""
+        """`symbols` are those of all words end to end, `sizes` how many each word has."""
         ends = np.cumsum(sizes)
         full = sizes > 0
         self.sizes = sizes
@@ -32,13 +32,13 @@ class Chain:
         order = np.argsort(self.sym, kind="stable")
         values = self.sym[order]
         starts = np.flatnonzero(np.diff(values, prepend=_DEAD))
-        # Positions of each symbol; may hold some that have changed since they were listed.
+        # Positions of each symbol; some may hold another symbol by now.
         self._at: dict[int, Ints] = {}
         if len(values):
             self._at = dict(zip(values[starts].tolist(), np.split(order, starts[1:]), strict=True))
 
     def symbols(self) -> list[int]:
-        """Every symbol that occurred at the start or was made since."""
+        """Every symbol that occurred at the beginning or was made since."""
         return list(self._at)
 
     def at(self, symbol: int) -> Ints:
@@ -52,7 +52,7 @@ class Chain:
         return live
 
     def find(self, left: int, right: int) -> Ints:
-        """Positions where `left` is followed by `right`, each symbol used once, left to right."""
+        """Positions where `left` is followed by `right`, without overlaps, taken left to right."""
         from_left, from_right = self.at(left), self.at(right)
         hits: Ints
         if len(from_left) <= len(from_right):
@@ -71,17 +71,17 @@ class Chain:
         return hits
 
     def edges(self, *positions: Ints) -> Ints:
-        """The pairs that begin at the given positions, each once, as their left part's place."""
+        """The pairs that begin at the given positions, each once, by position of the left part."""
         lefts = distinct(np.concatenate(positions))
         lefts = lefts[lefts >= 0]
         return lefts[self.right[lefts] >= 0]
 
     def inside(self, words: npt.NDArray[np.bool_]) -> Ints:
-        """The pairs inside the words marked, as their left part's place."""
+        """The pairs inside the marked words, by position of the left part."""
         return np.flatnonzero(words[self.word] & (self.sym != _DEAD) & (self.right >= 0))
 
     def join(self, hits: Ints, result: int) -> None:
-        """Put `result` in place of each hit and of its right neighbour."""
+        """Replace each hit and its right neighbour by `result`."""
         second = self.right[hits]
         after = self.right[second]
         self.sym[second] = _DEAD
@@ -99,13 +99,13 @@ class Chain:
         self._at[result] = distinct(positions)
 
     def collapse(self, places: Ints, result: int) -> None:
-        """Put `result` in place of a whole word, given the places of its symbols."""
+        """Replace a whole word, given the positions of its symbols, by `result`."""
         self.sym[places[1:]] = _DEAD
         self.right[places[0]] = -1
         self.rename(places[:1], result)
 
     def places(self, word: int) -> Ints:
-        """The places of one word's symbols now, in order."""
+        """The positions of one word's present symbols, in order."""
         at = int(self._starts[word])
         places = []
         while at >= 0:
@@ -114,13 +114,13 @@ class Chain:
         return np.array(places, np.int64)
 
     def spell(self, word: int) -> list[int]:
-        """The symbols of one word now."""
+        """One word's present symbols."""
         symbols: list[int] = self.sym[self.places(word)].tolist()
         return symbols
 
 
 def distinct(values: Ints) -> Ints:
-    """Sorted, each once; np.unique hashes since numpy 2.3, far slower on nearly sorted arrays."""
+    """Sorted, each once; np.unique hashes since numpy 2.3: far slower on nearly sorted arrays."""
     values = np.sort(values)
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]

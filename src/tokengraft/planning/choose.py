@@ -1,8 +1,7 @@
 """Choose tokens for languages: `plan_tokens`.
 
-The steps: decide the boundaries, count words once, learn merges on the old tokenization
-(`learn`), read the what-if curve off the learner's own lengths, and check the result with the
-real encoder.
+The steps: decide the boundaries, count words once, learn merges on the old tokenization (`learn`),
+read the what-if curve off the learner's lengths, and check the result with the real encoder.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ def plan_tokens(
 ) -> Plan:
     """A plan of new tokens, within the budget, for the languages of `texts` (code to lines).
 
-    Lines are taken one by one and not kept, so a text may be longer than memory; a `CountedText`
-    was counted before. Mode paper keeps all lines.
+    Lines are read one by one and not kept, so a text may be larger than memory; it may also be
+    counted beforehand (`CountedText`). Mode paper keeps all lines.
 
     Guarantees: no text at all gets longer, and every new token is emitted on `texts`. The first
-    follows from how merges are appended and pieces joined (`insert`, `kept_cuts`); besides, the
-    real encoder checks it on every word of `texts` and, where boundaries are relaxed, on every line
-    of `check` and of the planned scripts in `test`. Every line of `protect` keeps its ids, which is
-    proved by encoding it. Unigram and WordPiece promise something else (`pieces`; the plan's notes
-    say so).
+    follows from how merges are appended and pieces joined (`insert`, `kept_cuts`). It is checked
+    with the real encoder as well: on every word of `texts` and, if boundaries are relaxed, on every
+    line of `check` and of the planned scripts in `test`. Every line of `protect` keeps its ids,
+    which is proved by encoding it. Unigram and WordPiece promise something else (`pieces`; the
+    plan's notes say so).
 
-    Raises TokengraftError where a check fails or no token at all can be planned; if only some
-    languages get none, a note says so. `test` is a parallel corpus with the pivot; without it no
-    premium can be stated and the objective parity is refused. `elsewhere` is text by name that was
-    not protected, on which the share of changed words is measured.
+    Raises TokengraftError if a check fails or no token at all can be planned; if only some
+    languages get none, a note says so. `test` is a parallel corpus with the pivot; without it there
+    are no premiums, and the objective parity is refused. `elsewhere` is unprotected text by name,
+    in which the share of changed words is measured.
     """
     check_objective(options.objective)
     _try_out(TokenizerKey(tokenizer))
@@ -72,10 +71,10 @@ def plan_tokens(
         )
     pieces = family(tokenizer) in ("unigram", "wordpiece")
     if options.same_size and (mode == "paper" or pieces):
-        raise UsageError("same size is for BPE, and for no mode that adds literal characters")
+        raise UsageError("same size needs a BPE tokenizer, and does not go with mode paper")
     if MODES[mode].rule is not None and (pieces or options.objective != "total"):
         raise UsageError(
-            f"mode {mode} is a baseline for BPE that goes by all text together: leave the "
+            f"mode {mode} is a baseline for BPE that takes all text together: leave the "
             "objective at total, or use mode merges"
         )
     budget = BUDGET if options.budget is None else options.budget
@@ -101,7 +100,7 @@ def plan_tokens(
 
 @functools.lru_cache(maxsize=1)  # plans of one tokenizer often follow each other
 def _try_out(key: TokenizerKey) -> None:
-    """TokenizerError where the library cannot load the tokenizer, or decode each of its tokens."""
+    """TokenizerError if the library cannot load the tokenizer, or decode each of its tokens."""
     pipeline = load(key.tokenizer)
     with panics_as_errors("decoding its tokens one by one"):
         each = ([number] for number in vocabulary(key.tokenizer).values())
@@ -114,7 +113,7 @@ def _measured(
     protect: Protected | None,
     elsewhere: Mapping[str, Sequence[str]],
 ) -> Plan:
-    """The plan with what was proved of protected text and what is measured on other text."""
+    """The plan with what was proved about protected text and measured on other text."""
     if protect is None:
         return plan
     extended = insert(tokenizer, plan.additions)
@@ -124,9 +123,9 @@ def _measured(
 
 
 def _used(plan: Plan) -> Plan:
-    """The plan, with a note for each language it does nothing for; an error where it has no token.
+    """The plan, with a note for each language it does nothing for; an error if it has no token.
 
-    A graft of no token would be the base again.
+    A graft without a new token would be the base again.
     """
     idle = [
         f"{code}: no new token helps, since {_why_none(plan, code)}"
@@ -143,7 +142,7 @@ def _used(plan: Plan) -> Plan:
 
 
 def _why_no_more(plan: Plan) -> list[str]:
-    """A note where the budget is not spent."""
+    """A note if the budget was not used up."""
     if len(plan.tokens) >= plan.budget:
         return []
     if target_of(plan.objective) is not None:
@@ -193,7 +192,7 @@ def _plan_merges(request: Request) -> Plan:
     floors = floors_of(base, samples, pivot_tokens if request.tested else None)
     options, boundaries = request.options, request.options.boundaries
     if options.mode == "characters":
-        # Single characters never span a cut, so there is nothing to win by moving it.
+        # Single characters never span a cut, so removing cuts would gain nothing.
         if boundaries == "relax":
             raise UsageError("mode characters cannot use relaxed boundaries: use keep, or merges")
         boundaries = "keep"
@@ -226,7 +225,7 @@ def _plan_merges(request: Request) -> Plan:
         raise TokengraftError(
             "refused: the ids of protected text would change; please report this tokenizer"
         )
-    # With the pattern kept, a line is its words; joined pieces are tried in whole lines too.
+    # With the old pattern, checking the words covers the lines; joined pieces need whole lines too.
     lines = request.same_script if cut.scripts else []
     proof = prove(pipeline, extended, learner, job.words, job.pool.origins, job.old, lines)
     effects = {}
@@ -260,9 +259,9 @@ def _loose(tokenizer: dict[str, Any], pipeline: Tokenizer) -> list[str]:
     """Added tokens that the model itself may emit, once its vocabulary holds them (`settle`).
 
     A model that looks up whole words (`ignore_merges`) or, with byte fallback, single characters
-    may then find them. Mostly they were cut out of the text before; not so where some added token
-    must stand alone (the search then skips what overlaps it), or where the normaliser changes the
-    token, or makes it of other text.
+    may then find them. Usually the pipeline has cut them out of the text by then, but not if some
+    added token must stand alone (the search then skips what overlaps it), or if the normaliser
+    changes the token or turns other text into it.
     """
     known, words = vocabulary(tokenizer), tokenizer["model"].get("ignore_merges")
     added = [
@@ -283,7 +282,7 @@ def _loose(tokenizer: dict[str, Any], pipeline: Tokenizer) -> list[str]:
 
 
 def _cost(kept: Mapping[str, Effect], relaxed: Plan) -> list[str]:
-    """What each language pays for boundaries that every program can cut at."""
+    """Notes on what portable boundaries, by which every program can cut, cost each language."""
     notes = []
     for code, portable in kept.items():
         other = relaxed.languages[code]
@@ -297,7 +296,7 @@ def _cost(kept: Mapping[str, Effect], relaxed: Plan) -> list[str]:
 
 
 def _additions_of(learner: Learner, cut: PlanCut) -> Additions:
-    """What goes into the tokenizer, in the order it was learned."""
+    """What goes into the tokenizer, in the order in which it was learned."""
     names = learner.symbols.names
     tokens = tuple((s.result, names[s.result]) for s in learner.steps if s.spends)
     merges = tuple((names[s.left], names[s.right]) for s in learner.steps if s.right >= 0)

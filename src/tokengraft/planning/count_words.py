@@ -1,7 +1,7 @@
-"""The word counting under `plan`, on any engine: each language's text as a `CountedText`.
+"""Counts words for `plan`, on any engine: each language's text as a `CountedText`.
 
-A shard's lines are cut by `count_chunks` here too, and the counts of two texts add up to those of
-both; so the sum over shards is what one pass over all lines gives.
+A shard's lines are cut by the same `count_chunks`, and counts are additive, so the sum over shards
+is what one pass over all lines gives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tokengraft.engine import Counting
 from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
 from tokengraft.languages.codes import resolve
 
-VERSION = "1"  # part of every key: raise it when the meaning of a chunk changes
+VERSION = "1"  # part of every cache key: raise it when the meaning of a chunk changes
 _BEGINNING = 1000  # lines from which a text's sample is taken
 
 
@@ -58,7 +58,7 @@ class WordWork:
         return sha256(json.dumps(["words", VERSION, self.layout.fingerprint]).encode())
 
     def open(self, threads: int) -> WordCounter:
-        """A counter in this process; chunks need no thread."""
+        """A counter in this process; counting chunks uses no further threads."""
         del threads
         return WordCounter()
 
@@ -105,8 +105,9 @@ def count_words(
 ) -> CountedTexts:
     """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
 
-    Chunks come in sorted order, so every engine and every cut gives equal texts down to the order
-    of their chunks. Memory grows with the number of distinct chunks, not with the size of the text.
+    Chunks come in sorted order, so the result is the same, even in its order, whatever the engine
+    and however the text is split into shards. Memory grows with the number of distinct chunks, not
+    with the size of the text.
     """
     layout = Layout(text_column=text_column)
     by_code = {}
@@ -120,7 +121,7 @@ def count_words(
     shards = [shard for own in by_code.values() for shard in own]
     small = sum(shard.size for shard in shards) < 2 * counting.shard_bytes
     if counting.workers is None and small and counting.engine == "local":
-        # What is read in seconds is not worth starting processes.
+        # For text that is read in seconds, starting processes is not worth it.
         counting = replace(counting, workers=1)
     total = count_all(
         WordWork(layout), shards, counting.open(), skip_bad=counting.skip_bad,

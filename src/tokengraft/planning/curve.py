@@ -1,8 +1,8 @@
 """The what-if curve: premium against number of new tokens, read off one pass of the learner.
 
-How even a plan makes languages is their premiums summed up in four figures, token by token. Of
-plans by different objectives the frontier is what can be had: the one with the lowest highest
-premium is seldom the one with the lowest median.
+How evenly a plan treats languages is shown by four figures over their premiums (`Spread`), at each
+size of the plan. The frontier over plans of different objectives shows what can be had: the plan
+with the lowest maximum is seldom the one with the lowest median.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mean_ratio(tokens: npt.NDArray[Any], pivot: npt.NDArray[Any]) -> float:
 class Curve:
     """Premiums and lengths at about forty sizes, denser where the curve is steep.
 
-    It begins with the old tokenizer's own lengths, which are not the learner's first ones where
+    It begins with the old tokenizer's lengths, which differ from the learner's first ones if
     boundaries are relaxed.
     """
 
@@ -51,7 +51,7 @@ class Curve:
         self._first = np.zeros(len(old_totals), np.int64)  # 0 where nothing has helped yet
 
     def follow(self, learner: Learner, choose: Choose, budget: int) -> None:
-        """Take what `choose` names until `budget` tokens are spent, noting the states passed."""
+        """Take what `choose` names until `budget` tokens are spent, recording the curve."""
         self._note(learner)
         while learner.spent < budget:
             key = choose(learner)
@@ -67,7 +67,7 @@ class Curve:
         if not learner.spent:
             return
         if self.sizes[-1] == learner.spent:
-            # A merge that spends no token belongs to the size already noted.
+            # A merge that spends no token belongs to the size already recorded.
             self.sizes.pop()
             self.totals.pop()
             self._premiums.pop()
@@ -76,14 +76,17 @@ class Curve:
         self._premiums.append(self._measure(learner.lengths))
 
     def _measure(self, lengths: Ints) -> dict[str, float]:
-        """The premium of each language, each word being as long as `lengths` says."""
+        """The premium of each language, given each word's number of tokens."""
         if not self._matrices:
             return {}
         pivot = self._matrices[self._pivot] @ lengths
         return {code: mean_ratio(m @ lengths, pivot) for code, m in self._matrices.items()}
 
     def first_token(self, column: int) -> int | None:
-        """With how many tokens a language's planning text first got shorter; None if one only."""
+        """After how many tokens a language's planning text first got shorter.
+
+        None if it never did, or if the plan is for one language only.
+        """
         return int(self._first[column]) or None if len(self._first) > 1 else None
 
     def points(self, language: str, column: int) -> tuple[Point, ...]:
@@ -99,7 +102,7 @@ LIMIT = 2.0  # twice the pivot: premiums above it are counted
 
 @dataclass(frozen=True)
 class Spread:
-    """The premiums of several languages (the pivot left out) in short."""
+    """A summary of the premiums of several languages, without the pivot."""
 
     highest: float
     whose: str

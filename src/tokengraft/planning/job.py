@@ -1,4 +1,4 @@
-"""One plan's work: words counted once, and new learners made from them until one keeps."""
+"""The work for one plan: count words once, and learn from them until every token is used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
 _ATTEMPTS = 4
-LEAST = 2  # a piece that occurs less often is not worth a token
+LEAST = 2  # a piece that occurs fewer times is not worth a token
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def same_script(self) -> list[str]:
-        """Every distinct line given to check, or to test on in a script that is planned for."""
+        """Every distinct line of `check`, and of `test` in a planned script."""
         scripts = set(map(script_of, self.texts))
         tested = (self.test[code] for code in self.test if script_of(code) in scripts)
         samples = (text.sample for text in self.texts.values())
@@ -63,7 +63,7 @@ class Request:
 
 
 class Job:
-    """Words counted once, and new learners made from them."""
+    """Words counted once, and learners made from them."""
 
     def __init__(self, request: Request, cut: PlanCut, pipeline: Tokenizer) -> None:
         self.request, self.cut = request, cut
@@ -83,7 +83,7 @@ class Job:
         self.ids = Encoder(pipeline).ids(self.words)
         sizes = self.ids.sizes
         if self._words_hold_added():
-            # What new merges start from: a lookup may now find the added token (`settle`).
+            # New merges start from these ids: a lookup may now find the added token (`settle`).
             self.ids = Encoder(load(self.settled)).ids(self.words)
         self.matrices = {code: self.pool.matrix(rows) for code, rows in sentences.items()}
         self.old = self._old_lengths(pipeline, sizes)
@@ -96,7 +96,7 @@ class Job:
         self.banned: frozenset[str] = frozenset()  # strings that may not become tokens
 
     def _digits_count(self) -> bool:
-        """Whether a text writes letters as digits, and the tokenizer does not cut those off."""
+        """Whether a text writes letters as digits that the tokenizer does not cut off."""
         if LATIN in self.cut.scripts or self.cut.old_pattern is not None:
             return LATIN in self.cut.scripts
         texts = self.request.texts.items()
@@ -110,16 +110,19 @@ class Job:
         return hidden is not None and any(map(hidden.search, texts))
 
     def _old_lengths(self, pipeline: Tokenizer, sizes: Ints) -> Ints:
-        """Tokens of each word as the old tokenizer cuts it; `sizes` are those of its model."""
+        """Each word's number of tokens under the old tokenizer, old cuts included.
+
+        `sizes` are those by its model alone.
+        """
         old: Ints = sizes.copy()
         if self.cut.scripts:
-            # Only byte-level tokenizers have a pattern to relax.
+            # A relaxed pattern means a byte-level tokenizer: others have no pattern to relax.
             table = str.maketrans({letter: chr(byte) for letter, byte in byte_alphabet().items()})
             torn = {}
             for number, word in enumerate(self.words):
                 if isinstance(word, str):
                     text = word.translate(table).encode("latin-1").decode("utf-8")
-                    # A relaxed pattern joins at marks and digits: letters alone were never cut.
+                    # A relaxed pattern joins at marks and digits; letters alone were never cut.
                     if not (text.isalpha() or (text[1:].isalpha() and not text[0].isdigit())):
                         torn[number] = text
             old[list(torn)] = lengths(pipeline, list(torn.values()))
@@ -139,7 +142,7 @@ class Job:
         words = self.ids
         if family(request.tokenizer) == "byte-fallback-bpe":
             words = join_bytes(words, symbols)
-        # A merge that spells an added token would let text become it.
+        # A merge that spells an added token would turn text into it.
         banned |= added_ids(request.tokenizer).keys()
         belongs = territory(request.languages, self.borrowed)
         alone = accents_alone(request.languages)
@@ -151,17 +154,17 @@ class Job:
         )
         used = factors[factors > 0]
         if not len(used):
-            raise UsageError(f"every language is below the premium of {options.objective} already")
+            raise UsageError(f"every language is already below the premium of {options.objective}")
         self._least = (1 if options.mode == "characters" else LEAST) * int(used.min())
         weights = weights_for(options.objective, self.counts, factors)
         penalty = options.border_penalty
         whole = self.pool.index if looked_up else {}
-        # Without protected text plans stay as they were before words were offered.
+        # Whole words are offered as tokens only if there is protected text.
         pairs = self.forbidden.pairs if request.protected else None
         return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
-        """Learn within the budget; what is unused in the end is banned, and learning repeated."""
+        """Learn within the budget; if a token is unused in the end, ban it and learn again."""
         request, options = self.request, self.request.options
         banned: frozenset[str] = frozenset()
         for _ in range(_ATTEMPTS):
@@ -179,7 +182,7 @@ class Job:
                 return learner, curve
             banned |= {learner.symbols.names[symbol] for symbol in dead}
         raise TokengraftError(
-            f"no plan was found in {_ATTEMPTS} attempts of which every token is used in the text: "
+            f"in {_ATTEMPTS} attempts no plan was found whose every token is used in the text: "
             "choose another budget, or give more text"
         )
 

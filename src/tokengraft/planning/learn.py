@@ -13,12 +13,12 @@ What differs from a trainer that starts from scratch:
   token is emitted on the planning text (this costs nothing measurable: Shan 1.873 against 1.874);
 - a result whose string the vocabulary already holds is reached without spending a token, and
   the merges that then apply to it are replayed in rank order, as the encoder will do;
-- a whole word that is spelled like a new token becomes it where the encoder looks words up before
-  it merges (`whole_words`); there a word may also become a token at once (`_offer_words`), which
-  saves all but one of its tokens, changes no other word and needs no merge, so that protected text
-  forbids only the word itself. What it saves counts for less, and for least where its pairs are
-  common in other words (seven languages, chosen and tested on parts of FLORES dev, 2,000 tokens of
-  Llama 3: mean premium 1.439 instead of 1.450);
+- if the encoder looks up words before it merges (`whole_words`), a word spelled like a new token
+  becomes that token. A word may then also become a token at once (`_offer_words`), which saves all
+  but one of its tokens, changes no other word and needs no merge, so that protected text forbids
+  only the word itself. What it saves counts for less, and for least if its pairs are common in
+  other words (seven languages, chosen and tested on parts of FLORES dev, 2,000 tokens of Llama 3:
+  mean premium 1.439 instead of 1.450);
 - a pair whose result begins or ends inside a character counts a little less (`border_penalty`).
 """
 
@@ -42,8 +42,8 @@ from tokengraft.planning.words import Encoded
 from tokengraft.tokenizer.boundaries import Word
 
 _SHIFT = 32
-_ALONE, _SHARED = 0.7, 0.45  # what a word saves counts this much, as it recurs less than a pair
-_MOSTLY = 1.5  # a pair that occurs at most so many times as often as a word is the word's own
+_ALONE, _SHARED = 0.7, 0.45  # weights of what a word saves: it recurs less than a pair does
+_MOSTLY = 1.5  # a pair at most this many times as frequent as a word belongs to that word
 _WORDS = 1 << 31  # keys from here on are words, below pairs and above characters
 Table: TypeAlias = Any  # a two-dimensional array of whole numbers, dense or sparse
 
@@ -52,7 +52,7 @@ Table: TypeAlias = Any  # a two-dimensional array of whole numbers, dense or spa
 class Step:
     """One merge as it was learned.
 
-    `right` is -1 where a character was adopted whole, and where a word was: `word` are its symbols.
+    `right` is -1 if a whole character was adopted, or a whole word, whose symbols are `word`.
     """
 
     left: int
@@ -78,15 +78,15 @@ class Learner:
     ) -> None:
         """Pairs that count less than `least` are never named by `best`.
 
-        `whole_words` are the places of words that the encoder looks up before it merges.
-        `forbidden` are sorted keys of pairs that are never merged; where some are given (none is an
-        empty array), words may become tokens at once.
+        `whole_words` gives the numbers of words that the encoder looks up before it merges.
+        `forbidden` are sorted keys of pairs that are never merged; if it is given, even as an empty
+        array, words may become tokens at once.
         """
         self.symbols = symbols
         self._whole_words = whole_words
         self._forbidden = np.empty(0, np.int64) if forbidden is None else forbidden
-        # Most words occur in one language: what follows costs as much as the text is long, however
-        # many languages there are.
+        # Most words occur in one language. Sparse, the cost depends on the amount of text, not on
+        # the number of languages.
         self.counts = sparse.csr_array(counts)
         self.occurrences: Ints = self.counts.sum(axis=1)
         self.steps: list[Step] = []
@@ -108,7 +108,7 @@ class Learner:
         self.totals: Ints = self.counts.T @ self.lengths  # (languages,), of the planning text
         groups = self._groups = self._weights.shape[1]
         self._counts: list[dict[int, int]] = [{} for _ in range(groups)]
-        # A pair that got rarer keeps its old, too high entry until it comes up.
+        # A pair that has become rarer keeps its old entry, now too high, until it comes up.
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
         self._waiting: list[set[int]] = [set() for _ in range(groups)]
         self._change(np.flatnonzero(self._chain.right >= 0), 1)
@@ -117,7 +117,7 @@ class Learner:
             self._offer_words()
 
     def best(self, group: int = 0, least: int = 2) -> int | None:
-        """The key of what helps `group` most now, or None where nothing is left."""
+        """The key of what helps `group` most now, or None if nothing is left."""
         heap = self._heaps[group]
         while heap:
             score, key = heap[0]
@@ -136,7 +136,7 @@ class Learner:
         return None
 
     def take(self, key: int) -> Step:
-        """Apply the pair (or adopt the character) `key`, with every merge that follows from it."""
+        """Apply the pair, character or word `key`, with every merge that follows from it."""
         if _is_word(key):
             return self._adopt_word(key - _WORDS)
         if key < 1 << _SHIFT:
@@ -160,11 +160,11 @@ class Learner:
         return self._counts[0]
 
     def may_take(self, key: int) -> bool:
-        """Whether a pair of `pairs` is neither refused nor the end of a new token's last use."""
+        """Whether a pair of `pairs` is not refused and does not use up the last of a new token."""
         return not self._waits(key)
 
     def spell(self, word: int) -> list[int]:
-        """The symbols of word `word` now."""
+        """The present symbols of word `word`."""
         return self._chain.spell(word)
 
     def frequency(self, symbol: int) -> int:
@@ -183,9 +183,9 @@ class Learner:
                     heapq.heappush(self._heaps[group], (-self._score(symbol, gain), symbol))
 
     def _offer_words(self) -> None:
-        """Words of three tokens or more; one of two is a pair, which other words may have too.
+        """Offer words of three or more tokens; one of two is a pair, which other words may share.
 
-        Unless that pair is never merged, and the word may be one all the same.
+        A word of two is offered only if that pair is never merged.
         """
         words = np.fromiter(self._whole_words.values(), np.int64, len(self._whole_words))
         words = np.sort(words[self.lengths[words] > 1])
@@ -201,7 +201,7 @@ class Learner:
                     heapq.heappush(self._heaps[group], (-1000 * saved, _WORDS + word))
 
     def _value(self, group: int, key: int) -> tuple[int, int]:
-        """What taking `key` saves `group` now, and how that scores; a word must recur."""
+        """What taking `key` saves `group` now, and its score; 0 for a word that is too rare."""
         if not _is_word(key):
             count = self._counts[group].get(key, 0)
             return count, self._score(key, count)
@@ -260,7 +260,7 @@ class Learner:
                 heapq.heappush(self._heaps[group], (-self._score(key, count), key))
 
     def reweigh(self, weights: Table) -> None:
-        """Let other weights count from now on, in as many groups as before."""
+        """Use other weights from now on, with the same number of groups."""
         new = sparse.csr_array(weights)
         differs = np.diff((abs(new - self._weights)).tocsr().indptr) > 0
         edges = self._chain.inside(differs)
@@ -269,7 +269,7 @@ class Learner:
         self._change(edges, 1)
 
     def _score(self, key: int, count: int) -> int:
-        """Whole thousandths, so that equal inputs compare equal on every machine."""
+        """The score in whole thousandths, so that equal inputs compare equal on every machine."""
         if not self._penalty or key < 1 << _SHIFT:
             return count * 1000
         left, right = _pair(key)
@@ -278,7 +278,7 @@ class Learner:
         return int(count * 1000 * (1 - self._penalty))
 
     def _waits(self, key: int) -> bool:
-        """Whether `key` may not be taken now: refused, or the end of a new token's last use."""
+        """Whether `key` may not be taken now: refused, or it uses up the last of a new token."""
         if _is_word(key):
             symbols, times = self.spell(key - _WORDS), int(self.occurrences[key - _WORDS])
             if self.symbols.refuses("".join(self.symbols.names[s] for s in symbols), ""):
@@ -332,7 +332,7 @@ class Learner:
         return step
 
     def _merge(self, left: int, right: int, result: int) -> bool:
-        """Merge every occurrence of the pair; whether there was any."""
+        """Merge every occurrence of the pair; return whether there was any."""
         chain = self._chain
         hits = chain.find(left, right)
         if not len(hits):
@@ -349,7 +349,7 @@ class Learner:
         return True
 
     def _become(self, word: int, result: int) -> None:
-        """Make `result` of the whole word, whatever it is made of now."""
+        """Replace all symbols of the word by `result`."""
         chain = self._chain
         places = chain.places(word)
         if len(places) < 2:
@@ -368,7 +368,7 @@ class Learner:
         np.subtract.at(self.totals, self.counts.indices[at], self.counts.data[at] * by)
 
     def _replay(self, symbol: int) -> None:
-        """Let every merge that has `symbol` as a part act again, lowest rank first."""
+        """Apply every merge that has `symbol` as a part again, lowest rank first."""
         queue = self._merges_of(symbol)
         heapq.heapify(queue)
         while queue:
@@ -391,7 +391,7 @@ Choose: TypeAlias = Callable[[Learner], int | None]  # names the next pair, None
 
 
 def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:
-    """Places of the rows' entries in a sparse table, row after row, and how many each row has."""
+    """Positions of the rows' entries in a sparse table, row by row, and how many each row has."""
     starts = table.indptr[rows].astype(np.int64)
     sizes = table.indptr[rows + 1] - starts
     before = np.cumsum(sizes) - sizes
@@ -399,7 +399,7 @@ def _entries(table: Any, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def key_of(left: Any, right: Any) -> Any:
-    """The key of a pair of symbols; of arrays of them too."""
+    """The key of a pair of symbols, or the keys of two arrays of them."""
     return (left + 1) << _SHIFT | (right + 1)
 
 

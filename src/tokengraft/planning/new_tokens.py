@@ -1,8 +1,8 @@
-"""A token to add, and whether what a plan says of it is true of the tokenizer it is for.
+"""A token to add, and the check that what a plan says about it fits the tokenizer.
 
-A plan is a file, and a file can be edited: parts that do not spell their token would give its row
-to something else. So each token's bytes and text must be its own, its parts old tokens that spell
-it, and a merge must make it.
+A plan is a file, and a file can be edited: parts that do not spell their token would give it the
+row of something else. So a token's bytes and text must match its string, its parts must be old
+tokens that spell it, and a merge must make it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class NewToken:
     """A token to add.
 
     `parts` are the old ids it stands for in context, the leaves of its merges; `count` is how
-    often the planning text emits it once the whole plan is in; `score` belongs to Unigram;
-    `example` is a word of the given text that emits it, where one was kept.
+    often the planning text emits it once the whole plan is applied; `score` is for Unigram;
+    `example` is a word of the planning text that emits it, if one was kept.
     """
 
     id: int
     token: str
     bytes: str  # hexadecimal
-    text: str | None  # None where the bytes are no whole characters
+    text: str | None  # None if the bytes are not whole characters
     parts: tuple[int, ...]
     count: int
     score: float | None = None
@@ -43,7 +43,7 @@ def check_tokens(
     merges: Iterable[tuple[str, str]],
     literal: bool = False,
 ) -> None:
-    """TokenizerError unless each new token is what the plan says of it, in this tokenizer.
+    """TokenizerError unless what the plan says about each new token is true in this tokenizer.
 
     `literal` tokens are added tokens (mode paper), which no merge makes.
     """
@@ -69,14 +69,14 @@ def check_tokens(
         spelled = b"".join(pieces[part] for part in token.parts)
         if spelled.hex() != token.bytes:
             _refuse(token, f"its parts spell {_shown(spelled)}")
-        # Byte fallback looks whole characters up before it merges anything; others whole words.
+        # Byte fallback looks up whole characters before it merges; `ignore_merges` whole words.
         whole = looked_up or (kind == "byte-fallback-bpe" and len(token.token) == 1)
         if token.token not in made and not whole:
             _refuse(token, "no merge of the plan makes it")
 
 
 def _check_encoded(tokenizer: dict[str, Any], tokens: Sequence[NewToken], literal: bool) -> None:
-    """Where no merge makes a token, its parts are what the old tokenizer gives for its text."""
+    """If no merge makes a token, its parts must be the old tokenizer's ids of its text."""
     from tokengraft.planning.words import Encoder, load
 
     encoder = Encoder(load(tokenizer))

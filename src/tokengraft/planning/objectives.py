@@ -4,10 +4,10 @@
 - parity: the pair that helps the language whose premium is the highest now;
 - equal: languages take turns, so that each gets as many tokens (one that has no use for more leaves
   its turn to the others);
-- minimax:T (as `minimax:2.0`): the fewest tokens that bring every language to the premium T. The
-  pair that takes most from the sum of the premiums above T, greedily (it is credited with what it
-  saves every such language); a language that has reached T counts no more, and when none is left
-  above it the plan ends, whatever the budget (the greedy rule for covering, Wolsey 1982);
+- minimax:T (as `minimax:2.0`): the fewest tokens that bring every language down to the premium T,
+  found greedily: the pair that takes most from the sum of the premiums above T (it is credited with
+  what it saves every such language). A language that has reached T counts no more, and when none is
+  left above it the plan ends, whatever the budget (the greedy rule for covering, Wolsey 1982);
 - speakers: as total, each language's saving weighted by its speakers (Petrov et al. 2023 and the
   paper argue for it) and taken per unit of content, so that long texts do not count more.
 """
@@ -33,7 +33,7 @@ def weights_for(
     counts: Table,  # (words, languages)
     factors: npt.NDArray[np.int64],  # (languages,)
 ) -> Table:
-    """What the learner counts: (words, 1), or (words, languages) where languages take turns."""
+    """What the learner counts: (words, 1), or (words, languages) if languages take turns."""
     if objective in ("parity", "equal"):
         return counts
     return sparse.csr_array((counts @ factors)[:, None])
@@ -126,7 +126,7 @@ def target_of(objective: str) -> float | None:
 
 
 def check_objective(objective: str) -> str:
-    """The objective, if there is such a one; else UsageError."""
+    """The objective, if it exists; UsageError otherwise."""
     if objective not in OBJECTIVES and target_of(objective) is None:
         raise no_such("objective", objective, (*OBJECTIVES, "minimax:PREMIUM"))
     return objective
@@ -144,7 +144,7 @@ def _require(
 def _per_content(
     premiums: Mapping[str, float], languages: Sequence[str], base_tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """What one token saved takes from each language's premium, in whole numbers."""
+    """By how much one token saved lowers each language's premium, scaled to whole numbers."""
     raw = [premiums[c] / max(int(n), 1) for c, n in zip(languages, base_tokens, strict=True)]
     return np.array([max(1, round(1000 * value / max(raw))) for value in raw], np.int64)
 
@@ -155,7 +155,7 @@ def _in_turn(languages: int, least: int) -> Choose:
 
     def fewest_first(learner: Learner) -> int | None:
         nonlocal last, spent
-        if last >= 0 and learner.spent > spent:  # a merge may reach an old token for nothing
+        if last >= 0 and learner.spent > spent:  # a merge that makes an old token spends none
             given[last] += 1
         spent = learner.spent
         for group in np.argsort(given, kind="stable").tolist():

@@ -1,10 +1,10 @@
 """The paper's own procedure, for reproduction.
 
-A character is "absent" where its literal string is no key of the vocabulary; in a byte-level
-vocabulary that holds for every character outside ASCII and part of Latin-1, since keys are
-spelled in bytes. All absent characters become added tokens, which are cut out of the text before
-the model sees it. Characters that were encoded well inside longer tokens are torn out of them,
-so a text can get much longer (Hindi on Llama 3: +90 %); the plan's notes say by how much.
+A character is "absent" if its literal string is not a key of the vocabulary. Byte-level keys are
+spelled in bytes, so there that holds for every character outside ASCII and part of Latin-1. All
+absent characters become added tokens, which are cut out of the text before the model sees it.
+Characters that were encoded well inside longer tokens are torn out of them, so a text can get much
+longer (Hindi on Llama 3: +90 %); the plan's notes say by how much.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tokengraft.tokenizer.insert import (
 
 
 def absent_characters(tokenizer: dict[str, Any], lines: Iterable[str]) -> list[str]:
-    """Characters of the lines, except spaces, whose literal string is no key, by code point."""
+    """The absent characters of the lines, except spaces, by code point."""
     known = vocabulary(tokenizer).keys() | {t["content"] for t in tokenizer["added_tokens"]}
     characters: set[str] = set().union(*(set(line) for line in lines))
     return sorted(c for c in characters if c not in known and not c.isspace())
@@ -49,7 +49,7 @@ def plan_literals(
     test: Mapping[str, Sequence[str]],
     pivot: str,
 ) -> Plan:
-    """Every absent character of the texts as an added token, with how it changes each length."""
+    """A plan of all absent characters as added tokens, with how they change each length."""
     characters = absent_characters(tokenizer, (line for lines in texts.values() for line in lines))
     start = first_free_id(tokenizer)
     base = load(tokenizer)

@@ -3,13 +3,13 @@
 Unigram keeps the path of highest total score. A new character gets the vocabulary's lowest score:
 better than UNK (lowest - 10) and hardly ever better than an old piece. A longer piece xy, learned
 as in `learn`, gets log(count / tokens), at least score(x) + score(y) + 0.01, so that it beats its
-parts. WordPiece takes the longest match first and gives the whole word up where none is found. A
-longer piece can turn no word into UNK where every character of the vocabulary is a piece both at
-the start of a word and inside it, as in BERT's: whatever is left of the word can be spelled. Where
-one is not, only single characters are added.
+parts. WordPiece takes the longest match first, and the whole word becomes UNK if a match fails. A
+longer piece can turn no word into UNK if every character of the vocabulary is a piece both at the
+start of a word and inside it, as in BERT's: then whatever is left of the word can be spelled. If
+some character is not, only single characters are added.
 
-One UNK may have stood for a whole clause. So a text may get longer when its UNK turns into text;
-what is promised, and checked on the planning text, is that never more characters are UNK.
+One UNK may have stood for a whole clause, so a text may get longer when its UNK turns into text.
+The promise, checked on the planning text, is that no more characters become UNK.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ NOTE = "UNK turns into text: a text can get longer than its UNK was; no more cha
 
 
 def plan_pieces(request: Request) -> Plan:
-    """Missing characters, and for Unigram in mode merges longer pieces, each emitted on the texts.
+    """A plan of missing characters and, in mode merges, longer pieces, each emitted on the texts.
 
     A piece that would be emitted on a line of protected text is left out.
     """
@@ -142,7 +142,7 @@ def _missing(
 ) -> list[str]:
     """Single-character pieces that words with UNK or bare bytes lack, the most frequent first.
 
-    Only those of a planned script: text in other scripts keeps its UNKs and so its ids.
+    Only those of a planned script: text in other scripts keeps its UNKs, and thus its ids.
     """
     known = vocabulary(tokenizer)
     lost = {unknown_of(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
@@ -158,11 +158,11 @@ def _missing(
 
 
 def _with(tokenizer: dict[str, Any], chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """The tokenizer with the chosen pieces, which nobody may change: it is kept for a while."""
+    """The tokenizer with the chosen pieces; it is cached, so treat it as read-only."""
     return _extended(TokenizerKey(tokenizer), tuple(chosen))
 
 
-@functools.lru_cache(maxsize=2)  # asked for several times; `load` then knows them again
+@functools.lru_cache(maxsize=2)  # used several times, and the same object hits the cache of `load`
 def _extended(key: TokenizerKey, chosen: Sequence[tuple[str, float]]) -> dict[str, Any]:
     tokenizer = key.tokenizer
     start = first_free_id(tokenizer)
@@ -178,9 +178,9 @@ def _emitted(
     protected: Sequence[str],
     budget: int,
 ) -> list[tuple[str, float]]:
-    """The first `budget` of the wanted pieces that the words really emit, refilled as some fall.
+    """The first `budget` of the wanted pieces that the words really emit.
 
-    None that the `protected` lines would emit is among them.
+    Pieces that are not emitted, or that the `protected` lines would emit, make room for later ones.
     """
     start = first_free_id(tokenizer)
     chosen, waiting = list(wanted[:budget]), list(wanted[budget:])
@@ -209,7 +209,7 @@ def _fill(
     protected: Sequence[str],
     budget: int,
 ) -> list[tuple[str, float]]:
-    """The characters and longer pieces, more of which are learned while some are never emitted."""
+    """The characters, and longer pieces; more of these are learned while some are never emitted."""
     reach = budget
     while True:
         longer = _longer_pieces(tokenizer, belongs, characters, words, counts, reach)
@@ -236,7 +236,7 @@ def _longer_pieces(
     if unigram:
         scores = {number: score for number, (_, score) in enumerate(extended["model"]["vocab"])}
     else:
-        # Marked at the start of words, not inside them: then a merged name is both names joined.
+        # Mark the start of words instead of their inside, so that a merge just joins two names.
         symbols.names = {number: _marked(name) for number, name in symbols.names.items()}
         symbols.ids = {name: number for number, name in symbols.names.items()}
         unknown, symbols.piece = SPACE_MARK + str(unknown), _word_bytes
@@ -262,7 +262,7 @@ def _longer_pieces(
 
 
 def _spells_all(tokenizer: dict[str, Any]) -> bool:
-    """Whether every character of WordPiece's vocabulary is a piece at the start and inside."""
+    """Whether each character of a WordPiece vocabulary is a piece both with and without `##`."""
     named = set(added_ids(tokenizer))
     known = [name for name in vocabulary(tokenizer) if name not in named]
     characters = {c for name in known for c in _marked(name).removeprefix(SPACE_MARK)}
@@ -271,7 +271,7 @@ def _spells_all(tokenizer: dict[str, Any]) -> bool:
 
 
 def _word_bytes(name: str) -> bytes:
-    """Bytes of a marked piece without the mark."""
+    """Bytes of a marked piece (`_marked`) without the mark."""
     return name.removeprefix(SPACE_MARK).encode("utf-8")
 
 
@@ -287,14 +287,14 @@ def _unmarked(name: str) -> str:
 
 
 def _lost(pipeline: Tokenizer, words: Sequence[Word], encoded: Encoded, unknown: int) -> Ints:
-    """Characters of each word that are UNK. Tokens would not do: one UNK may cover several."""
+    """How many characters of each word are UNK; one UNK token may cover several."""
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
     bare = Tokenizer(pipeline.model)
     lost = np.zeros(len(words), np.int64)
     for number in np.unique(word_of[encoded.ids == unknown]).tolist():
         word = words[number]
         if isinstance(word, int):
-            continue  # the text names the unknown token
+            continue  # the text itself spells the unknown token
         one = bare.encode(word, add_special_tokens=False)
         lost[number] = sum(
             end - start
@@ -311,7 +311,7 @@ def _curves(
     words: Sequence[Word],
     counts: Ints,
 ) -> dict[str, tuple[Point, ...]]:
-    """Lengths and premiums at a few sizes, by encoding all text with that many pieces."""
+    """Lengths and premiums at a few sizes, each by encoding all text with that many pieces."""
     tokenizer, test = request.tokenizer, request.test
     codes = {code: column for column, code in enumerate(request.texts) if code in test}
     curves: dict[str, list[Point]] = {code: [] for code in codes}

@@ -1,16 +1,16 @@
 """Places for new tokens in a vocabulary that may not grow.
 
-A plan is made as always; then each new token gets a place: first rows that pad the model's table,
-then reserved tokens, then leaves (`tokenizer.insert`), of code before English words before
+The plan is made as usual; then each new token gets a place: first padding rows of the model's
+table, then reserved tokens, then leaves (`tokenizer.insert`): code before English words before
 other scripts, and the last learned first, since those are the rarest. (Llama 3, 2,000 tokens,
 FLORES dev: 3 of 30,907 lines of other languages get longer. By the order of learning alone 1,052
 do: a vocabulary's last tokens are those of languages that came last.)
 
-No token goes that the planning text, the test text, protected text, the bundled English and code,
-or the bundled UDHR in any of its languages needs. All of that text is then encoded with the new
-tokenizer: it has the same tokens as if the vocabulary had grown, so none of it is longer than
-before and protected text keeps its ids. Other text may hold a token that went, and gets longer by
-its parts.
+No token is given up that occurs in the planning text, the test text, protected text, the bundled
+English and code, or any language of the bundled UDHR. All of that text is then encoded with the
+new tokenizer: it must have the same tokens as if the vocabulary had grown, so none of it gets
+longer and protected text keeps its ids. Other text may hold a token that was given up; it falls
+into its parts, and that text gets longer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tokengraft.tokenizer.insert import added_ids, first_free_id, fold, insert, 
 
 
 def give_places(request: Request, plan: Plan) -> Plan:
-    """The plan with a place for each token; UsageError where there are too few."""
+    """The plan with a place for each token; UsageError if there are too few places."""
     extended = insert(request.tokenizer, plan.additions)
     first, count = first_free_id(request.tokenizer), len(plan.tokens)
     spare = range(first, min(max(first, request.options.rows or 0), first + count))
@@ -49,7 +49,7 @@ def give_places(request: Request, plan: Plan) -> Plan:
         may_go = {number: token for number, token in may_go.items() if number not in used}
     if (there := len(spare) + len(may_go)) < count:
         raise UsageError(
-            f"{count:,} new tokens need as many places, and there are {there:,}: lower the budget "
+            f"{count:,} new tokens need as many places, but there are {there:,}: lower the budget "
             f"(--budget {there}), or let the vocabulary grow"
         )
     places = (*spare, *list(may_go)[: count - len(spare)])
@@ -71,12 +71,12 @@ def give_places(request: Request, plan: Plan) -> Plan:
 
 
 def _kept_longest(piece: bytes) -> tuple[bool, bool]:
-    """What goes last: other scripts after ASCII, words after pieces of code."""
+    """Sort key for giving tokens up: other scripts after ASCII, words after pieces of code."""
     return not piece.isascii(), piece.strip().isalpha()
 
 
 def _other_text(request: Request) -> Iterator[str]:
-    """Every line, besides the planning text, whose tokens must stay."""
+    """Every line besides the planning text whose tokens must not be given up."""
     udhr = load_corpus("udhr")
     for lines in (*request.test.values(), request.check, sample(), unprotected_code()):
         yield from lines

@@ -1,7 +1,7 @@
-"""`Plan`: what to add to a tokenizer and what it buys, on disk as `plan.json`.
+"""`Plan`: what to add to a tokenizer and what that gains, on disk as `plan.json`.
 
-A premium over text lost to UNK measures what was thrown away, so a plan says how much was. The
-measure is characters, not tokens: one UNK may stand for a whole clause.
+Text that becomes UNK takes few tokens, so a premium over it looks low for the wrong reason. A plan
+therefore says how much text is UNK, in characters: one UNK token may stand for a whole clause.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ BUDGET = 2000
 class Planning:
     """How tokens are chosen.
 
-    Without a `budget` it is `BUDGET`; mode paper adds every absent character and refuses one. The
-    objectives parity, speakers and minimax go by `premiums`, where not given by those on the test
-    corpus, which are over its `pivot`; speakers also by `speakers`. `border_penalty` is what a
-    pair loses whose result begins or ends inside a character. With `same_size` new tokens take the
-    places of old ones (`planning.places`), first those after the vocabulary in a model's table
-    of so many `rows`. With `keep_names` words that begin with a capital keep their ids by a rule
-    (`permitted.keeps_names`), and an English dictionary is protected besides the bundled sample.
+    The `budget` is `BUDGET` if not given; mode paper adds every absent character and refuses a
+    budget. The objectives parity, speakers and minimax go by `premiums` (if not given, by those on
+    the test corpus, relative to `pivot`); speakers also goes by `speakers`. `border_penalty` is the
+    share that a pair's count loses if its result begins or ends inside a character. With
+    `same_size` new tokens take the places of old ones (`planning.places`), but first the padding
+    rows of the model's table, which has `rows` rows. With `keep_names` words that begin with a
+    capital keep their ids by a rule (`permitted.keeps_names`), and an English dictionary is
+    protected besides the bundled sample.
     """
 
     budget: int | None = None
@@ -61,7 +62,7 @@ class Planning:
 
 @dataclass(frozen=True)
 class Point:
-    """A place on the what-if curve: after `tokens` new tokens."""
+    """A point on the what-if curve: after `tokens` new tokens."""
 
     tokens: int
     planning_tokens: int
@@ -74,11 +75,11 @@ class Effect:
     """What the plan does for one language.
 
     Planning numbers are over the text the tokens were chosen on; premiums over the parallel test
-    corpus, None where none was given. `floor` is the premium that no vocabulary can beat under
-    the boundaries used. `unk_share` is the share of the test text's characters that are UNK, None
-    for families that have no UNK: where it is high, the premium measures what was thrown away.
-    `first_token` says, in a plan for several languages, with how many new tokens its planning text
-    first gets shorter; None where it never does.
+    corpus, None if none was given. `floor` is the premium that no vocabulary can beat under the
+    boundaries used. `unk_share` is the share of the test text's characters that are UNK, None for
+    families without UNK; if it is high, the premium is low because text was lost.
+    `first_token` says, in a plan for several languages, after how many new tokens this language's
+    planning text first gets shorter; None if it never does.
     """
 
     planning_before: int
@@ -97,7 +98,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class PlanCut:
-    """How words are cut: `scripts` is empty where the old pattern is kept."""
+    """How words are cut: `scripts` are the relaxed ones, none if the old pattern is kept."""
 
     scripts: tuple[str, ...] = ()
     old_pattern: str | None = None
@@ -110,12 +111,12 @@ class Proven:
 
     pieces: int = 0
     longer: int = 0
-    repairs: int = 0  # always 0 now; plans that joined at every mark spent tokens on repairs
+    repairs: int = 0  # always 0 now; early plans joined at every mark and spent tokens on repairs
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Text that was not protected: how many of its words (pre-tokens) have other ids now."""
+    """Text that was not protected: how many of its words (pre-tokens) get other ids."""
 
     text: str
     words: int
@@ -133,7 +134,7 @@ class Protection:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name in it, which anyone may have written."""
+        """Every name of a text in it; anyone may have written them."""
         return *self.sources, *(one.text for one in self.elsewhere)
 
     @property
@@ -150,7 +151,7 @@ class Protection:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Everything `insert` needs, and what is expected of it. The same inputs give the same plan."""
+    """Everything `insert` needs, and the expected effects. The same inputs give the same plan."""
 
     tokenizer: str  # `insert.fingerprint` of the tokenizer it is for
     family: Family
@@ -180,7 +181,7 @@ class Plan:
 
     @property
     def checked(self) -> str:
-        """A sentence on what was checked with the real encoder before the plan was given."""
+        """A sentence on what was checked with the real encoder when the plan was made."""
         if self.check.pieces:
             longer = f"{self.check.longer} of {self.check.pieces:,} pieces of text got longer."
             return f"{longer} {self.protected.said}" if self.protected else longer
@@ -276,9 +277,9 @@ def _check_effect(code: str, effect: Effect) -> None:
 def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
     """The tokenizer with the plan's tokens.
 
-    TokenizerError where the plan is for another tokenizer, or was edited so that it no longer says
-    what it does (`check_tokens`). `label` names the tokenizer in that message. A plan out of a file
-    goes through `protect.insert_proved`.
+    TokenizerError if the plan is for another tokenizer, or was edited so that what it says about
+    its tokens is false (`check_tokens`). `label` names the tokenizer in that message. For a plan
+    read from a file use `protect.insert_proved`.
     """
     got = inserting.fingerprint(tokenizer)
     if got != plan.tokenizer:
@@ -298,7 +299,7 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
 
 
 def folded(extended: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """What `insert` gave, with the new tokens at their places where the plan has such."""
+    """What `insert` gave, with the new tokens moved to the plan's `places`, if it has any."""
     return extended if plan.places is None else fold(extended, plan.places)
 
 
@@ -315,7 +316,7 @@ CAPTION = (
 
 
 def unknown_of(tokenizer: dict[str, Any]) -> int:
-    """The id of UNK; -1 where nothing can become UNK (the families with bytes)."""
+    """The id of UNK; -1 if nothing can become UNK (the families with bytes)."""
     model = tokenizer["model"]
     kind = family(tokenizer)
     if kind == "unigram" and model.get("unk_id") is not None:
@@ -351,7 +352,7 @@ def spoilt(share: float | None) -> bool:
 
 
 def warnings(code: str, effect: Effect) -> list[str]:
-    """What must be said where a premium of the effect is not honest."""
+    """Warnings about premiums of the effect that are misleading."""
     before, after = effect.unk_share_before or 0.0, effect.unk_share_after or 0.0
     if not (spoilt(before) or spoilt(after)):
         return []

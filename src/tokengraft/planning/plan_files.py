@@ -2,8 +2,8 @@
 
 Languages are named one by one, or as a group. A group is `all`, a script (`Latn`), a family of the
 language table (`Niger-Congo`), or `premium>2`: every language whose premium under the tokenizer, on
-the test corpus, is above that. Groups are taken from the languages that there is text for; the
-pivot is in none.
+the test corpus, is above that. A group holds only languages for which there is text, and never the
+pivot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
 from tokengraft.tokenizer.sentence_piece import checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
-INSERTED = "tokengraft_insert.json"  # by which a folder that `insert_plan` wrote is known
+INSERTED = "tokengraft_insert.json"  # marks a folder that `insert_plan` wrote
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,7 +49,7 @@ class TestedPlan:
     plan: Plan
     chosen_on: str
     tested_on: str
-    cased: bool = field(default=False, compare=False)  # of a plan just made: `tells_case`
+    cased: bool = field(default=False, compare=False)  # `tells_case`, for a plan just made
 
 
 def plan(
@@ -63,22 +63,22 @@ def plan(
     search: Sequence[Path] = (),
     protect: str | Path | Iterable[str | Path] = (),
 ) -> TestedPlan:
-    """Choose tokens for `languages`, and say what premium they buy.
+    """Choose tokens for `languages`, and measure the premium they lead to.
 
-    `languages` may be groups of those there is text for (`planning.plan_files`): "all", a script, a
-    family, "premium>2". `text` gives for each language what to choose on: files or lines
-    (`corpus.lines_of`), or text that was counted before (`count_words`); with one language no
-    mapping is needed, and with several a folder with a file a language will do. `chosen_on` names
-    where it is from. Premiums are measured on `test`, a parallel corpus, so use text that is not in
-    it. Without `text` the odd units of `test` are chosen on and the even ones tested on.
-    Where boundaries are relaxed, every line of `test` and of the bundled UDHR in a planned script
-    is checked: none may get longer.
+    `languages` may be groups of those with text (`planning.plan_files`): "all", a script, a family,
+    "premium>2". `text` gives the text to choose on for each language: files or lines
+    (`corpus.lines_of`), or text counted beforehand (`count_words`). With one language no mapping is
+    needed; with several, a folder with one file for each language will do. `chosen_on` names where
+    the text is from. Premiums are measured on `test`, a parallel corpus, so use text that is not in
+    it. Without `text`, tokens are chosen on the odd units of `test` and tested on the even ones.
+    If boundaries are relaxed, every line of `test` and of the bundled UDHR in a planned script is
+    checked: none may get longer.
 
-    `protect` names files, or languages of the bundled UDHR, whose ids may not change in any line.
-    A bundled sample of English and source code is protected besides where a planned language is in
-    Latin script; "nothing" leaves it out. With `options.keep_names` so are a dictionary and every
-    word that begins with a capital. How much of other English changes is measured on the pivot's
-    side of `test`, how much of other code on bundled lines.
+    `protect` names files, or languages of the bundled UDHR, no line of which may change its ids.
+    If a planned language is in Latin script, a bundled sample of English and source code is
+    protected as well, unless `protect` is "nothing". With `options.keep_names` so are a dictionary
+    and every word that begins with a capital. How much of other English changes is measured on the
+    pivot's side of `test`, how much of other code on bundled lines.
     """
     corpus = test if isinstance(test, ParallelCorpus) else load_corpus(test)
     pivot = corpus.require(options.pivot)
@@ -142,7 +142,7 @@ def premium_before(
     pivot: str,
     search: Sequence[Path] = (),
 ) -> float | None:
-    """The premium of a language under the tokenizer as it is; None where the corpus lacks it."""
+    """The premium of a language under the tokenizer as it is; None if the corpus lacks it."""
     if code not in corpus.texts:
         return None
     pairs = _pairs(corpus, [code], pivot)
@@ -166,11 +166,11 @@ def insert_plan(
 ) -> Path:
     """Write the tokenizer with the plan's tokens as a folder that `AutoTokenizer` loads.
 
-    A SentencePiece tokenizer is also written as `tokenizer.model`, where SentencePiece then reads
-    the UDHR alike; else `tokengraft_insert.json` says why not. It also names the old tokens whose
-    ids have another meaning where the plan is of the same size.
+    A SentencePiece tokenizer is also written as `tokenizer.model`, if SentencePiece then encodes
+    the UDHR alike; otherwise `tokengraft_insert.json` says why not. For a plan of the same size
+    that file also names the old tokens whose ids have a new meaning.
     `out` may be missing, empty or what an earlier call wrote; with `force` any other folder is
-    replaced with all that it holds.
+    replaced, with everything in it.
     """
     base = find(str(tokenizer), search)
     chosen = read_plan(plan_file)
@@ -205,7 +205,7 @@ def insert_plan(
 
 
 def _rows(base: Located) -> int | None:
-    """Rows of the table of the model that the tokenizer lies beside, None where there is none."""
+    """Rows of the embedding table of the model in the tokenizer's folder; None if there is none."""
     if base.source is None or "config.json" not in base.source.files:
         return None
     config = json.loads(base.source.read("config.json"))
@@ -225,7 +225,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _by_language(text: Sources, codes: Sequence[str]) -> dict[str, Source]:
-    """The text of each planned language, whatever way it was given."""
+    """The text of each planned language, in whichever way it was given."""
     form = f"text={{{codes[0]!r}: [FILE, …], …}} (--text {codes[0]}=FILE)"
     if not isinstance(text, Mapping):
         if len(codes) > 1:
@@ -261,7 +261,7 @@ def _units(corpus: ParallelCorpus, code: str, offset: int) -> list[str]:
 def _pairs(
     corpus: ParallelCorpus, codes: Sequence[str], pivot: str, offset: int | None = None
 ) -> dict[str, list[str]]:
-    """The test corpus: units that the pivot and every planned language in it have."""
+    """The test corpus: the units that the pivot and all planned languages in it share."""
     kept = [code for code in (pivot, *codes) if code in corpus.texts]
     rows = list(zip(*(corpus.texts[code] for code in kept), strict=True))
     rows = rows if offset is None else rows[offset::2]
@@ -287,7 +287,7 @@ def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
 
 
 def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
-    """All speakers, first-language or not, of each language, and a note that says so."""
+    """The number of speakers of each language, native or not, and a note that says so."""
     speakers = {code: float(language(code).speakers_total or 0) for code in codes}
     none = [code for code, number in speakers.items() if not number]
     known = [number for number in speakers.values() if number]
@@ -335,13 +335,13 @@ def languages_for(
         elif one != ALL:
             group = [code for code in group if language(code).family == _family(one)]
         if not group:
-            raise UsageError(f"{one}: none of the {len(available)} languages with text is meant")
+            raise UsageError(f"{one}: none of the {len(available)} languages with text is in it")
         codes.update(dict.fromkeys(group))
     return list(codes)
 
 
 def texts_of_folder(folder: Path) -> dict[str, Path]:
-    """The files of a folder that are named by a language (`swh_Latn.txt`, `shn.jsonl.zst`)."""
+    """The files of a folder that are named after a language (`swh_Latn.txt`, `shn.jsonl.zst`)."""
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         label = path.name.partition(".")[0]
@@ -354,7 +354,7 @@ def texts_of_folder(folder: Path) -> dict[str, Path]:
         if code is not None:
             files[code] = path
     if not files:
-        raise UsageError(f"{folder}: no file in it is named by a language, like swh_Latn.txt")
+        raise UsageError(f"{folder}: no file in it is named after a language, like swh_Latn.txt")
     return files
 
 

@@ -1,4 +1,4 @@
-"""What is proved of any text, tried on the given text: the real encoder against the learner."""
+"""Checks a plan's guarantees on the given text: the real encoder must do what the learner says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokengraft.tokenizer.boundaries import Word
 
 @dataclass(frozen=True)
 class Proof:
-    """How often the planning text emits each token, an example, and how much was compared."""
+    """How often the planning text emits each token, examples, and how many texts were compared."""
 
     emitted: Counter[int]
     examples: dict[int, str]
@@ -37,9 +37,9 @@ def prove(
 ) -> Proof:
     """Raise TokengraftError unless the extended tokenizer does what the learner says.
 
-    Every word must have the length the learner expects, at most that of `old`; every line given
-    must be no longer than the base tokenizer makes it; every new token must be emitted on a text
-    (`origins`) that holds its word.
+    Every word must have the length that the learner expects, and at most that in `old`; no line may
+    be longer than under the base tokenizer; every new token must be emitted on a text (`origins`)
+    that holds its word.
     """
     encoded = Encoder(extended).ids(words)
     sizes = encoded.sizes
@@ -73,7 +73,7 @@ def prove_emitted(
 ) -> None:
     """Raise TokengraftError unless the whole pipeline emits every new token on the given text.
 
-    `encoded` are words by the model alone, each of which stands in its text of `origins`.
+    `encoded` are words as the model alone encodes them; each stands in its text of `origins`.
     """
     word_of = np.repeat(np.arange(len(encoded.sizes)), encoded.sizes)
     ids, first = np.unique(encoded.ids, return_index=True)
@@ -89,7 +89,7 @@ def prove_emitted(
 def _examples(
     extended: Tokenizer, learner: Learner, words: Sequence[Word], encoded: Encoded
 ) -> dict[int, str]:
-    """The commonest word that emits each new token, as text of which the encoder does so too."""
+    """For each new token the commonest word that emits it, as text on which the encoder does."""
     word_of = np.repeat(np.arange(len(words)), encoded.sizes)
     is_new = encoded.ids >= learner.symbols.first_new
     ids, holders = encoded.ids[is_new], word_of[is_new]
@@ -100,7 +100,7 @@ def _examples(
     examples = {}
     for start, end in pairwise([*starts.tolist(), len(ids)]):
         number = int(ids[start])
-        # Of equally common ones the first by spelling: the order of the text must not matter.
+        # Of equally common words the first by spelling, so that the text's order does not matter.
         common = holders[start:end][often[start:end] == often[start]]
         word = min(str(words[holder]) for holder in np.unique(common).tolist())
         text = learner.symbols.piece(word).decode("utf-8", "ignore")

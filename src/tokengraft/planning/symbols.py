@@ -1,4 +1,4 @@
-"""What the learner has to know of a tokenizer's symbols, by family."""
+"""What the learner needs to know about a tokenizer's symbols, by family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tokengraft.tokenizer.insert import Family, family, first_free_id, merge_pairs, vocabulary
 from tokengraft.tokenizer.vocabulary import byte_level_piece, sentencepiece_piece, wordpiece_piece
 
-WHOLE = 1 << 30  # symbols from here on are characters that the old tokenizer spells in bytes
+WHOLE = 1 << 30  # symbols from here on are whole characters that the old tokenizer spells in bytes
 
 
 @dataclass
@@ -19,8 +19,8 @@ class Symbols:
     """Strings and ids, growing as the learner names new tokens.
 
     `wholes` maps a character spelled in bytes (byte fallback) to the number of tokens it saves
-    once it is in the vocabulary; no pair may touch it before. `refuses` says which pairs may never
-    be merged; `old_merges` gives, for a token, the old merges (rank, left, right) it is a part of.
+    once it is in the vocabulary; until then no pair may include it. `refuses` says which pairs may
+    never be merged; `old_merges` gives the old merges (rank, left, right) that a token is part of.
     """
 
     ids: dict[str, int]
@@ -32,7 +32,7 @@ class Symbols:
     refuses: Callable[[str, str], bool] = lambda _left, _right: False
 
     def borders(self, symbol: int) -> tuple[bool, bool]:
-        """Whether the symbol's bytes begin, and whether they end, at a character's border."""
+        """Whether the symbol's bytes begin, and whether they end, between two characters."""
         return borders(self.piece(self.names[symbol]))
 
 
@@ -42,7 +42,7 @@ def symbols_of(tokenizer: dict[str, Any]) -> Symbols:
 
     @functools.cache
     def merges_by_part() -> dict[int, list[tuple[int, int, int]]]:
-        """Built when first asked for: few plans ever need it."""
+        """Built on first use: few plans ever need it."""
         merges: dict[int, list[tuple[int, int, int]]] = {}
         pairs = merge_pairs(tokenizer) if "merges" in tokenizer["model"] else []
         for rank, pair in enumerate(pairs):
@@ -61,7 +61,7 @@ def symbols_of(tokenizer: dict[str, Any]) -> Symbols:
 
 
 def piece_reader(kind: Family) -> Callable[[str], bytes]:
-    """How a token string of this family is read as bytes."""
+    """The function that turns a token string of this family into bytes."""
     return {
         "byte-level-bpe": byte_level_piece,
         "byte-fallback-bpe": sentencepiece_piece,
@@ -71,14 +71,14 @@ def piece_reader(kind: Family) -> Callable[[str], bytes]:
 
 
 def borders(piece: bytes) -> tuple[bool, bool]:
-    """Whether UTF-8 bytes begin, and whether they end, at a character's border."""
+    """Whether UTF-8 bytes begin, and whether they end, between two characters."""
     starts = piece[:1] < b"\x80" or piece[:1] >= b"\xc0"
     for back in range(1, min(len(piece), 4) + 1):
         lead = piece[-back]
         if lead & 0xC0 != 0x80:
             size = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
             return starts, back >= size
-    # Only continuation bytes: they may end a character begun by the token before.
+    # Only continuation bytes: they may complete a character begun by the token before.
     return starts, not starts
 
 
@@ -97,7 +97,7 @@ def completions(lead: bytes) -> Iterator[str]:
 
 
 def within_character(piece: bytes) -> bool:
-    """Whether bytes lie inside one character, with or without one space before it."""
+    """Whether the bytes are part of one character, with or without one space before it."""
     inner = piece[1:] if piece[:1] == b" " else piece
     return sum(byte & 0xC0 != 0x80 for byte in inner) <= 1 and (
         not inner or inner[0] & 0xC0 != 0x80 or all(byte & 0xC0 == 0x80 for byte in inner)

@@ -1,9 +1,8 @@
 """Text as distinct words with their counts; a word is what the model sees between two cuts.
 
-Each distinct chunk of a text is cut by the split pattern once, however often it occurs. An added
-token that the pipeline cuts out of the text is a word of its own, given as its id. Where a model
-has no split pattern (Llama 2, Gemma), words begin at their space mark, and no merge is ever learned
-across it.
+Each distinct chunk of a text is cut by the split pattern only once. An added token that the
+pipeline cuts out of the text is a word of its own, given as its id. If a model has no split pattern
+(Llama 2, Gemma), words begin at their space mark, and no merge is ever learned across it.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Cutter:
         return words
 
     def in_text(self, chunk: str) -> str:
-        """A text in which the chunk is cut as it is after other text."""
+        """A text in which the chunk is cut as it would be after other text."""
         return f"a{chunk}" if self._prefixes and chunk.startswith(" ") else chunk
 
     def words_of_chunks(self, chunks: Iterable[str]) -> Iterator[list[Word]]:
@@ -77,7 +76,7 @@ class Cutter:
                 for chunk in group:
                     words = self.words(chunk.removeprefix(" ") if self._prefixes else chunk)
                     if spaced and self._prefixes and words and isinstance(words[0], int):
-                        # No space is put before an added token: the chunk's own counts.
+                        # No space is put before an added token, so the chunk's own space counts.
                         words = self.words(self.in_text(chunk))[1:]
                     yield words
                 continue
@@ -85,7 +84,7 @@ class Cutter:
                 yield from self._words_of_joined(joined)
 
     def _words_of_joined(self, chunks: Sequence[str]) -> Iterable[list[Word]]:
-        """The words of chunks that begin with a space, cut in one call, since each call costs."""
+        """The words of chunks that begin with a space, cut in one call, since calls are costly."""
         pieces = self.words("".join(chunks))
         starts = [n for n, p in enumerate(pieces) if isinstance(p, str) and p[0] == _SPACE]
         if len(starts) != len(chunks) or starts[0]:
@@ -95,9 +94,9 @@ class Cutter:
 
 @dataclass
 class Pool:
-    """The distinct words of all text, with counts by language and a text that holds each.
+    """The distinct words of all text, with counts by language, and for each a text that holds it.
 
-    `index` numbers the words in order of first occurrence; `origins` are the texts, by number.
+    `index` numbers the words in order of first occurrence; `origins` gives that text by number.
     """
 
     cutter: Cutter
@@ -119,7 +118,7 @@ class Pool:
                 counts[self._number(word, origin)] += times
 
     def add_sentences(self, lines: Sequence[str]) -> Encoded:
-        """The words of each line by number; lines are cut whole, so lengths are exact."""
+        """Each line as numbers of words; lines are cut as a whole, so lengths are exact."""
         return Encoded.of(
             [self._number(w, line) for w in self.cutter.words(line)] for line in lines
         )
@@ -140,7 +139,7 @@ class Pool:
         return sparse.csr_array((times, (words, columns)), shape=shape)
 
     def matrix(self, sentences: Encoded) -> sparse.csr_array:
-        """(sentences, words) of counts, so that `matrix @ lengths` is tokens per sentence."""
+        """Counts, (sentences, words), so that `matrix @ lengths` is tokens per sentence."""
         ends = np.concatenate(([0], np.cumsum(sentences.sizes)))
         ones = np.ones(len(sentences.ids), np.int64)
         shape = (len(sentences.sizes), len(self.index))
@@ -197,9 +196,9 @@ class Encoder:
 
 
 def join_bytes(words: Encoded, symbols: Symbols) -> Encoded:
-    """Words in which every run of byte tokens becomes the characters it spells.
+    """The words with every run of byte tokens replaced by the characters it spells.
 
-    Each such character gets a symbol of its own, which is entered in `symbols` (`Symbols.wholes`).
+    Each such character gets a new symbol, which is entered in `symbols` (`Symbols.wholes`).
     """
     byte_of = {
         number: symbols.piece(name)[0]
@@ -210,7 +209,7 @@ def join_bytes(words: Encoded, symbols: Symbols) -> Encoded:
         word if byte_of.keys().isdisjoint(word) else _with_characters(word, byte_of)
         for word in words
     ]
-    # In the order of code points, whatever the order of the text: ties are broken by number.
+    # Numbered by code point, since ties are broken by number: the text's order must not matter.
     characters = sorted({part for word in joined for part in word if isinstance(part, str)})
     numbers = {character: WHOLE + place for place, character in enumerate(characters)}
     for character, symbol in numbers.items():
@@ -232,14 +231,14 @@ def _with_characters(word: Sequence[int], byte_of: Mapping[int, int]) -> list[in
 def load(tokenizer: dict[str, Any]) -> Tokenizer:
     """The working tokenizer of a parsed `tokenizer.json`, which neither pads nor truncates.
 
-    Treat it as read-only: it is kept, and the next who asks for an equal one gets it too
-    (`TokenizerKey`). Raises TokenizerError where the library refuses the file or reads it otherwise
-    than we do: two tokens with one id, an added token under another id, another type of model.
+    Treat it as read-only: it is cached, and a later call with an equal one gets the same object
+    (`TokenizerKey`). Raises TokenizerError if the library refuses the file or does not read it as
+    we do: two tokens with one id, an added token under another id, another type of model.
     """
     return _loaded(TokenizerKey(tokenizer))
 
 
-@functools.lru_cache(maxsize=3)  # a plan asks for the base and for the extended one several times
+@functools.lru_cache(maxsize=3)  # a plan loads both the base and the extended one several times
 def _loaded(key: TokenizerKey) -> Tokenizer:
     tokenizer = key.tokenizer
     try:
@@ -251,14 +250,14 @@ def _loaded(key: TokenizerKey) -> Tokenizer:
     looks, kind = model_type(tokenizer["model"]), type(pipeline.model).__name__
     if looks != kind:
         raise TokenizerError(
-            f"the model of this tokenizer.json names no type and looks like {looks}, and the "
+            f"the model of this tokenizer.json names no type and looks like {looks}, but the "
             f"library `tokenizers` reads it as {kind}: fetch the tokenizer again"
         )
     said = added_ids(tokenizer)
     for content, number in said.items():
         if (given := pipeline.token_to_id(content)) != number:
             raise TokenizerError(
-                f"this tokenizer.json says that {content!r} has id {number}, and the library "
+                f"this tokenizer.json says that {content!r} has id {number}, but the library "
                 f"`tokenizers` gives it {given}: fetch the tokenizer again"
             )
     numbers = (vocabulary(tokenizer) | said).values()
@@ -273,9 +272,9 @@ def _loaded(key: TokenizerKey) -> Tokenizer:
 
 
 def _read(tokenizer: dict[str, Any]) -> Tokenizer:
-    """What the library reads from the file's text.
+    """What the library would read from the file's text.
 
-    BPE is built of the parsed objects, in half the time. Whatever fails there is read as text after
+    BPE is built from the parsed objects, in half the time. If that fails, the text is read after
     all, so that the library itself says what is wrong.
     """
     model, added = tokenizer["model"], tokenizer.get("added_tokens") or ()

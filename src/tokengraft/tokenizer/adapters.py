@@ -1,7 +1,8 @@
-"""One interface over the field's tokenizer libraries; an adapter calls its library, no more.
+"""One interface to the tokenizer libraries; an adapter only calls its library.
 
-llama.cpp, SentencePiece and servers read a tokenizer from other files, or cut text by code of their
-own. Whether they agree is never inferred: they read lines, and the ids must be the same.
+Other programs (llama.cpp, SentencePiece, servers) read a tokenizer from other files, or cut text by
+their own code. Whether they agree with it is never inferred: both encode lines of text, and the ids
+must be the same (`difference`).
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Tokenizer(abc.ABC):
         """Ids of each text; no special tokens are added."""
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What the library raises, or panics with, in the middle of a text as a TokenizerError."""
+    def _failing_clearly(self) -> Iterator[None]:
+        """Turn what the library raises, or panics with, while it encodes into a TokenizerError."""
         try:
             yield
         except BaseException as error:
@@ -60,36 +61,38 @@ class Tokenizer(abc.ABC):
             raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
     def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
-        """`encode` as arrays; with `alone` in this thread only, where others want the cores."""
+        """`encode` as arrays; with `alone` in one thread only, since others want the cores."""
         del alone
         return Rows.of(self.encode(texts))
 
     @functools.cached_property
     def word_prefix(self) -> str | None:
-        """What a word has before it inside a text, where a text's ids are those of its words.
+        """What to put before a word so that it is encoded as inside a text, after a space.
 
-        A space, or nothing where the tokenizer puts one there itself. None where words cannot be
-        encoded by themselves (`words`).
+        A space, or "" if the tokenizer adds one itself. None if a text's ids are not those of its
+        words in a row, so that words cannot be encoded one by one (`words`).
         """
         return None
 
     @functools.cached_property
     def across(self) -> frozenset[str]:
-        """What tokens that reach across words hold: a text that holds one is encoded whole."""
+        """Strings that betray tokens reaching across words: a text with one is encoded whole."""
         return frozenset()
 
     def unruly(self, characters: Collection[str]) -> frozenset[str]:
-        """Those of the characters that are read as a space, with one, or not at all.
+        """The characters that are normalised to a space, to something with a space, or to nothing.
 
-        A word that holds one may be read as none or as two where many are read as one text.
+        A word with such a character may become two words, or none, when many are encoded as one
+        text.
         """
         del characters
         return frozenset()
 
     def encode_words(self, words: Sequence[str], begin: bool = False, alone: bool = False) -> Rows:
-        """Ids of each of these `plain` words as it stands after a space, or with `begin` at first.
+        """Ids of each of these `plain` words after a space, or with `begin` at a text's beginning.
 
-        Many are read as one text, so that none may be `unruly`. With `alone` in this thread only.
+        Many are encoded as one text, so no word may have an `unruly` character. With `alone`, in
+        one thread only.
         """
         prefix = "" if begin else self.word_prefix or ""
         between, marks, each = self._between_first if begin else self._between
@@ -104,24 +107,24 @@ class Tokenizer(abc.ABC):
         parts = []
         for block, ids in zip(blocks, rows.arrays(), strict=True):
             own = parted(ids, marks, len(block), each)
-            # A normaliser that makes spaces of other characters may put more of them between.
+            # Not separable if, say, the normaliser turned other characters into spaces.
             parts.append(own or self.encode_texts([prefix + word for word in block], alone))
         return Rows.joined(parts)
 
     @functools.cached_property
     def _between(self) -> tuple[str, NDArray[np.bool_], int]:
-        """What is put between words that are read together, the tokens that tell it, how many.
+        """A separator for words encoded together, which ids mark it, and how many tokens it has.
 
-        None of them where they are the words' own: their spaces.
+        0 tokens if the marked ones belong to the words, each of which begins with its space.
         """
         return " ", self.vocabulary.starts_with_space, 0
 
     @functools.cached_property
     def _between_first(self) -> tuple[str, NDArray[np.bool_], int]:
-        """The same for words that begin a text.
+        """`_between` for words that begin a text.
 
-        A word begins in the same way after a line's end, which is not read together with the word
-        before it where a space stands between.
+        After a line's end a word is encoded as at the beginning of a text; the space before the
+        line's end keeps it out of the tokens of the previous word.
         """
         if not self.word_prefix:
             return self._between
@@ -129,7 +132,7 @@ class Tokenizer(abc.ABC):
         return " \n", np.array(blank), len(self.encode(["a \na"])[0]) - 2
 
     def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
-        """`pretokens` of `plain` words, whose ids are `rows`, that stand as in `encode_words`."""
+        """`pretokens` of `plain` words placed as in `encode_words`, which gave the ids `rows`."""
         del rows
         prefix = "" if begin else self.word_prefix
         return self.pretokens([prefix + word for word in words] if prefix else words)
@@ -137,12 +140,13 @@ class Tokenizer(abc.ABC):
     def _pieces_of_words(
         self, pattern: str, words: Sequence[str], begin: bool, forms: Collection[Form] = ()
     ) -> Ints | None:
-        """`pretokens_of_words` by a split pattern, for text that is normalised to `forms`."""
+        """`pretokens_of_words` counted by a split pattern, for text normalised to `forms`."""
         texts = list(words) if begin else [f"{self.word_prefix}{word}" for word in words]
         counts = count_pieces(pattern, texts)
         if counts is None:
             return self.pretokens(texts)
-        # Characters too new for all engines to agree what they are, or that are not what is cut.
+        # Left to the library: characters so new that regex engines may differ about them, and
+        # words that the normaliser changes before they are cut.
         new = {char for char in set("".join(words)) if unicodedata.category(char) == "Cn"}
         odd = [n for n, word in enumerate(words if new else ()) if not new.isdisjoint(word)]
         for form in forms:
@@ -153,25 +157,25 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def shown_unknowns(self) -> frozenset[str]:
-        """How UNKs are shown where they are decoded, those apart that are shown as their text."""
+        """How UNKs look in decoded text, except those that decode to the text they stand for."""
         silent = self.vocabulary.unknown & self.vocabulary.special
         return frozenset(self.decode([[number]])[0].strip() for number in silent)
 
     @property
     def spelled_after(self) -> bytes | None:
-        """What the pieces of a text spell before the text, where it then decodes to itself.
+        """What a text's pieces spell before the text itself, if the text decodes to itself.
 
-        After other words that is a space. None where it cannot be said.
+        At the beginning, that is; after other words it is a space. None if it is not known.
         """
         return None
 
     @functools.cached_property
     def not_spelled(self) -> NDArray[np.bool_] | None:
-        """The ids that decoding shows in another way than by their pieces; None: it may be any."""
+        """The ids that may decode to something other than their pieces; None if any id may."""
         return None
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
-        """Whether decoding each row gives its text; without `begin`, as it stands after `a `."""
+        """For each row, whether it decodes to its text; without `begin`, placed after `a `."""
         before = self.spelled_after if begin else b" "
         if self.spelled_after is None or before is None:
             back = np.zeros(len(texts), bool)
@@ -199,7 +203,7 @@ class Tokenizer(abc.ABC):
         """
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """How many characters of each text, spaces apart, no token stands for; None where none.
+        """How many characters of each text, spaces aside, no token stands for; None for none.
 
         Here: those that the normaliser removes, and letters that it turns into other signs.
         """
@@ -209,18 +213,18 @@ class Tokenizer(abc.ABC):
         return np.array([sum(c in lost for c in text) for text in texts], np.int64)
 
     def _lost(self, texts: Sequence[str]) -> frozenset[str]:
-        """The characters of the texts that the normaliser loses; each is tried once."""
+        """The characters of the texts that the normaliser loses; each is tried only once."""
         judged, normal = self._judged, self._normal
         if normal is None:
             return frozenset()
         characters: frozenset[str] = frozenset().union(*texts)
-        with self._told():
+        with self._failing_clearly():
             judged.update((c, is_lost(c, normal(c))) for c in characters - judged.keys())
         return frozenset(filter(judged.__getitem__, characters))
 
     @functools.cached_property
     def _normal(self) -> Callable[[str], str] | None:
-        """What the normaliser makes of a character by itself; None where it loses none."""
+        """The normaliser, to be tried on single characters; None if it is known to lose none."""
         return None
 
     @functools.cached_property
@@ -272,7 +276,7 @@ def for_oniguruma(pattern: str) -> str:
     return re.sub(r"(?<!\\)\$", r"\\z", plain)
 
 
-#: Where readers differ: numbers, contractions, cases, spaces, line ends, signs, marks, code.
+#: Text on which programs that encode tend to differ: numbers, contractions, case, spaces, marks …
 AWKWARD = (
     "1234567 12 3.14 1,000,000 2026-11-16", "I'M don't WE'LL they've it's O'Neill 'tis",
     "'Storage 'tis\n'Made ('Text' 'Led') a'Re", "camelCase HTTPServer snake_case kebab-case",
@@ -287,7 +291,7 @@ AWKWARD = (
 
 @dataclass(frozen=True)
 class Difference:
-    """How many of some lines got other ids, and the first of them."""
+    """How many of the lines got other ids, and the first of those."""
 
     wrong: int
     lines: int
@@ -297,13 +301,16 @@ class Difference:
 def difference(
     read: Callable[[str], list[int]], lines: Sequence[str], ids: Sequence[list[int]]
 ) -> Difference | None:
-    """What `read` encodes otherwise than `ids`, the tokenizer's own of each line, or None."""
+    """The lines that `read` does not encode as `ids`, the tokenizer's own, or None if it agrees."""
     wrong = [line for line, own in zip(lines, ids, strict=True) if read(line) != own]
     return Difference(len(wrong), len(lines), wrong[0]) if wrong else None
 
 
 def is_lost(char: str, normal: str) -> bool:
-    """Whether nothing is left of a character, or of a letter or a mark only other signs are."""
+    """Whether normalising `char` to `normal` loses it: nothing is left of it.
+
+    Of a letter or mark, a part of the decomposed, case-folded character must be left.
+    """
     kind = unicodedata.category(char)[0]
     if kind in "ZC" or char == SPACE_MARK:
         return False

@@ -7,9 +7,9 @@ its hidden states and next-token distributions can be compared there and only th
 
 Byte lengths of pieces are exact whenever both sequences spell the same bytes: byte-level BPE,
 SentencePiece (its dummy space opens both), byte fallback, WordPiece (both drop the same spaces),
-and any normaliser, since a tokenizer and its extension share it. Where an UNK hides the text the
+and any normaliser, since a tokenizer and its extension share it. If an UNK hides some text, the
 spelled bytes differ; then the character offsets that `tokenizers` reports are compared instead,
-and of several tokens that end at one character (its bytes) only the last counts.
+and of several tokens that end at the same character (byte tokens) only the last counts.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Aligner:
 def common_ends(old: Ints, new: Ints) -> tuple[Ints, Ints]:
     """Positions in two non-decreasing lists of ends at which the same value is reached.
 
-    Where several positions share a value (tokens of no length) the last of them is taken: only
-    after it has all of the text up to there been read.
+    If several positions share a value (tokens of no length), the last of them is taken: only then
+    has all of the text up to there been read.
     """
     old_at, new_at = _last_of_each(old), _last_of_each(new)
     _, from_old, from_new = np.intersect1d(
@@ -88,7 +88,7 @@ def _lengths(tokenizer: Tokenizer) -> Ints:
 
 
 def _silent(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """Ids that stand for text other than their own bytes."""
+    """The ids whose bytes are not the text they stand for."""
     empty = np.fromiter((not piece for piece in tokenizer.vocabulary.pieces), bool)
     silent: npt.NDArray[np.bool_] = tokenizer.vocabulary.is_unknown | empty
     return silent

@@ -1,4 +1,4 @@
-r"""The split pattern's floor, and the rewrite that keeps marks with their letters.
+r"""The rewrite of a split pattern that keeps marks with their letters, and a pattern's floor.
 
 Most patterns take a word to be `\p{L}+`. Vowel signs, viramas and tone marks are `\p{M}`, so
 Indic, Myanmar and Khmer words fall apart at each of them, and no vocabulary can repair that. The
@@ -6,21 +6,21 @@ rewrite puts one alternative in front of the old pattern, for chosen scripts onl
 
     LEAD? S \p{L}* ( \p{M}+ \p{L}* )* ( (?<=\p{M}) REST )?      S = a letter of the chosen scripts
 
-LEAD is what the old pattern lets stand before a word, REST what its punctuation alternative goes
-on to take after a mark. It joins two old pieces only between S and a mark of its script (or of
-none in particular), or such a mark and S, and stops before a cut that has to stay (`kept_cuts`).
-S is written `(?=[\p{Tamil}…])\p{L}`, which more engines take than `[\p{L}&&[\p{Tamil}…]]`.
-Three things follow:
+LEAD is what the old pattern allows before a word, REST what its punctuation alternative goes on to
+match after a mark. The new alternative joins two old pieces only between S and a mark of its script
+(or of no script in particular), or between such a mark and S, and stops before a cut that has to
+stay (`kept_cuts`). S is written `(?=[\p{Tamil}…])\p{L}`, which more engines accept than
+`[\p{L}&&[\p{Tamil}…]]`. Three things follow:
 - text without a letter of the chosen scripts is cut exactly as before, since S must match;
 - every cut of the new pattern is a cut of the old one: the pieces are only joined. Without REST
   the old tokens `<mark><punctuation>` would be torn (Llama 3 has 62 of them), which lengthened
   918 of 1,012 Hindi lines;
-- a joined piece begins with the tokens of its parts, so that no text gets longer.
+- a joined piece starts out as the tokens of its parts, so no text gets longer.
 
-Arabic in Latin letters writes digits for letters (`3ala`, `al-baqa2`), and patterns cut at each. Of
-the script Latin one such digit between ASCII letters, before or after them, is kept in its word
-(`_digit_words`). Old tokens hold no letter beside a digit, so text that no new merge touches keeps
-its ids whatever its language.
+Arabic in Latin letters writes digits for letters (`3ala`, `al-baqa2`), and patterns cut at each.
+Where Latin is relaxed, a single such digit between, before or after ASCII letters stays in its word
+(`_digit_words`). No old token holds a letter beside a digit, so text that no new merge touches
+keeps its ids, whatever its language.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 
 LATIN = "Latin"
 RELAXABLE = (LATIN, *sorted({name for names in SCRIPTS.values() for name in names}))
-DIGITS = "2356789"  # that chat Arabic writes for letters: 3 for ain, 7 for ha
+DIGITS = "2356789"  # written for letters in chat Arabic: 3 for ain, 7 for ha
 
-Word: TypeAlias = str | int  # what the model encodes, or the id of an added token cut out before it
+Word: TypeAlias = str | int  # a string for the model to encode, or the id of an added token
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-_TAIL = r"(?:(?<=\p{M})[^\s\p{L}\p{N}]*"  # of the alternative that `relax_pattern` puts in front
+_TAIL = r"(?:(?<=\p{M})[^\s\p{L}\p{N}]*"  # ends the alternative that `relax_pattern` puts in front
+_NO_PATTERN = "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
 _NUMBERS = re.compile(r"\|\\p\{N\}(\{1,3\})?\|")
 _DIGIT_BESIDE = re.compile(rb"[ \-A-Za-z][0-9]|[0-9][A-Za-z]")
@@ -72,7 +73,7 @@ _REST = re.compile(r" \?(?P<rest>\[\^\\s\\p\{L\}\\p\{N\}\])\+(?P<after>\[\\r\\n/
 
 
 def script_names(codes: Iterable[str]) -> tuple[str, ...]:
-    """Unicode script names of ISO 15924 codes, sorted; Latin is refused, it is English too."""
+    """Unicode script names of ISO 15924 codes, sorted; Latin is refused: it is English too."""
     names: set[str] = set()
     for code in codes:
         if code not in SCRIPTS:
@@ -83,9 +84,9 @@ def script_names(codes: Iterable[str]) -> tuple[str, ...]:
 
 
 def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None = None) -> str:
-    r"""`pattern` with marks kept with the letters of `scripts` (Unicode script names).
+    r"""`pattern`, changed to keep marks with the letters of `scripts` (Unicode script names).
 
-    The cuts of `kept` stay, and those beside letters or marks of other scripts. Raises
+    The cuts in `kept` stay, as do those beside letters or marks of other scripts. Raises
     TokenizerError for a pattern whose word and punctuation alternatives are not the `\p{L}+` and
     `[^\s\p{L}\p{N}]+` of GPT-2's family: a guess could cut other text differently.
     """
@@ -100,7 +101,7 @@ def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None 
     names, marks = _names(scripts)
     start = ""
     if kept.pieces:
-        # That a letter of the scripts follows is asked again below, and first: else every word of
+        # This test for a letter of the scripts is repeated below. Without it here, every word of
         # any text would be compared with all the pieces (English took 1.2 times as long).
         start = f"(?={lead}{names}){_unless(map(_literal, kept.pieces))}"
     before_mark = [*_pairs(kept.letter_mark)]
@@ -110,7 +111,7 @@ def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None 
     if kept.mark_letter:
         before_letter.append(f"{parted}(?:{'|'.join(_pairs(kept.mark_letter))})")
     before_letter += [_literal(piece) for piece in kept.pieces if in_class(piece[:1], letter)]
-    # Where a word may begin with a mark, one mark before a letter was never cut off from it.
+    # Where a word may begin with a mark, a single mark was never cut off from the letter after it.
     cut = "" if lead == " ?" else r"(?<=\p{M}\p{M})"
     stop = f"(?!{cut}(?:{'|'.join(before_letter)}))"
     between = rf"(?<=\p{{L}})(?<={names})(?=\p{{M}})(?={marks})"
@@ -120,19 +121,19 @@ def relax_pattern(pattern: str, scripts: Collection[str], kept: KeptCuts | None 
 
 
 def word_classes(scripts: Iterable[str]) -> tuple[str, str]:
-    """The classes of the letters of `scripts`, and of the marks that go with them."""
+    """Regex classes of the letters of `scripts`, and of the marks that go with them."""
     names, marks = _names(scripts)
     return rf"[\p{{L}}&&{names}]", rf"[\p{{M}}&&{marks}]"
 
 
 def _names(scripts: Iterable[str]) -> tuple[str, str]:
-    """All characters of `scripts`, and with them those that belong to any script."""
+    """A regex class of all characters of `scripts`, and one that adds those any script may use."""
     names = "".join(rf"\p{{{name}}}" for name in sorted(scripts))
     return f"[{names}]", rf"[{names}\p{{Inherited}}\p{{Common}}]"
 
 
 def _pairs(stops: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Expressions that match between the characters of each pair."""
+    """Expressions that match between a left character and any of its right ones."""
     lefts: dict[frozenset[str], str] = {}
     for left, rights in stops.items():
         lefts[rights] = lefts.get(rights, "") + left
@@ -141,13 +142,13 @@ def _pairs(stops: Mapping[str, frozenset[str]]) -> Iterator[str]:
 
 
 def _runs(parted: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Expressions that match between a run of marks behind a letter and letters that may follow."""
+    """Expressions that match between a run of marks after a letter and the letters given for it."""
     for run, letters in parted.items():
         yield rf"(?<=\p{{L}}{''.join(_point(ord(mark)) for mark in run)}){_class(letters)}"
 
 
 def _class(characters: Iterable[str]) -> str:
-    """A class of exactly these characters, runs of code points written as ranges."""
+    """A regex class of exactly these characters, with runs of code points as ranges."""
     ends = runs(map(ord, characters))
     return "[" + "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in ends) + "]"
 
@@ -157,7 +158,7 @@ def _point(point: int) -> str:
 
 
 def _literal(piece: str) -> str:
-    """A whole piece: what ends with a letter is not followed by one."""
+    """An expression for `piece` as a whole: if it ends with a letter, none may follow."""
     spelled = "".join(map(_point, map(ord, piece)))
     return spelled + (r"(?!\p{L})" if in_class(piece[-1:], r"\p{L}") else "")
 
@@ -168,7 +169,7 @@ def _unless(expressions: Iterable[str]) -> str:
 
 
 def split_pattern(tokenizer: dict[str, Any]) -> str | None:
-    """The pattern that cuts words at letters, or None where the tokenizer has no such pattern.
+    r"""The pattern that takes a word to be `\p{L}+`, or None if the tokenizer has no such pattern.
 
     It must be the last step that cuts: another one after it would see joined pieces.
     """
@@ -178,7 +179,7 @@ def split_pattern(tokenizer: dict[str, Any]) -> str | None:
 
 
 def _place(steps: Sequence[dict[str, Any]]) -> int | None:
-    """Which step is the split pattern."""
+    """The number of the step that holds the split pattern (`split_pattern`)."""
     for place, step in enumerate(steps):
         pattern = pattern_of(step)
         if pattern is not None and _WORD.search(pattern) and _REST.search(pattern):
@@ -189,10 +190,10 @@ def _place(steps: Sequence[dict[str, Any]]) -> int | None:
 
 
 def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
-    """The split pattern of a parsed `tokenizer.json` relaxed for `scripts`: no text gets longer."""
+    """The relaxed split pattern of a parsed `tokenizer.json`, by which no text gets longer."""
     pattern = split_pattern(tokenizer)
     if pattern is None:
-        raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
+        raise TokenizerError(_NO_PATTERN)
     known, asked = _relaxed_before(TokenizerKey(tokenizer)), tuple(scripts)
     if asked not in known:
         digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
@@ -205,9 +206,9 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _relaxed_before(_key: TokenizerKey) -> dict[tuple[str, ...], str]:
-    """The patterns made of the last tokenizer, by scripts, to be added to.
+    """The relaxed patterns of the last tokenizer, by scripts; the caller adds to them.
 
-    A plan asks for one several times, and each takes half a second to make.
+    A plan asks for the same one several times, and each takes half a second to make.
     """
     return {}
 
@@ -215,22 +216,22 @@ def _relaxed_before(_key: TokenizerKey) -> dict[tuple[str, ...], str]:
 def _digit_words(tokenizer: dict[str, Any], pattern: str) -> str:
     r"""The alternative that keeps digits in a word of ASCII letters.
 
-    Every piece of it is several old ones joined: letters, and digits that no other digit stands
-    beside. Raises TokenizerError where an old token reaches across such a cut. Words that the
-    encoder knows only as a whole are not joined.
+    Everything it matches is several old pieces joined: runs of letters, and single digits. Raises
+    TokenizerError if an old token reaches across such a cut. Words that the encoder knows only as
+    a whole (`only_whole_words`) are not joined.
     """
     vocab = tokenizer["model"]["vocab"]
     word = _WORD.search(pattern)
     spaced = word is None or word["lead"] == " ?" or not _NUMBERS.search(pattern)
     if spaced or any(_DIGIT_BESIDE.search(byte_level_piece(token)) for token in vocab):
-        raise TokenizerError("digits and letters are not cut apart by this tokenizer: use keep")
+        raise TokenizerError("this tokenizer does not cut digits off letters: use boundaries keep")
     only = only_whole_words(tokenizer)
     not_letter, digit = r"(?!\p{L})", rf"[{DIGITS}](?!\p{{N}})"
     first = f"(?!(?:{'|'.join(only)}){not_letter})" if only else ""
     inner = [one for one in only if one[0].isalpha()]
     later = f"(?!(?:{'|'.join(inner)}){not_letter})" if inner else ""
     whole = f"{later}(?>[A-Za-z]+){not_letter}"
-    # Whether a digit is near is asked first, so that other words are not compared with `only`.
+    # A cheap test for a digit comes first, so that other words are not compared with `only`.
     gate = rf"(?=[ -]?(?>\p{{{LATIN}}}*)[{DIGITS}])"
     start = rf"(?>[A-Za-z]+){digit}|{digit}{whole}(?:{digit})?"
     return rf"{gate}{first}[ -]?(?:{start})(?:{whole}(?:{digit})?)*"
@@ -245,12 +246,14 @@ def with_pattern(tokenizer: dict[str, Any], new_pattern: str) -> dict[str, Any]:
     steps = copy.deepcopy(steps_of(tokenizer.get("pre_tokenizer")))
     place = _place(steps)
     if place is None:
-        raise TokenizerError("no split pattern that cuts words at marks was found: use keep")
+        raise TokenizerError(_NO_PATTERN)
     step, new = steps[place], {"Regex": new_pattern}
     if step["type"] == "ByteLevel":
         split = {"type": "Split", "pattern": new, "behavior": "Isolated", "invert": False}
         if step.get("add_prefix_space"):
-            raise TokenizerError("a tokenizer that prefixes spaces cannot be relaxed: use keep")
+            raise TokenizerError(
+                "a tokenizer that puts a space before text cannot be relaxed: use boundaries keep"
+            )
         steps[place : place + 1] = [split, {**step, "use_regex": False}]
     else:
         steps[place] = {**step, "pattern": new}
@@ -264,14 +267,14 @@ def floor(tokenizer: dict[str, Any], lines: Sequence[str]) -> list[int]:
 
 
 class Splitter:
-    """What the pipeline of a tokenizer does to text before its model sees it.
+    """What a tokenizer's pipeline does to text before the model sees it.
 
-    Added tokens are cut out first, as the pipeline itself does it (raw or normalised text, spaces
-    beside them taken or not); what is left is normalised and cut into words.
+    Added tokens are cut out first, by the pipeline's own rules (in raw or normalised text, with or
+    without the spaces beside them); the rest is normalised and cut into words.
     """
 
     def __init__(self, tokenizer: Tokenizer, added: Sequence[Mapping[str, Any]]) -> None:
-        """`tokenizer` holds the `added` tokens of the file under their own ids."""
+        """`tokenizer` must have the file's `added` tokens under their ids; it is changed."""
         self._normalizer = tokenizer.normalizer
         self._pre_tokenizer = tokenizer.pre_tokenizer
         raw = [token["content"] for token in added if not token.get("normalized")]
@@ -284,7 +287,7 @@ class Splitter:
         self._whole = tokenizer
 
     def pre_tokenize(self, text: str) -> list[Word]:
-        """The strings the model sees, in the tokenizer's own alphabet, and added tokens as ids."""
+        """The strings the model sees, in the tokenizer's alphabet, with added tokens as ids."""
         normal = self._normal(text)
         if (self._raw and self._raw.search(text)) or (self._late and self._late.search(normal)):
             self._whole.encode(text, add_special_tokens=False)
@@ -313,7 +316,7 @@ class _Recorder:
 
 
 def any_of(contents: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern that finds any of the strings, None where there is none to find."""
+    """A pattern that finds any of the strings; None if there are none."""
     literals = sorted({content for content in contents if content})
     return re.compile("|".join(map(re.escape, literals))) if literals else None
 
@@ -340,7 +343,7 @@ def steps_of(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def is_relaxed(tokenizer: dict[str, Any]) -> bool:
-    """Whether a parsed `tokenizer.json` has a pattern that `relax` wrote."""
+    """Whether a parsed `tokenizer.json` has a pattern that `relaxed_pattern` wrote."""
     patterns = [pattern_of(step) or "" for step in steps_of(tokenizer.get("pre_tokenizer"))]
     return any(_TAIL in one or rf"\p{{{LATIN}}}*)[{DIGITS}]" in one for one in patterns)
 
@@ -352,7 +355,7 @@ def tells_case(tokenizer: dict[str, Any]) -> bool:
 
 
 def pattern_of(step: dict[str, Any]) -> str | None:
-    """The regular expression that a step cuts by, None where it has none."""
+    """The regular expression by which a step cuts; None if it has none."""
     if step["type"] == "ByteLevel":
         return GPT2 if step.get("use_regex", True) else None
     if step["type"] == "Split":

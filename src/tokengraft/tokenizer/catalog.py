@@ -66,12 +66,12 @@ ENTRIES = (
     Entry("phi-4", "Phi-4", "Phi-4", "Microsoft", 16_384, "2024-12", "MIT", "microsoft/phi-4"),
     Entry("gpt-oss", "gpt-oss", "gpt-oss", "OpenAI", 131_072, "2025-08", "Apache-2.0", "openai/gpt-oss-20b"),
 )
-# The model that comes with the package: listed and found by name, but no part of an audit's default.
+# The model in the package: listed and found by name, but not audited unless it is asked for.
 ROOTSTOCK = Entry("rootstock", "rootstock", "Rootstock", "tokengraft", 2048, "2026-11", "Apache-2.0", None, "tokenizer.json")
 # fmt: on
 LISTED = (*ENTRIES, ROOTSTOCK)
 BY_NAME = {entry.name: entry for entry in LISTED}
-#: What people call a tokenizer that has another name here: the models that use it.
+#: Other names of tokenizers, mostly those of the models that use them.
 ALSO_CALLED = {
     "o200k_base": ("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-5", "o1", "o3", "o4-mini"),
     "cl100k_base": ("gpt-4", "gpt-4-turbo", "gpt-3.5", "gpt-3.5-turbo", "chatgpt"),
@@ -95,7 +95,7 @@ BUNDLED = tuple(entry.name for entry in ENTRIES if entry.bundled)
 
 
 PLAN = "plan.json"
-BESIDE = ("vocab.json", "merges.txt", CONFIG)  # what an adapter may need besides, from the hub
+BESIDE = ("vocab.json", "merges.txt", CONFIG)  # further files an adapter may need, from the hub
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
 SIDE_FILES = (
     CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
@@ -106,14 +106,14 @@ ENVIRONMENT = "TOKENGRAFT_TOKENIZERS"  # folders or archives, separated like PAT
 
 @dataclass(frozen=True)
 class Located:
-    """A tokenizer that is here: named, hashed, and opened only when it has to encode."""
+    """A tokenizer that was found: named, hashed, and opened only when it has to encode."""
 
     name: str
     label: str
     fingerprint: str
     where: str
     open: Callable[[], Tokenizer]
-    source: Source | None = None  # its files; None for what tiktoken itself provides
+    source: Source | None = None  # its files; None if tiktoken itself provides it
     kind: str | None = None  # the file of `source` that defines it
 
 
@@ -123,7 +123,7 @@ def load(name: str | Path, search: Sequence[Path] = ()) -> Tokenizer:
 
 
 def canonical(name: str) -> str:
-    """The catalog's name for what people call `GPT-4o` or `llama3`; any other name as it is."""
+    """The catalog's name for names like `GPT-4o` or `llama3`; any other name as it is."""
     plain = "-".join(name.lower().split())
     known = _NAMES.get(plain, plain)
     return known if known in BY_NAME else name
@@ -133,9 +133,9 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
     """Locate a tokenizer without opening it.
 
     Looked up in this order: a path; the folders and archives in `search` and in the environment
-    variable; the package; tiktoken's names; the hub. A name may be what people say (`ALSO_CALLED`).
-    Raises `Unavailable` for a known tokenizer that is not here, `TokenizerError` for a name that
-    means nothing.
+    variable; the package; tiktoken's names; the hub. Other names (`ALSO_CALLED`) are understood.
+    Raises `Unavailable` for a known tokenizer that is not here, `TokenizerError` for an unknown
+    name.
     """
     path = Path(name)
     if path.is_dir():
@@ -246,8 +246,8 @@ def _located(name: str, label: str, source: Source, kind: str | None) -> Located
 def as_json(located: Located) -> dict[str, Any]:
     """The tokenizer as `tokenizer.json`: read as it is, or converted so that it gives the same ids.
 
-    Unigram: but for rare letters with several marks (`from_sentencepiece`). Raises TokenizerError
-    where there is no conversion (SentencePiece BPE without byte fallback).
+    A converted Unigram may differ on rare letters with several marks (`from_sentencepiece`). Raises
+    TokenizerError if there is no conversion (SentencePiece BPE without byte fallback).
     """
     if located.source is None or located.kind is None:
         from tokengraft.tokenizer.openai import TikToken
@@ -263,7 +263,7 @@ def as_json(located: Located) -> dict[str, Any]:
 
 
 def side_files(located: Located) -> dict[str, bytes]:
-    """What stands beside the tokenizer and travels with it, by file name."""
+    """The files that belong to the tokenizer besides the one that defines it, by name."""
     if located.source is None:
         return {}
     return {n: located.source.read(n) for n in SIDE_FILES if n in located.source.files}

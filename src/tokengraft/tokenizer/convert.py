@@ -1,4 +1,4 @@
-"""Tokenizers kept in other formats as a parsed `tokenizer.json`, so that they can be extended."""
+"""Tokenizers of other formats, converted to a parsed `tokenizer.json` that can be extended."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def from_tiktoken(
 ) -> dict[str, Any]:
     """A byte-level BPE that gives the ids of the tiktoken encoding with these ranks and pattern.
 
-    tiktoken merges whatever pair has the lowest-ranked concatenation; the one pair that makes a
-    token there is found by encoding the token's bytes with lower ranks only.
+    tiktoken merges whatever pair has the lowest-ranked concatenation. The one pair from which it
+    makes a token is found by encoding the token's bytes with lower ranks only.
     """
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
 
@@ -47,7 +47,7 @@ def from_tiktoken(
         {**byte_level, "use_regex": False},
     ]
     vocab = {spell(piece): rank for piece, rank in ranks.items()}
-    # Only a token in the vocabulary keeps an id that leaves a gap (cl100k_base has no 100256).
+    # Only in the vocabulary can a token keep an id after a gap (cl100k_base has no 100256).
     vocab.update(specials or {})
     # tiktoken looks a whole piece up before it merges, hence `ignore_merges`.
     model = {**BPE, "ignore_merges": True, "vocab": vocab, "merges": merges}
@@ -61,7 +61,7 @@ def from_tiktoken(
 
 
 def from_merges(vocab: Mapping[str, int], merges: Iterable[str]) -> dict[str, Any]:
-    """GPT-2's own files: `vocab.json`, and the lines of `merges.txt`."""
+    """A byte-level BPE from GPT-2's own files: `vocab.json` and the lines of `merges.txt`."""
     pairs = read_merges(merges)
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     model = {**BPE, "ignore_merges": False, "vocab": dict(vocab), "merges": pairs}
@@ -81,7 +81,7 @@ def read_merges(lines: Iterable[str]) -> list[list[str]]:
 
 
 def ids_are_ranks(vocab: Mapping[str, int], merges: Iterable[str]) -> bool:
-    """Whether the ids of a `vocab.json` alone say what its `merges.txt` says, as in GPT-2's own."""
+    """Whether ids of a `vocab.json` follow the order of `merges.txt`, which is then not needed."""
     made = [vocab.get("".join(pair), -1) for pair in read_merges(merges)]
     single = [i for token, i in vocab.items() if len(token) == 1]
     others = set(vocab.values()) - {*made, *single} - {vocab.get(END)}
@@ -103,7 +103,7 @@ def _parts_below(ranks: Mapping[bytes, int], piece: bytes, limit: int) -> list[b
 
 
 def from_vocab_txt(data: bytes, lowercase: bool) -> dict[str, Any]:
-    """BERT's `vocab.txt`: one token a line; TokenizerError where it has no [UNK]."""
+    """BERT's `vocab.txt`, one token a line; TokenizerError if it has no [UNK]."""
     lines = [line.rstrip("\r") for line in data.decode("utf-8").split("\n")]
     if "[UNK]" not in lines:
         raise TokenizerError("vocab.txt has no [UNK] token, so it is not a WordPiece file")
@@ -113,7 +113,7 @@ def from_vocab_txt(data: bytes, lowercase: bool) -> dict[str, Any]:
 def from_wordpiece(tokens: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
     """The lines of a `vocab.txt` as `tokenizer.json`.
 
-    The line number is the id, as transformers reads it: an empty line is no token but has one.
+    The line number is the id, as in transformers: an empty line is no token but takes an id.
     """
     vocab = {token: i for i, token in enumerate(tokens) if token}
     special = [t for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if t in vocab]
@@ -137,8 +137,8 @@ def from_wordpiece(tokens: Sequence[str], lowercase: bool = False) -> dict[str, 
 def from_sentencepiece(model: bytes) -> dict[str, Any]:
     """BPE with byte fallback (Llama 2, Mistral) or Unigram (T5, mT5) as `tokenizer.json`.
 
-    BPE gives the same ids. Unigram does so up to the Rust library's reading of the normaliser,
-    which takes a letter with several marks as one (one line of the UDHR's 25,876, for T5).
+    BPE gives the same ids. So does Unigram, except that the Rust library normalises a letter with
+    several marks as one unit (for T5 that concerns one of the UDHR's 25,876 lines).
     Raises TokenizerError for BPE without byte fallback and for other kinds of model.
     """
     from sentencepiece import sentencepiece_model_pb2 as proto
@@ -222,7 +222,10 @@ def _added(parsed: Any) -> list[dict[str, Any]]:
 
 
 def _all_merges(scored: Sequence[tuple[str, float]]) -> list[list[str]]:
-    """SentencePiece may build a piece from any two pieces, the best-scored piece first."""
+    """Merges for every way to make a piece from two pieces, which SentencePiece allows.
+
+    The best-scored piece comes first, as in SentencePiece.
+    """
     rank = {piece: order for order, (piece, _) in enumerate(scored)}
     merges = []
     for piece, _ in sorted(scored, key=lambda item: -item[1]):

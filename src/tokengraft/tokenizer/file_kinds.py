@@ -1,4 +1,4 @@
-"""The adapters, one row each: which files it reads, how it opens them, what they are as JSON.
+"""The adapters, one row each: which files it reads, how it opens them and turns them into JSON.
 
 A new kind of tokenizer is a module with a `Tokenizer` (`adapters`) and a row here; the contract
 suite (`tests/contract/test_adapters.py`) then runs on the row's `example`.
@@ -20,9 +20,9 @@ from tokengraft.tokenizer.file_shape import checked, settings
 from tokengraft.tokenizer.sources import Source, bundled
 
 CONFIG = "tokenizer_config.json"
-#: name, fingerprint, files, and which of them defines the tokenizer
+#: takes name, fingerprint, files, and which of them defines the tokenizer
 Opens: TypeAlias = Callable[[str, str, Source, str], Tokenizer]
-#: the same files as a parsed `tokenizer.json` that gives the same ids
+#: turns the same files into a parsed `tokenizer.json` that gives the same ids
 Parses: TypeAlias = Callable[[Source, str], dict[str, Any]]
 
 
@@ -35,9 +35,9 @@ def _config_beside(source: Source, kind: str) -> tuple[str, ...]:
 class Adapter:
     """One kind of tokenizer file.
 
-    `names` are looked for first, in the order of the table; then any file that fits `patterns`.
-    Files that fit `given` are read so only where the user names the file itself. `beside` says
-    which other files take part. `example` are files that this adapter opens.
+    `names` are looked for first, in the order of the table; then any file that matches `patterns`.
+    Files that match `given` are read by this adapter only if the user names the file itself.
+    `beside` says which other files matter. `example` gives files that this adapter opens.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Adapter:
 
 
 def adapter_of(kind: str) -> Adapter:
-    """The adapter that reads the file `kind`; what nothing else reads is taken for JSON."""
+    """The adapter that reads the file `kind`; the one for JSON if no other does."""
     return next((adapter for adapter in ADAPTERS if adapter.recognises(kind)), ADAPTERS[0])
 
 
@@ -67,7 +67,7 @@ def well_known() -> list[str]:
 
 
 def choose_file(source: Source) -> str | None:
-    """The file to open a tokenizer from, a `.json` of any name if it holds one; None for none."""
+    """The file to open a tokenizer from, at worst any `.json` that holds one; None without one."""
     order = [name for name in well_known() if name in source.files]
     patterns = [pattern for adapter in ADAPTERS for pattern in adapter.patterns]
     order += [n for n in source.files if any(fnmatchcase(n, pattern) for pattern in patterns)]
@@ -76,7 +76,7 @@ def choose_file(source: Source) -> str | None:
 
 
 def used_files(source: Source, kind: str) -> list[str]:
-    """The files of `source` that say what the tokenizer in its file `kind` is: `kind` first."""
+    """The files of `source` that define the tokenizer in its file `kind`, that one first."""
     beside = adapter_of(kind).beside(source, kind)
     return [kind, *(name for name in beside if name in source.files)]
 
@@ -87,7 +87,7 @@ def open_files(name: str, fingerprint: str, source: Source, kind: str) -> Tokeni
 
 
 def parse(source: Source, kind: str) -> dict[str, Any]:
-    """The file `kind` of `source`, with those beside it that it needs, as `tokenizer.json`."""
+    """The file `kind` of `source`, with the others it needs, as a parsed `tokenizer.json`."""
     parses = adapter_of(kind).parses
     if parses is None:
         raise TokenizerError(f"{source.where}/{kind}: no tokenizer.json and no way to make one")
@@ -191,7 +191,7 @@ def _parse_vocab_and_merges(source: Source, kind: str) -> dict[str, Any]:
 
 
 def _ids_are_ranks(source: Source) -> bool:
-    """Of a `vocab.json`; without merges beside it there is nothing else to take for ranks."""
+    """Whether ids of a `vocab.json` are merge ranks; without a merges.txt they are taken for it."""
     if "merges.txt" not in source.files:
         return True
     from tokengraft.tokenizer.convert import ids_are_ranks
@@ -200,7 +200,7 @@ def _ids_are_ranks(source: Source) -> bool:
         merges = source.read("merges.txt").decode("utf-8").split("\n")
         return ids_are_ranks(parse_json(source.read("vocab.json")), merges)
     except (AttributeError, ValueError):
-        return False  # broken files: whoever opens them says so
+        return False  # broken files: opening them says what is wrong
 
 
 ADAPTERS: tuple[Adapter, ...] = (

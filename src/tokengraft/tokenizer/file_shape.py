@@ -1,7 +1,7 @@
-"""Whether what stands in a tokenizer's files has the shape of a tokenizer.
+"""Checks that a tokenizer's files have the shape of a tokenizer.
 
-Everything behind the readers may then take names for texts, ids for numbers in bounds, and steps
-for steps, whoever wrote the file.
+Code after these checks may rely on names being strings, ids being numbers within bounds, and steps
+being steps, whoever wrote the file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def json_object(data: bytes, where: str, what: str = "a JSON object") -> dict[st
 
 
 def settings(data: bytes, where: str) -> dict[str, Any]:
-    """What a `tokenizer_config.json` says; TokenizerError where it is not a JSON object."""
+    """The contents of a `tokenizer_config.json`; TokenizerError if it is not a JSON object."""
     return json_object(data, f"{where}: tokenizer_config.json")
 
 
 def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
-    """A parsed `tokenizer.json` of `size` bytes; TokenizerError for another shape or odd ids."""
+    """`parsed`, from a file of `size` bytes; TokenizerError unless it is a sound tokenizer.json."""
     model = parsed.get("model") if isinstance(parsed, dict) else None
     vocab = model.get("vocab") if isinstance(model, dict) else None
     added = parsed.get("added_tokens") or [] if isinstance(parsed, dict) else None
@@ -52,9 +52,9 @@ def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
 
 
 class TokenizerKey:
-    """A parsed `tokenizer.json` as the key of a cache of what takes long to make of it.
+    """A parsed `tokenizer.json` as the key of a cache of things that take long to make from it.
 
-    Two keys are equal where all settings are, and vocabulary and merges are the same objects with
+    Two keys are equal if all settings are, and if vocabulary and merges are the same objects with
     the same number of entries; comparing the entries would take as long as what is cached saves.
     So a parsed file is never changed in place: `insert` and its kin return new vocabularies and
     merges. The key holds the objects, so their identities cannot pass to others.
@@ -64,7 +64,7 @@ class TokenizerKey:
         self.tokenizer = tokenizer
         settings = dict(tokenizer.get("model") or {})
         self._large = settings.pop("vocab", None), settings.pop("merges", None)
-        # A damaged file may have anything there: the library says what is wrong with it.
+        # A damaged file may have anything here; the library will say what is wrong with it.
         sizes = (len(one) if isinstance(one, Sized) else 0 for one in self._large)
         rest = json.dumps({**tokenizer, "model": settings})
         self._key = (*map(id, self._large), *sizes, rest)

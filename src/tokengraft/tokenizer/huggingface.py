@@ -20,12 +20,12 @@ from tokengraft.tokenizer.boundaries import pattern_of
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 
-#: What a model says of itself.
+#: The attributes of a model that are read.
 _SETTINGS = (
     "unk_token", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix",
     "ignore_merges",
 )  # fmt: skip
-#: What makes marks of spaces and puts one before a text, and what makes text of it again.
+#: Steps that turn spaces into marks and put one before a text, and that turn these into text again.
 _SPACE = {"String": " "}
 _TO_MARKS = {"type": "Replace", "pattern": _SPACE, "content": pieces.SPACE_MARK}
 _MARK_FIRST = {"type": "Prepend", "prepend": pieces.SPACE_MARK}
@@ -34,9 +34,9 @@ _TO_TEXT = [
     {"type": "ByteFallback"}, {"type": "Fuse"},
 ]  # fmt: skip
 _UNMARK_FIRST = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-#: What cuts text and leaves out where it cuts.
+#: Steps that cut text and drop what they cut at.
 _LEAVING_OUT = ("CharDelimiterSplit", "Whitespace", "WhitespaceSplit", "BertPreTokenizer")
-#: Patterns that match no space: what they cut out first changes nothing about the words.
+#: Patterns that match no space: cutting by them first does not affect where words end.
 _SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
 
@@ -44,7 +44,7 @@ class HuggingFace(Tokenizer):
     """A `tokenizers` pipeline, encoded in Rust batches on all cores."""
 
     def __init__(self, name: str, fingerprint: str, pipeline: Any, size: int = 0) -> None:
-        """`size` is that of the file in bytes: it says how many ids there can be."""
+        """`size` is that of the file in bytes, which limits how high an id can be."""
         super().__init__(name, fingerprint)
         self._size = size
         pipeline.no_truncation()
@@ -65,7 +65,7 @@ class HuggingFace(Tokenizer):
 
     @classmethod
     def from_parsed(cls, name: str, parsed: Mapping[str, Any]) -> HuggingFace:
-        """The same of a parsed `tokenizer.json`, known by the hash of what it is written as."""
+        """From a parsed `tokenizer.json`; the fingerprint is the hash of its JSON."""
         data = json.dumps(parsed, ensure_ascii=False).encode("utf-8")
         return cls.from_json(name, sha256(data), data)
 
@@ -89,7 +89,7 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def lossless(self) -> bool:
-        # Byte-level, nothing normalised or stripped, all 256 bytes there: every string comes back.
+        # Byte-level, nothing normalised or stripped, all 256 bytes present: any string comes back.
         return (
             self._byte_level
             and self._spec["normalizer"] is None
@@ -100,7 +100,7 @@ class HuggingFace(Tokenizer):
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        with self._told():
+        with self._failing_clearly():
             batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
@@ -141,9 +141,9 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def _marked(self) -> bool | None:
-        """Whether a mark is put before a text, where the model is BPE over marks for spaces.
+        """Whether a mark is put before each text, if the model is BPE over marks for spaces.
 
-        None where it is not, or has rules of its own for words, for decoding or normalising.
+        None for any other model, and for one with further rules for words, decoding or normalising.
         """
         model, forms = self._spec["model"], _parts(self._spec["normalizer"])
         own = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
@@ -157,20 +157,20 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def _cuts_nothing(self) -> bool:
-        """Whether there is nothing in a text to cut at."""
+        """Whether there is no pre-tokenizer, or one that cuts at spaces, all replaced by then."""
         cuts = _parts(self._spec["pre_tokenizer"])
         at_space = all(cut["type"] == "Split" and cut["pattern"] == _SPACE for cut in cuts)
         return not cuts or (at_space and _TO_MARKS in _parts(self._spec["normalizer"]))
 
     @functools.cached_property
     def _reaching(self) -> frozenset[str] | None:
-        """`across`, None where words cannot be encoded by themselves at all."""
+        """`across`; None if words cannot be encoded by themselves at all."""
         spaced = []
         for token in self._added.values():
             text = token.content.replace(pieces.SPACE_MARK, " ")
             takes = token.lstrip or token.rstrip
-            # A mark is put before what follows an added token, too. A single space stands beside
-            # no white space, and so no token of nothing else is ever beside one.
+            # With `_marked`, what follows an added token gets a mark as well. Longer white space
+            # is no danger: texts are cut only at single spaces, with no white space beside them.
             if takes or self._marked or (" " in text and (text == " " or not text.isspace())):
                 spaced.append(token.content)
         if self._marked is not None:
@@ -183,7 +183,7 @@ class HuggingFace(Tokenizer):
         return self._reaching or frozenset()
 
     def unruly(self, characters: Collection[str]) -> frozenset[str]:
-        if "NFKC" not in self._forms:  # the signs between words of BERT's are there in any case
+        if "NFKC" not in self._forms:  # BERT's words are separated by signs, not by spaces
             return frozenset()
         return frozenset(c for c in characters if " " in unicodedata.normalize("NFKC", c))
 
@@ -206,7 +206,7 @@ class HuggingFace(Tokenizer):
         return None if self._marked is None else self._is_added | self.vocabulary.is_unknown
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
-        """WordPiece is decoded token by token, the first without a space before it."""
+        """As in `Tokenizer`; for WordPiece by what each token decodes to, first or after others."""
         if [part["type"] for part in self._decoders] != ["WordPiece"]:
             return super().gives_back(rows, texts, begin)
         ids = rows.ids
@@ -217,7 +217,10 @@ class HuggingFace(Tokenizer):
         return Rows(rows.sizes, ids).spell(texts, b"" if begin else b" ", self._decoded(ids))
 
     def _decoded(self, ids: Ids) -> Spelling:
-        """What these ids are decoded to after others, or as the first, of which it adds up."""
+        """What each of these ids decodes to: an id after others, id + vocabulary size as the first.
+
+        A text decodes to these strings in a row.
+        """
         held, size = self._decoded_so_far, len(self.vocabulary)
         wanted = np.zeros(2 * size, bool)
         wanted[ids] = True
@@ -234,18 +237,18 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def _forms(self) -> list[Any]:
-        """What the text is normalised to."""
+        """The types of the normaliser's steps."""
         return [part["type"] for part in _parts(self._spec["normalizer"])]
 
     @functools.cached_property
     def _patterns(self) -> list[str]:
-        """What the text is cut by."""
+        """The regular expressions of the pre-tokenizer's steps."""
         patterns = map(pattern_of, _parts(self._spec["pre_tokenizer"]))
         return [pattern for pattern in patterns if pattern is not None]
 
     @functools.cached_property
     def _sign(self) -> str | None:
-        """A sign that is a word of its own to BERT, and a token."""
+        """A punctuation sign that BERT cuts off as a word, and that is a token."""
         model = self._spec["model"]["type"]
         signs = (sign for sign in "|~^;" if self.pipeline.token_to_id(sign) is not None)
         return next(signs, None) if model == "WordPiece" else None
@@ -261,7 +264,7 @@ class HuggingFace(Tokenizer):
     def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
         if self._cuts_nothing:
             return None
-        if not self.word_prefix:  # WordPiece: what does not continue a word begins one
+        if not self.word_prefix:  # WordPiece: a token that does not continue a word begins one
             counts = rows.sums(self._begins_word)
             added = np.flatnonzero(rows.sums(self._is_added)).tolist()
             counts[added] = np.asarray(self.pretokens([words[n] for n in added]))
@@ -286,15 +289,15 @@ class HuggingFace(Tokenizer):
         return flags & ~self.vocabulary.is_unknown
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        """Those that the normaliser loses, and those that no token covers.
+        """As in `Tokenizer`, plus the characters that no token covers.
 
-        A model without UNK and without all bytes silently leaves out what it does not know, and a
-        step that cuts text before the model may remove some.
+        A model that has neither UNK nor all bytes silently leaves out what it does not know, and a
+        pre-tokenizer may remove what it cuts at.
         """
         if not self._drops:
             return super().dropped(texts)
         lost = self._lost(texts)
-        with self._told():
+        with self._failing_clearly():
             batch = self.pipeline.encode_batch(list(texts), add_special_tokens=False)
         dropped = np.zeros(len(texts), np.int64)
         for number, (text, encoding) in enumerate(zip(texts, batch, strict=True)):
@@ -316,7 +319,7 @@ class HuggingFace(Tokenizer):
 
     @functools.cached_property
     def _cut_out(self) -> str:
-        """Characters that some step takes away where it cuts; tried on all of the first plane."""
+        """Characters that the pre-tokenizer removes; all of Unicode's first plane is tried."""
         steps = _parts(self._spec["pre_tokenizer"])
         if all(s["type"] not in _LEAVING_OUT and s.get("behavior") != "Removed" for s in steps):
             return ""
@@ -383,7 +386,7 @@ def _outline(pipeline: Any) -> dict[str, Any]:
 
 
 def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The members of a pipeline step, whether it is a Sequence or a single part."""
+    """The parts of a pipeline step, whether it is a Sequence or a single part."""
     if step is None:
         return []
     for key in ("pretokenizers", "decoders", "normalizers"):

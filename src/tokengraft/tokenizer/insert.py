@@ -1,40 +1,42 @@
-"""New tokens into a parsed `tokenizer.json`: appended, so that nothing old moves.
+"""Put new tokens into a parsed `tokenizer.json`: they are appended, so nothing old moves.
 
 Byte-level BPE: merges at the end of the list act only on the finished old tokenization. No old
-merge can apply to a symbol that did not exist, so no text gets longer and text without a new pair
-keeps its ids. BPE with byte fallback: a character put into the vocabulary replaces its bytes, and
+merge uses a symbol that did not exist, so no text gets longer, and text without a new pair keeps
+its ids. BPE with byte fallback: a character put into the vocabulary replaces its bytes, and
 further merges are appended as above. Unigram and WordPiece: characters that are UNK today become
-pieces; there the promise is "never more characters UNK", since one UNK may have stood for a whole
-clause.
+pieces. There the promise is only that no more characters become UNK: text may get longer, since
+one UNK may have stood for a whole clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
 are; the split pattern too, unless a relaxed one is given (`boundaries`).
 
-Unigram ids are places in a list, so added tokens that stand after its end must go into it before
-anything new can follow. An entry is a piece, though, and text that normalises to it (`<mask>` in
-full-width brackets) would then become the token. Two things keep it out:
+Unigram ids are positions in a list, so added tokens whose ids lie beyond its end must be entered
+in it before anything new can follow. But every entry is a piece, and text that normalises to it
+(`<mask>` in full-width brackets) would then become the token. Two things prevent that:
 
-- A cut inside the entry. Where no old piece holds two neighbouring characters of it, and one of
-  them is a piece itself, no path of any text has a piece or a joined UNK across that place: to cut
-  there changes no id, and the entry can never be whole. `<mask>` where no piece begins with `<m`.
-- Else a score below every path of old pieces: n characters take at most n of them, each at least
-  the lowest. Such a score makes UNK costlier too (lowest - 10), which changes no text without UNK.
+- A cut inside the entry. If no old piece holds two neighbouring characters of it together, and one
+  of the two is a piece itself, then in no text does a piece or a joined UNK reach across that
+  point. Cutting there changes no id, and the entry can never match as a whole. Example: `<mask>`
+  where no piece begins with `<m`.
+- Otherwise, a score below that of every path of old pieces: n characters take at most n pieces,
+  and none scores less than the lowest. This also makes UNK costlier (lowest - 10), which changes
+  no text without UNK.
 
-A score alone would not do: an UNK costs more than any piece, so an entry that has a character the
-vocabulary lacks wins at any score.
+A score alone would not do: an UNK costs more than any piece, so an entry with a character that the
+vocabulary lacks would win at any score.
 
-A tokenizer need not grow: new tokens may take the ids of old ones that are given up.
+The vocabulary need not grow: new tokens may take the ids of old ones that are given up.
 `insert` appends n tokens at the ids V … V+n-1; `fold` then moves each to its place:
 
-    V + i  →  places[i]        an id that no token has (a row that pads a table, V + i itself),
+    V + i  →  places[i]        an id without a token (a padding row of the table, or V + i itself),
                                a reserved token, or a leaf
 
 A *leaf* is a token that some merge makes and no merge uses. Once made it stays to the end, so a
-text without that token among its tokens never made it: without its merges, and without itself where
-whole words are looked up, such text is encoded exactly as before. Text that held one falls into
-the leaf's parts and gets longer; which text that may be is for the planner to choose
-(`planning.places`). Leaf pruning of vocabularies is known from Purason et al. 2025
-(arXiv 2512.03989); changed: leaves go only to make room, one for each new token.
+text whose tokens do not include the leaf never made it. Without the leaf and its merges such text
+is encoded exactly as before. Text that did include it falls into the leaf's parts and gets longer;
+the planner chooses which text that may be (`planning.places`). Leaf pruning of vocabularies is
+known from Purason et al. 2025 (arXiv 2512.03989); changed: leaves go only to make room, one for
+each new token.
 """
 
 from __future__ import annotations
@@ -57,12 +59,12 @@ Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "w
 
 @dataclass(frozen=True)
 class Additions:
-    """What is put into a tokenizer, in its own alphabet (`Ġ`, `▁`, `##`).
+    """What is put into a tokenizer, in the tokenizer's own alphabet (`Ġ`, `▁`, `##`).
 
-    `tokens` are (id, string) with ids that follow each other from `first_free_id`; `merges` may
-    hold more pairs than there are tokens, since two pairs can make the same string. `literal`
-    tokens go to the added tokens, which are cut out of the text before anything else (the paper's
-    way); `scores` belong to Unigram pieces; `pattern` takes the place of the split pattern.
+    `tokens` are (id, string) with consecutive ids from `first_free_id`; `merges` may hold more
+    pairs than there are tokens, since two pairs can make the same string. `literal` tokens become
+    added tokens, which are cut out of the text before anything else (the paper's way); `scores`
+    are for Unigram pieces; `pattern` replaces the split pattern.
     """
 
     tokens: tuple[tuple[int, str], ...] = ()
@@ -105,15 +107,15 @@ def family(tokenizer: dict[str, Any]) -> Family:
         if model.get("byte_fallback"):
             return "byte-fallback-bpe"
         raise TokenizerError(
-            "BPE without bytes (neither byte-level nor byte fallback) is not served"
+            "BPE without bytes (neither byte-level nor byte fallback) cannot be extended"
         )
     raise TokenizerError(
-        f"tokens cannot be added to a {kind} model; served are BPE, Unigram and WordPiece"
+        f"tokens cannot be added to a {kind} model, only to BPE, Unigram and WordPiece"
     )
 
 
 def model_type(model: dict[str, Any]) -> str | None:
-    """What a model says that it is; files older than tokenizers 0.8 leave it out."""
+    """The model's type, inferred where the file has none (older than tokenizers 0.8)."""
     if said := model.get("type"):
         return str(said)
     if "merges" in model:
@@ -124,7 +126,7 @@ def model_type(model: dict[str, Any]) -> str | None:
 
 
 def vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """Token string to id of the model itself, without added tokens."""
+    """The model's own vocabulary, token string to id; added tokens only if the model has them."""
     vocab = tokenizer["model"]["vocab"]
     if isinstance(vocab, list):
         return {piece: index for index, (piece, _) in enumerate(vocab)}
@@ -132,7 +134,7 @@ def vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
 
 
 def added_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """Content to id of the added tokens, special or not, whether the model knows them or not."""
+    """The added tokens, content to id: special or not, in the model's vocabulary or not."""
     return {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or ()}
 
 
@@ -144,7 +146,7 @@ def first_free_id(tokenizer: dict[str, Any]) -> int:
 
 
 def merge_pairs(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
-    """The merges in rank order as pairs, from either way of writing them."""
+    """The merges in rank order as pairs, whether the file has them as strings or as pairs."""
     return [_as_pair(merge) for merge in tokenizer["model"]["merges"]]
 
 
@@ -159,8 +161,8 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
     """A new `tokenizer.json` with the additions; the given one is left untouched.
 
     Guarantees: every old token, added ones included, keeps its id; the new ids follow the highest
-    old one; merges are strings where they can be (`written`). Raises TokenizerError where an id or
-    a string is taken, a merge lacks a part, or the family cannot hold what is asked.
+    old one; merges are written as strings where possible (`written`). Raises TokenizerError if an
+    id or a string is taken, a merge lacks a part, or the family does not support the addition.
     """
     kind = family(tokenizer)
     _check_ids(tokenizer, additions)
@@ -190,13 +192,13 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
 
 
 def settle(tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """The tokenizer with every added token in the model's vocabulary, under its own id.
+    """The tokenizer with every added token in the model's vocabulary, under its present id.
 
     `tokenizers` ignores the ids in the file's list of added tokens: one that the model does not
     know gets the next id after the vocabulary's size, so a longer vocabulary would move them all.
-    Text keeps its ids (`placeholders`), but for what only a lookup of whole strings sees: a model
-    that takes characters or words from its vocabulary now finds an added one where the pipeline
-    did not cut it out (inside a word, for a token that must stand alone).
+    Text keeps its ids (`placeholders`) with one exception: a model that looks up whole characters
+    or words in its vocabulary now finds an added token where the pipeline did not cut it out (say,
+    inside a word, if the token must stand alone).
     """
     vocab, known = tokenizer["model"]["vocab"], vocabulary(tokenizer)
     hidden = {c: i for c, i in added_ids(tokenizer).items() if c not in known}
@@ -239,7 +241,7 @@ def _check_merges(vocab: dict[str, int], merges: Iterable[tuple[str, str]]) -> N
 
 
 def written(pairs: Sequence[tuple[str, str]]) -> list[Any]:
-    """Merges as a file has them: strings, or pairs where a string could not be read back.
+    """Merges as written to a file: strings, or pairs if a string could not be read back.
 
     Strings take half the space and load faster (Llama 3: .81 of the time of pairs), and programs
     from before 2025 read nothing else.
@@ -250,7 +252,7 @@ def written(pairs: Sequence[tuple[str, str]]) -> list[Any]:
 
 
 def _added_token(number: int, content: str) -> dict[str, Any]:
-    """As `add_tokens` of transformers writes a plain string."""
+    """The entry that `add_tokens` of transformers makes for a plain string."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False}
     return {"id": number, "content": content, **flags, "normalized": True, "special": False}
 
@@ -258,10 +260,10 @@ def _added_token(number: int, content: str) -> dict[str, Any]:
 def placeholders(
     vocab: Sequence[Sequence[Any]], contents: Sequence[str]
 ) -> tuple[list[float], str | None]:
-    """A score for each content, and a pattern of the places to cut at (None where there is none).
+    """A score for each content, and a pattern that matches where to cut (None for nowhere).
 
-    With both in place, text is encoded as before, whatever it normalises to; but for contents that
-    old pieces cannot spell and that have no place to cut at (one character, two UNKs in a row).
+    With both in place, text is encoded as before, whatever it normalises to. The exception is a
+    content that old pieces cannot spell and that cannot be cut (one character, two UNKs in a row).
     """
     scores = {piece: float(score) for piece, score in vocab}
     lowest = min(scores.values(), default=0.0)
@@ -278,7 +280,7 @@ def placeholders(
 
 
 def _place(content: str, pieces: Collection[str], inside: set[str]) -> int:
-    """Where to cut, 0 for nowhere."""
+    """After how many characters to cut the content, 0 for nowhere."""
     for place, (a, b) in enumerate(pairwise(content), start=1):
         if a + b not in inside and (a in pieces or b in pieces):
             return place
@@ -302,7 +304,7 @@ _RESERVED = re.compile(r"(<\|?|\[)(reserved(_special)?_token|unused|control)_?\d
 
 
 def retirable(tokenizer: dict[str, Any]) -> dict[int, str]:
-    """Tokens that may go, by id: reserved ones first, then leaves, the last learned first."""
+    """Tokens that may be given up, by id: reserved ones, then leaves, the last learned first."""
     if family(tokenizer) not in ("byte-level-bpe", "byte-fallback-bpe"):
         raise TokenizerError("only BPE can take new tokens without growing: plan without same size")
     frame = json.dumps(tokenizer.get("post_processor"), ensure_ascii=False)
@@ -316,17 +318,17 @@ def retirable(tokenizer: dict[str, Any]) -> dict[int, str]:
 
 
 def fold(tokenizer: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """What `insert` made, its new tokens moved to `places`; TokenizerError where one may not."""
+    """What `insert` made, with its new tokens moved to `places`; TokenizerError for a bad place."""
     first = first_free_id(tokenizer) - len(places)
     moved = {first + order: place for order, place in enumerate(places)}
     going = {place for number, place in moved.items() if place != number}
     may_go = retirable(tokenizer)
     wrong = [place for place in going if place >= first or place not in may_go]
     if wrong or len(set(places)) < len(places):
-        which = f"{min(wrong)} is no place" if wrong else "a place is given twice"
+        which = f"a new token cannot take id {min(wrong)}" if wrong else "an id is given twice"
         raise TokenizerError(
-            f"{which} for a new token: free are ids without a token, reserved tokens and tokens "
-            "that no merge builds on. Plan again."
+            f"{which}: new tokens may take ids without a token, those of reserved tokens, and "
+            "those of tokens that no merge builds on. Plan again."
         )
     gone = {may_go[place] for place in going}
     model = dict(tokenizer["model"])
@@ -337,7 +339,7 @@ def fold(tokenizer: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
 
 
 def unfold(folded: dict[str, Any], base: dict[str, Any], places: Sequence[int]) -> dict[str, Any]:
-    """What `fold` was given. TokenizerError where `folded` is not what it makes of that."""
+    """The inverse of `fold`: the grown tokenizer; TokenizerError if it does not give `folded`."""
     settled, first = settle(base), first_free_id(base)
     moved = {place: first + order for order, place in enumerate(places)}
     new = {t: moved[i] for t, i in vocabulary(folded).items() if i in moved}
@@ -350,19 +352,19 @@ def unfold(folded: dict[str, Any], base: dict[str, Any], places: Sequence[int]) 
     model["merges"] = list(map(list, pairs)) if as_pairs else written(pairs)
     result = {**folded, "model": model, "added_tokens": base.get("added_tokens") or []}
     if len(new) != len(places) or fold(result, places) != folded:
-        raise TokenizerError("the tokenizer is not the base's with some tokens replaced by new")
+        raise TokenizerError("the tokenizer is not the base's with new tokens in place of old ones")
     return result
 
 
 def replaced(grown: dict[str, Any], places: Sequence[int]) -> dict[str, str]:
-    """The old tokens at the places, by id, of what `insert` made: ids that change their meaning."""
+    """The old tokens, by id, that `fold` of `grown` replaces: ids that change their meaning."""
     names = {number: token for token, number in vocabulary(grown).items()}
     new = range(first_free_id(grown) - len(places), first_free_id(grown))
     return {str(place): names[place] for place in places if place not in new}
 
 
 def without_entries(config: Mapping[str, Any], places: Iterable[int]) -> dict[str, Any]:
-    """A `tokenizer_config.json` that no longer lists added tokens at the places."""
+    """A `tokenizer_config.json` without the added tokens whose ids are in `places`."""
     decoder = config.get("added_tokens_decoder")
     if not isinstance(decoder, Mapping):
         return dict(config)
@@ -377,7 +379,7 @@ def without_entries(config: Mapping[str, Any], places: Iterable[int]) -> dict[st
 
 
 def _without(tokenizer: dict[str, Any], gone: Iterable[str]) -> list[Any]:
-    """The merges, as they are written, but for those that make what is gone."""
+    """The merges as the file writes them, without those that make a token of `gone`."""
     written, pairs = tokenizer["model"]["merges"], merge_pairs(tokenizer)
     return [
         merge

@@ -1,20 +1,21 @@
 r"""The old cuts that a relaxed pattern has to keep, read off the vocabulary.
 
-Two pieces may be joined where no old merge can act across the cut between them. Each side is then
-merged as it was alone, the joined piece begins with exactly the tokens its parts had, and appended
-merges only make it shorter: no text at all gets longer. A merge can act across a cut only where a
-token holds the end of the left piece together with the beginning of the right one, that is, some
-last bytes of one character and some first bytes of the next. So a cut stays
+Two pieces may be joined if no old merge can act across the cut between them. Each side is then
+merged as if it stood alone, the joined piece starts out as exactly the tokens of its parts, and
+appended merges only make it shorter: no text at all gets longer. A merge can act across a cut only
+if some token holds the end of the left piece together with the beginning of the right one, that
+is, some last bytes of one character and some first bytes of the next. So a cut stays
 
-- between a letter and a mark, and between a mark and a letter, where a token holds an end of the
-  one and a beginning of the other (Llama 3 has alef with the first byte of tanwin, since many
-  letters begin with it too; joined, ` جدا` + `ً،` became ` جد` + `ا?` + `?` + `،`);
-  unless two marks are one token, and that token and whatever a following piece may begin with stay
-  two tokens when they are encoded as one text. Encoded texts A and B are the encoded text AB
-  wherever this holds of the last token of A and the first of B: merges go by rank, so nothing
-  farther off can make the first merge across. Hindi ends many syllables so (`िं`, `ें`);
+- between a letter and a mark, or a mark and a letter, if a token holds an end of the one and a
+  beginning of the other. (Llama 3 has alef with the first byte of tanwin, since many letters begin
+  with that byte too; joined, ` جدا` + `ً،` became ` جد` + `ا?` + `?` + `،`.)
+  Exception: two marks that are one token, if that token and any token with which the following
+  piece may begin stay two tokens when encoded as one text. Whenever that holds of the last token
+  of A and the first of B, encoding AB gives the ids of A and then those of B: merges go by rank,
+  so nothing farther off can make the first merge across. Many Hindi syllables end in two marks
+  (`िं`, `ें`);
 - around a piece that the encoder knows only as a whole (`ignore_merges`): inside a longer piece
-  its merges give more tokens (Llama 3 has 25 such in Arabic script, ` ایران` is one).
+  its merges give more tokens (Llama 3 has 25 such pieces in Arabic script, for one ` ایران`).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
 
 @dataclass(frozen=True)
 class KeptCuts:
-    """Where joining stops: a letter to marks, a mark to letters, and whole pieces.
+    """Where joining stops: between a letter and its marks, a mark and its letters, around pieces.
 
-    `parted` are runs of two marks to letters that may be joined to them all the same.
+    `parted` are the exceptions: runs of two marks, each with the letters that may still be joined.
     """
 
     letter_mark: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -50,13 +51,13 @@ class KeptCuts:
 
 
 def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
-    """What must stay cut of a byte-level BPE, for letters and marks of these two classes.
+    """What must stay cut under a byte-level BPE, for these classes of letters and marks.
 
-    A class is written as in a regular expression, and the engine's own tables say what it holds.
+    Classes are written as in a regular expression, and go by the regex engine's own tables.
     """
     known = _vocabulary_of(TokenizerKey(tokenizer))
     before, after = _beside_marks(known.neighbours, in_class(_candidates("M"), marks))
-    # The engine is asked about few letters only: all of Unicode takes it seconds.
+    # Only these few letters are looked up in the engine: all of Unicode would take seconds.
     beside = _spelled_with("L", before, bytes.endswith) | _spelled_with(
         "L", after, bytes.startswith
     )
@@ -77,7 +78,7 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
 
 
 class _ByteLevelVocabulary:
-    """What is asked of a vocabulary whatever the script, worked out once for all of them."""
+    """Facts about a vocabulary that do not depend on the script, worked out once."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._model = model
@@ -85,7 +86,7 @@ class _ByteLevelVocabulary:
 
     @functools.cached_property
     def neighbours(self) -> set[tuple[bytes, bytes]]:
-        """Last bytes of a character and first bytes of the next, where a token holds both."""
+        """(Last bytes of a character, first bytes of the next) that some token holds together."""
         pieces = self.pieces.values()
         return {pair for piece in pieces if not piece.isascii() for pair in _shared(piece)}
 
@@ -103,7 +104,7 @@ def _vocabulary_of(key: TokenizerKey) -> _ByteLevelVocabulary:
 def _beside_marks(
     neighbours: Iterable[tuple[bytes, bytes]], marks: str
 ) -> tuple[dict[bytes, set[str]], dict[bytes, set[str]]]:
-    """The marks that stand after last bytes of a character, and before first bytes, in a token."""
+    """Which marks may follow a character's last bytes in a token, and which precede its first."""
     ends, starts = defaultdict(set), defaultdict(set)
     for mark in marks:
         for end in _ends(mark.encode("utf-8")):
@@ -129,7 +130,7 @@ def _starts(spelled: bytes) -> set[bytes]:
 
 
 def _shared(piece: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What bytes hold of two neighbouring characters: an end of one, a beginning of the next."""
+    """Each two neighbouring characters in `piece`, cut off where the piece begins or ends."""
     heads = [0, *(at for at in range(1, len(piece)) if piece[at] & 0xC0 != 0x80), len(piece)]
     for start, head, end in zip(heads, heads[1:], heads[2:], strict=False):
         yield piece[start:head], piece[head:end]
@@ -137,7 +138,7 @@ def _shared(piece: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @functools.cache
 def _candidates(category: str) -> str:
-    """Characters that Python's tables put into a category, or do not know yet."""
+    """Characters that Python's tables put into a category, or that they do not know yet."""
     points = (*range(0xD800), *range(0xE000, 0x32000), *range(0xE0100, 0xE01F0))
     kinds = ((chr(point), unicodedata.category(chr(point))) for point in points)
     return "".join(char for char, kind in kinds if kind[0] == category or kind == "Cn")
@@ -156,7 +157,7 @@ def _spelled(category: str, at: int) -> dict[int, list[tuple[str, bytes]]]:
 def _spelled_with(
     category: str, parts: Iterable[bytes], holds: Callable[[bytes, tuple[bytes, ...]], bool]
 ) -> set[str]:
-    """The candidates that end (or start) with one of the `parts`, which is all or some of one."""
+    """The candidates that end (or start, as `holds` says) with one of the `parts`."""
     at = -1 if holds is bytes.endswith else 0
     wanted: dict[int, list[bytes]] = defaultdict(list)
     for part in parts:
@@ -170,13 +171,13 @@ def _spelled_with(
 
 
 def in_class(text: str, name: str) -> str:
-    """The characters of `text` that a regular expression's class `name` holds."""
+    """The characters of `text` that are in the regex class `name`."""
     others = pre_tokenizers.Split(Regex(rf"[^{name}]+"), "removed")
     return "".join(piece for piece, _ in others.pre_tokenize_str(text))
 
 
 def _only_whole(known: _ByteLevelVocabulary, letters: str) -> tuple[str, ...]:
-    """Tokens that may be pieces of a word, and that their own merges do not lead to."""
+    """Tokens that may be pieces of a word but that no merges build: only a lookup finds them."""
     read = {}
     for token, piece in known.pieces.items():
         if not piece.isascii():
@@ -195,7 +196,7 @@ def _only_whole(known: _ByteLevelVocabulary, letters: str) -> tuple[str, ...]:
 
 
 def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
-    """Words of ASCII letters that are known as a whole and that their merges do not lead to."""
+    """Words of ASCII letters that are tokens but that no merges build: only a lookup finds them."""
     model = tokenizer["model"]
     if not model.get("ignore_merges"):
         return ()
@@ -212,7 +213,7 @@ def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
 def _parted(
     known: _ByteLevelVocabulary, mark_letter: Mapping[str, set[str]]
 ) -> dict[str, frozenset[str]]:
-    """Two marks that are one token, with the letters before which they stay that token."""
+    """Runs of two marks that are one token, with the letters before which they stay one."""
     ends = {mark.encode("utf-8"): mark for mark in mark_letter}
     runs = {}
     for token, piece in known.pieces.items():
@@ -253,7 +254,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def merged(token: Iterable[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Byte-pair encoding by merges alone: the lowest rank first, from the left."""
+    """Byte-pair encoding by merges alone: lowest rank first, leftmost first among equals."""
     symbols = list(token)
     while len(symbols) > 1:
         rank, at = min(

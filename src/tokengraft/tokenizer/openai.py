@@ -131,7 +131,7 @@ class TikToken(Tokenizer):
         return Rows.of(self._encode_share(texts) if alone else self.encode(texts))
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
-        with self._told():
+        with self._failing_clearly():
             return [self.encoding.encode_ordinary(text) for text in texts]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tokenizers that travel: their files as bytes, so that a worker needs neither disk nor network."""
+"""Tokenizers to send to workers: files as bytes, so that a worker needs no disk and no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREAD_SETTINGS = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Packed:
-    """A tokenizer as plain data; `open` gives the same one anywhere."""
+    """A tokenizer as plain data; `open` gives the same tokenizer on any machine."""
 
     name: str
     label: str
@@ -25,7 +25,7 @@ class Packed:
     where: str
     kind: str | None
     files: dict[str, bytes] = field(repr=False)
-    #: Of one that tiktoken itself provides.
+    #: tiktoken's own description, for a tokenizer that tiktoken itself provides.
     encoding: dict[str, Any] | None = field(default=None, repr=False)
 
     @classmethod

@@ -1,14 +1,14 @@
 """SentencePiece `.model` files: the adapter that reads them, and a writer of such files.
 
-BPE with byte fallback is written as `tokenizer.model` for what reads no JSON. SentencePiece keeps
-no merges: of all neighbours it joins the two whose concatenation scores highest. A piece's score is
-therefore minus the rank of the first merge that makes it. llama.cpp's own `llama` vocabulary is
-read in the same way, from the same tokens, types and scores.
+BPE with byte fallback is also written as `tokenizer.model`, for programs that do not read JSON.
+SentencePiece has no list of merges: of all neighbours it joins the two whose concatenation scores
+highest. A piece's score is therefore minus the rank of the first merge that makes it. llama.cpp's
+`llama` vocabulary works in the same way, with the same tokens, types and scores.
 
-Where the base brings such a file it is extended: its pieces, scores and settings stay, and new
-pieces follow in the order of their merges, below every old score. Else it is made anew. A file is
-kept only where SentencePiece itself then reads every line as `tokenizer.json` does; text that
-spells a special token is not compared, since SentencePiece never reads one from text.
+If the base has such a file, it is extended: its pieces, scores and settings stay, and new pieces
+follow in the order of their merges, below every old score. Otherwise a new file is made. It is kept
+only if SentencePiece then encodes every line as `tokenizer.json` does. Text that spells a special
+token is not compared, since SentencePiece never reads one from text.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabula
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
-_BYTE_PAIRS = 2  # SentencePiece's number of the model
-_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # and of kinds of pieces
-_INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that read nothing together with a space
-_OWN = (*_INERT, "nmt_nfkc_cf", "nfkc_cf")  # the library's, which take no letter away
+_BYTE_PAIRS = 2  # SentencePiece's number for a BPE model
+_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # and for kinds of pieces
+_INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that combine nothing with a space
+_OWN = (*_INERT, "nmt_nfkc_cf", "nfkc_cf")  # the library's normalisers, which remove no letter
 
 
 class SentencePiece(Tokenizer):
     """A SentencePiece model, called directly.
 
     `config` is the model folder's `tokenizer_config.json`, which may declare further special tokens
-    (T5's sentinels, M2M-100's language tokens). `table` is a `vocab.json` where the model knows
+    (T5's sentinels, M2M-100's language tokens). `table` is a `vocab.json`, for a model that knows
     fewer pieces than SentencePiece emits (M2M-100): the rest are UNK to the model.
     """
 
@@ -58,7 +58,7 @@ class SentencePiece(Tokenizer):
         table: dict[str, int] | None = None,
     ) -> None:
         super().__init__(name, fingerprint)
-        if not model:  # SentencePiece would say so when it is first used
+        if not model:  # SentencePiece would complain only when it is first used
             raise TokenizerError(f"{name}: the SentencePiece model is an empty file")
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -91,17 +91,18 @@ class SentencePiece(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
         threads = 1 if alone else self._threads
-        with self._told():
+        with self._failing_clearly():
             rows = list(map(bytes, self._buffers(list(texts), threads)))
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         return Rows(sizes // 4, np.frombuffer(b"".join(rows), np.uint32))
 
     @functools.cached_property
     def _buffers(self) -> Callable[[list[str], int], Iterable[Any]]:
-        """Each text's ids as a buffer of four bytes an id: what the library makes arrays of.
+        """A function that gives each text's ids as a buffer, four bytes an id.
 
-        An array a line takes a seventh of T5's time. Where the library has no such call, or reads
-        anything otherwise by it, its arrays.
+        The library makes its numpy arrays from such buffers, and an array for each line takes a
+        seventh of T5's time. If the library lacks that private call, or it gives other ids on some
+        awkward text, arrays are used.
         """
 
         def arrays(texts: list[str], threads: int) -> Any:
@@ -142,7 +143,7 @@ class SentencePiece(Tokenizer):
         return None if changed else self.vocabulary.is_silent_unknown
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
-        """The pieces of ASCII without UNK spell it, where such text is normalised to itself."""
+        """As in `Tokenizer`, with a shortcut: plain ASCII without UNK is spelled by its pieces."""
         if self.not_spelled is None or self._model.normalizer_spec.name not in _INERT:
             return super().gives_back(rows, texts, begin)
         back = _plain(texts)
@@ -209,7 +210,7 @@ class SentencePiece(Tokenizer):
         prefix = self.processor.encode(pieces.clean_prefix(), out_type=str)
         tokens = [*(self._table or self._names), *self._config.get("additional_special_tokens", [])]
         if self._config.get("tokenizer_class") == "M2M100Tokenizer":
-            # transformers decodes this one by SentencePiece itself and strips the result.
+            # transformers decodes this one with SentencePiece itself and strips the result.
             silent = {self._names[n] for n in self.vocabulary.special}
             specials = silent | (set(tokens) - set(self._names))
 
@@ -227,7 +228,7 @@ class SentencePiece(Tokenizer):
 
 
 def _plain(texts: Sequence[str]) -> NDArray[np.bool_]:
-    """Which texts are printable ASCII with single spaces inside only."""
+    """For each text, whether it is printable ASCII whose only spaces are single ones inside."""
     plain = list(map(str.isascii, texts))
     joined = " ".join(["", *compress(texts, plain), ""])
     if "  " in joined or not joined.isprintable():
@@ -243,7 +244,7 @@ def _ids_of(table: bytes, name: str) -> dict[str, int]:
 
 
 FILE = "tokenizer.model"
-#: Kinds of piece, numbered alike by SentencePiece and llama.cpp.
+#: Kinds of piece; SentencePiece and llama.cpp number them alike.
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 _UNREACHED = -1e6  # the score of a token that no merge makes
 
@@ -258,7 +259,7 @@ class Pieces:
 
 
 def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[tuple[str, ...], list[int]]:
-    """Token and kind by id up to `rows`; an id without a token gets a made-up, unused one."""
+    """Token and kind by id, for ids below `rows`; an id without a token gets a made-up name."""
     names = {number: token for token, number in vocabulary(tokenizer).items()}
     names |= {number: content for content, number in added_ids(tokenizer).items()}
     tokens = tuple(names.get(number, f"[PAD{number}]") for number in range(rows))
@@ -290,9 +291,9 @@ def scored_pieces(tokenizer: dict[str, Any], rows: int) -> Pieces:
 
 
 def scores_below(lowest: float, count: int) -> list[float]:
-    """As many falling scores below `lowest`, each another number as the 32 bits of a file hold it.
+    """`count` falling scores below `lowest` that stay distinct in the 32 bits of the file.
 
-    Mistral scores runs of spaces at -1e9, where numbers one apart are the same.
+    Mistral scores runs of spaces at -1e9, where numbers one apart are the same in 32 bits.
     """
     scores, last = [], np.float32(lowest)
     for _ in range(count):
@@ -304,15 +305,15 @@ def scores_below(lowest: float, count: int) -> list[float]:
 def checked_file(
     tokenizer: dict[str, Any], lines: Iterable[str], old: bytes | None = None
 ) -> tuple[bytes | None, str]:
-    """`tokenizer.model` for a tokenizer, and what to say of it.
+    """A tokenizer's `tokenizer.model`, and a note.
 
-    None where the tokenizer is of another family, or SentencePiece would read one of the lines
-    otherwise; the second value then says why (nothing for another family).
+    The file is None if the tokenizer is of another family, or if SentencePiece would encode one of
+    the lines otherwise; the note then says why (it is empty for another family).
     """
     if family(tokenizer) != "byte-fallback-bpe":
         return None, ""
     said = ""
-    for start in dict.fromkeys((old, None)):  # a base's file that does not fit is made anew
+    for start in dict.fromkeys((old, None)):  # if the base's file does not fit, make a new one
         model = sentencepiece_model(tokenizer, start)
         otherwise = read_otherwise(model, tokenizer, lines := list(lines))
         if otherwise is None:
@@ -322,7 +323,7 @@ def checked_file(
 
 
 def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> bytes:
-    """The tokenizer as a SentencePiece file; `old` is its base's, which is extended."""
+    """The tokenizer as a SentencePiece file; `old`, the base's file, is extended if given."""
     from sentencepiece import sentencepiece_model_pb2 as proto
 
     made = proto.ModelProto()
@@ -347,7 +348,7 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
 
 
 def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
-    """The settings of a file that is made anew: nothing is normalised but the space."""
+    """Fill in the settings of a new file: nothing is normalised but the space."""
     from tokenizers import Tokenizer
 
     made.trainer_spec.model_type = _BYTE_PAIRS
@@ -367,7 +368,7 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
 
 
 def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]) -> str | None:
-    """What SentencePiece reads otherwise from `model` than `tokenizer.json` does, or None."""
+    """How SentencePiece with `model` encodes lines unlike `tokenizer.json`, in words, or None."""
     import sentencepiece
     from tokenizers import Tokenizer
 

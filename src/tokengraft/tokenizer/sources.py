@@ -40,7 +40,7 @@ class Source:
 
 
 def bundled(name: str) -> Source:
-    """The tokenizer `name` as it lies compressed in the package."""
+    """The tokenizer `name` that the package holds, compressed."""
     root = ASSETS / "tokenizers"
     digests = {}
     for line in (root / "SHA256SUMS").read_text().splitlines():
@@ -123,5 +123,5 @@ def hub_cached(hub_id: str, names: Iterable[str]) -> bool:
 
 
 def hub(hub_id: str, names: Sequence[str]) -> Source:
-    """The files of these names of a model on the hub, from the local cache or downloaded."""
+    """The files with these names of a model on the hub, from the local cache or downloaded."""
     return folder(download(hub_id, names, Unavailable))

@@ -1,9 +1,9 @@
-"""What a class of transformers adds to a tokenizer's files, written out into the files.
+"""What a tokenizer class of transformers adds to the files it loads, written into the files.
 
-transformers 5 rebuilds the tokenizers of some classes from their vocabulary with a split pattern
-from its own code, and so would lose a relaxed one; `PreTrainedTokenizerFast` takes
-`tokenizer.json` as it is, in 4.5x and 5. The class is therefore replaced, and what it brought
-along is written out: its special tokens, its padding side, its inputs, what it puts around a text.
+transformers 5 rebuilds the tokenizers of some classes from their vocabulary, with a split pattern
+from its own code, and would so lose a relaxed one. `PreTrainedTokenizerFast` takes
+`tokenizer.json` as it is, in 4.5x and 5. The class is therefore replaced by it, and what the class
+brought along is written out: special tokens, padding side, inputs, what is put around a text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BERT = {
 }  # fmt: skip
 _GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
 _GEMMA = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
-#: What a class sets where tokenizer_config.json is silent.
+#: What each class sets if tokenizer_config.json does not.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "GPT2Tokenizer": _GPT2,
     "Qwen2Tokenizer": {"unk_token": _END, "eos_token": _END, "pad_token": _END},
@@ -56,10 +56,10 @@ _SENTINELS = 100
 
 
 def completed(tokenizer: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A converted file with what its class, by tokenizer_config.json, adds when it loads it.
+    """A converted file with what the class named in tokenizer_config.json adds on loading.
 
-    BERT's [CLS] and [SEP], T5's sentinels and end, Llama's and Gemma's start. Formats older than
-    `tokenizer.json` leave these to code.
+    That is BERT's [CLS] and [SEP], T5's sentinels and end token, Llama's and Gemma's start token.
+    Formats older than `tokenizer.json` leave these to code.
     """
     ids = _ids(tokenizer)
     name = _class(config)
@@ -85,14 +85,13 @@ def tokenizer_config(
     tokenizer: Mapping[str, Any],
     relaxed: bool = False,
 ) -> dict[str, Any]:
-    """tokenizer_config.json so that every transformers loads `tokenizer.json` as it is.
+    """A tokenizer_config.json with which every transformers takes `tokenizer.json` as it is.
 
-    Everything said before is kept but the class. A class that is not known here is kept as well,
-    and one with which the file is taken as it is.
-    `relaxed` says that the split pattern is not the base's.
+    Everything in `old` is kept except the class; that is kept too if it is not known here, or if it
+    takes the file as it is. `relaxed` says that the split pattern is not the base's.
     """
     if old.get("auto_map"):
-        raise ModelError("tokenizer_config.json has an auto_map: code of its own is never loaded")
+        raise ModelError("tokenizer_config.json has an auto_map: a model's own code is never run")
     new = dict(old)
     new.setdefault("model_input_names", list(_INPUTS))
     model_type = str(config.get("model_type"))
@@ -100,16 +99,16 @@ def tokenizer_config(
     if name not in _DEFAULTS or taken_as_it_is(old, tokenizer):
         return new
     known, defaults = _ids(tokenizer), _DEFAULTS[name]
-    if relaxed and model_type in _REBUILT:  # the base gets that class, whatever it names
+    if relaxed and model_type in _REBUILT:  # transformers gives the base that class in any case
         defaults = {**_DEFAULTS[_BY_MODEL[model_type]], **defaults}
     for key, value in defaults.items():
-        # A class whose tokens are not in the vocabulary would add them; nothing may be added here.
+        # Special tokens missing from the vocabulary would be added on loading; nothing may be.
         if key not in new and (not key.endswith("_token") or value in known):
             new[key] = value
     new["tokenizer_class"] = PLAIN
     if relaxed and model_type in _REBUILT:
-        # Whatever class is named, transformers 5 takes Qwen2Tokenizer and its pattern for this
-        # model, but for one: a Llama class with a byte-level file is loaded as the file says.
+        # Whatever class is named, transformers 5 uses Qwen2Tokenizer and its pattern for this
+        # model, with one exception: a Llama class over a byte-level file is loaded as it is.
         new["tokenizer_class"] = "LlamaTokenizerFast"
         new.pop("add_prefix_space", None)
         silent = {"unk_token": None, "bos_token": None, "eos_token": None, "legacy": False}
@@ -119,10 +118,10 @@ def tokenizer_config(
 
 
 def rebuilt(config: Mapping[str, Any], tokenizer: dict[str, Any]) -> bool:
-    """Whether some transformers replace the split pattern of this model, whatever its files say.
+    """Whether some versions of transformers replace this model's pattern, whatever its files say.
 
-    Relaxed patterns of model type qwen2: 5.17 to 5.19 always take Qwen2Tokenizer with its own
-    pattern, 5.22 after `save_pretrained`; 4.57 never does. No name of a class gets past that.
+    So it is for relaxed patterns of model type qwen2: 5.17 to 5.19 always use Qwen2Tokenizer with
+    its own pattern, 5.22 after `save_pretrained`; 4.57 never does. No class name avoids that.
     """
     return str(config.get("model_type")) in _REBUILT and is_relaxed(tokenizer)
 
@@ -130,17 +129,17 @@ def rebuilt(config: Mapping[str, Any], tokenizer: dict[str, Any]) -> bool:
 def taken_as_it_is(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> bool:
     """Whether the class leaves `tokenizer.json` alone: a Llama class over a byte-level file.
 
-    DeepSeek has such. transformers 4.5x adds the class's start token and 5 does not, so only the
-    class itself does as the base does in both.
+    DeepSeek has that. transformers 4.5x adds the class's start token and 5 does not, so only the
+    class itself behaves like the base in both.
     """
     steps = steps_of(tokenizer.get("pre_tokenizer"))
     return _class(config) == "LlamaTokenizer" and any(one["type"] == "ByteLevel" for one in steps)
 
 
 def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokenizer with its class's start token as a post-processor, where the file has none.
+    """The tokenizer with its class's start token as a post-processor, if the file has none.
 
-    A Llama or Gemma class puts it there when it loads; without the class nobody would.
+    A Llama or Gemma class adds the token on loading; without the class nothing would.
     """
     name = _class(old)
     start = old.get("bos_token") or _DEFAULTS.get(name, {}).get("bos_token")
@@ -159,7 +158,7 @@ def with_start(tokenizer: dict[str, Any], old: Mapping[str, Any]) -> dict[str, A
 def _template(
     around: Sequence[Sequence[str]], ids: Mapping[str, int], kinds: tuple[int, int] = (0, 1)
 ) -> dict[str, Any]:
-    """A post-processor: `around` are the first text's pieces and the second's, texts as A and B."""
+    """A post-processor; `around` gives what stands around the first text, A, and the second, B."""
     first, second = (
         [
             {"Sequence" if one in "AB" else "SpecialToken": {"id": one, "type_id": kind}}

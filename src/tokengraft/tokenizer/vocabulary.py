@@ -29,19 +29,19 @@ CONTINUATION_MARK = "##"  # WordPiece marks pieces inside a word
 _TRIMS = tuple(sorted(product(range(4), repeat=2), key=sum))
 
 
-#: Pieces end to end, where each id's begins, and how many bytes it has.
+#: All pieces end to end, the start of each id's piece in them, and its number of bytes.
 Spelling: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 
 def spelling(by_id: Sequence[bytes]) -> Spelling:
-    """The same of pieces by id."""
+    """The `Spelling` of a list of pieces by id."""
     sizes = np.fromiter(map(len, by_id), np.int64, len(by_id))
     return np.frombuffer(b"".join(by_id), np.uint8), np.cumsum(sizes) - sizes, sizes
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Each token as bytes, by id; `b""` where an id stands for no text of its own."""
+    """Each token as bytes, by id; `b""` for an id that stands for no text of its own."""
 
     pieces: tuple[bytes, ...]
     unknown: frozenset[int] = frozenset()
@@ -78,7 +78,7 @@ class Vocabulary:
 
     @functools.cached_property
     def is_silent_unknown(self) -> NDArray[np.bool_]:
-        """The same without those that are text to the tokenizer itself, if not to the model."""
+        """`is_unknown` without ids that are text to the tokenizer and UNK to the model only."""
         return self._among(self.unknown & self.special)
 
     def _among(self, numbers: Iterable[int]) -> NDArray[np.bool_]:
@@ -88,7 +88,7 @@ class Vocabulary:
 
     @functools.cached_property
     def spelling(self) -> Spelling:
-        """What each id spells: its piece."""
+        """The pieces as a `Spelling`."""
         return spelling(self.pieces)
 
     @functools.cached_property
@@ -118,7 +118,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def byte_level_piece(token: str) -> bytes:
-    """Bytes of a byte-level token; a token outside that alphabet (an added one) is its own text."""
+    """Bytes of a byte-level token; one outside that alphabet (an added token) is its own text."""
     try:
         return token.translate(_latin()).encode("latin-1")
     except UnicodeEncodeError:
@@ -127,7 +127,10 @@ def byte_level_piece(token: str) -> bytes:
 
 @functools.cache
 def _latin() -> dict[int, int]:
-    """To the characters that Latin-1 writes as the bytes; what stands for no byte, beyond them."""
+    """A table for `translate` to characters that Latin-1 encodes as the bytes.
+
+    Characters that stand for no byte go to U+0100, which Latin-1 cannot encode.
+    """
     bytes_of = {ord(character): byte for character, byte in byte_alphabet().items()}
     return dict.fromkeys(range(0x100), 0x100) | bytes_of
 
@@ -145,7 +148,7 @@ def goes_on_after_mark(token: str) -> bool:
 
 
 def wordpiece_piece(token: str) -> bytes:
-    """Bytes of a WordPiece token, without the mark of a continuation."""
+    """Bytes of a WordPiece token, without the `##` of a continuation."""
     inner = token[len(CONTINUATION_MARK) :] if token.startswith(CONTINUATION_MARK) else token
     return (inner or token).encode("utf-8")
 
@@ -156,7 +159,7 @@ def clean_decoded(
     """The paper's normalisation for a tokenizer that decodes token strings."""
     base = list(prefix_tokens)
     if _PREFIX not in decode(base):
-        base = []  # a vocabulary that cannot spell the prefix: each token by itself
+        base = []  # the vocabulary cannot spell the prefix: decode each token by itself
     skip = len(_PREFIX) if base else 0
     texts = (decode([*base, token]) for token in tokens)
     strings = {text[text.index(_PREFIX if base else "") + skip :] for text in texts}
@@ -169,7 +172,10 @@ def clean_prefix() -> str:
 
 
 def recovered_text(piece: bytes) -> str:
-    """The longest UTF-8 of two bytes or more within three of each end, else "" (the paper's)."""
+    """The longest valid UTF-8 of at least two bytes left by dropping up to three at either end.
+
+    "" if there is none. This is the paper's rule.
+    """
     for front, back in _TRIMS:
         inner = piece[front : len(piece) - back]
         if len(inner) < 2:

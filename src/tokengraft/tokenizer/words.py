@@ -1,9 +1,9 @@
-r"""Texts as distinct words, where a text's ids are those of its words one after the other.
+r"""Texts as distinct words, for tokenizers under which a text's ids are its words' ids in a row.
 
-The same words come back all the time, so each is encoded once, whatever the text and however often
-it holds it. A text is cut at every space that stands alone between two characters that are none
-(nor SentencePiece's `▁`, which is one to it). For these tokenizers no token ever reaches across
-such a cut, and none depends on what stands beyond it:
+The same words come back all the time, so each distinct word is encoded only once. A text is cut at
+every single space between two characters that are neither white space nor SentencePiece's mark for
+it, `▁`. For these tokenizers no token ever reaches across such a cut, and none depends on what
+stands beyond it:
 
 - byte-level BPE with split patterns of GPT-2's family: each alternative takes a space only as its
   first character, or takes nothing but white space; a lookahead asks about white space alone, which
@@ -11,13 +11,13 @@ such a cut, and none depends on what stands beyond it:
   it, no character turns into one that ends in it);
 - BERT's, which cuts at white space and normalises character by character;
 - BPE over text whose spaces are marks `▁` (SentencePiece's, and the same in `tokenizers`): a merge
-  across would make a piece that holds a mark after other characters. (Not Unigram: it adds the
-  scores of a whole text up in single precision, and so where a word stands can break a tie.)
+  across the cut would make a piece with a mark after other characters. (Not Unigram: it adds up
+  scores over the whole text in single precision, so a word's position can break a tie.)
 
-What could reach across in spite of that is known by what it holds (`Tokenizer.across`): a piece
-with a mark inside, an added token that takes the spaces beside it or has one in it. A text that
-holds it is encoded whole. Words are read many at once, as one text, and told apart again by what
-stands between them (`Tokenizer.encode_words`).
+The few tokens that reach across all the same (a piece with a mark inside, an added token with a
+space inside or one that swallows the spaces beside it) are recognised by a string that any text
+with them contains (`Tokenizer.across`); such a text is encoded whole. Words are encoded many at
+once, as one text, and separated again by what stands between them (`Tokenizer.encode_words`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Ids = NDArray[np.uint32]
 
 _CUT = re.compile(rf"(?<=[^\s{SPACE_MARK}]) (?=[^\s{SPACE_MARK}])")
 _TOGETHER = 256  # words that are encoded as one text
-_MOST_ACROSS = 32  # to be looked for in every text
-#: What split patterns are made of, without possessive signs: all of it takes a space only first.
+_MOST_ACROSS = 32  # strings that are worth searching every text for
+#: The known alternatives of split patterns, without possessive quantifiers. Those that match more
+#: than white space match a space only as their first character.
 _ALTERNATIVES = frozenset(
     [
         r"'(?:[sdmt]|ll|ve|re)", r"'(?i:[sdmt]|ll|ve|re)", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
@@ -67,26 +68,27 @@ def cuts_at_spaces(pattern: str) -> bool:
 
 
 def reaching(spaced: Iterable[str]) -> frozenset[str] | None:
-    """What every text holds in which one of these stands, which have a space or mark inside.
+    """For tokens with a space or mark inside, a string each that any text with the token contains.
 
-    None where that cannot be told from any text, or where there are too many to look for.
+    None if some token gives no such string (it is all spaces), or if they are too many to search.
     """
     longest = {max(text.replace(SPACE_MARK, " ").split(), key=len, default="") for text in spaced}
     return None if "" in longest or len(longest) > _MOST_ACROSS else frozenset(longest)
 
 
 def holding(texts: Sequence[str], across: Collection[str]) -> list[int]:
-    """The numbers of the texts that hold one of these."""
+    """The numbers of the texts that contain one of the strings `across`."""
     joined = "\n".join(texts) if across else ""
     held = [x for x in across if x in joined]
     return sorted({n for x in held for n, text in enumerate(texts) if x in text})
 
 
 def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
-    r"""How many pieces a split pattern cuts each word into, by polars: no lookahead is needed.
+    r"""How many pieces a split pattern cuts each word into, counted by polars.
 
-    White space stands in these words only as the first character, and alone, so that `\s` is all
-    that is left of the alternatives for it. None for a pattern that leaves characters unmatched.
+    Its regex engine has no lookahead, but none is needed: the only white space in these words is
+    one leading character, so `\s` replaces all alternatives that begin with `\s`. None for a
+    pattern that leaves characters unmatched.
     """
     import polars as pl
 
@@ -100,14 +102,14 @@ def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
 
 @dataclass(frozen=True)
 class Places:
-    """Which words texts are made of: the number of the first, and of all the others in a row."""
+    """Texts as word numbers: each text's first word, and the later words of all texts in a row."""
 
     first: Ints
     later: Ids
-    sizes: Ints  # how many of `later` each text has
+    sizes: Ints  # how many of `later` belong to each text
 
     def sums(self, first: Ints | Small, later: Ints | Small) -> Ints:
-        """The sums over each text's words of the rows that are given for each word."""
+        """For each text, the sum over its words; `first` and `later` have one row for each word."""
         running = np.zeros((len(self.later) + 1, later.shape[1]), np.int64)
         np.cumsum(later[self.later], axis=0, out=running[1:])
         ends = np.cumsum(self.sizes)
@@ -120,12 +122,12 @@ class Listed:
 
     words: list[str]
     begin: bool
-    plain: NDArray[np.bool_]  # whether each holds no white space of any kind, and no mark for it
-    characters: frozenset[str]  # all that they are made of, white space apart
+    plain: NDArray[np.bool_]  # for each, whether it has neither white space nor a mark for it
+    characters: frozenset[str]  # all their characters except white space
 
     @classmethod
     def of(cls, words: list[str], begin: bool) -> Listed:
-        """Look once for all tokenizers which are plain."""
+        """List words; which are plain is found once, for all tokenizers."""
         joined = " ".join(words)
         plain = [True] * len(words)
         if SPACE_MARK in joined or joined.split() != words:
@@ -134,7 +136,7 @@ class Listed:
 
 
 class Numbers(dict[str, int]):
-    """A number for every word that is asked for, as they come."""
+    """Numbers words in the order in which they are first looked up."""
 
     def __missing__(self, word: str) -> int:
         self[word] = number = len(self)
@@ -142,13 +144,13 @@ class Numbers(dict[str, int]):
 
 
 class Words:
-    """Distinct words, numbered as they come: those that begin a text, and those after a space."""
+    """Distinct words, numbered as they come; `first` begin a text, `later` follow a space."""
 
     def __init__(self) -> None:
         self.first, self.later = Numbers(), Numbers()
 
     def cut(self, texts: Iterable[str]) -> Places:
-        """The words of each text; new ones are numbered."""
+        """The words of each text by number; new words get the next number."""
         first, number = self.first, self.later.__getitem__
         beginnings, numbers, sizes = array("q"), array("I"), array("q")
         for text in texts:
@@ -165,14 +167,14 @@ class Words:
 
 @dataclass(frozen=True)
 class Rows:
-    """Ids of many words (or texts) end to end, and how many each has."""
+    """Ids of many words (or texts) end to end, and how many ids each has."""
 
     sizes: Ints
     ids: Ids
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Rows:
-        """The same from a list each."""
+        """From one sequence of ids for each word."""
         flat, sizes = array("I"), array("q")
         for row in rows:
             flat.fromlist(list(row))  # three times as fast as numpy's fromiter
@@ -189,7 +191,7 @@ class Rows:
         )
 
     def sums(self, values: NDArray[np.bool_] | Ints) -> Ints:
-        """The sum over each row of what is given for each id."""
+        """For each row, the sum of its ids' `values`, which are given by id."""
         running = np.zeros(len(self.ids) + 1, np.int32 if values.dtype == bool else np.int64)
         np.cumsum(values.take(self.ids), out=running[1:])
         ends = np.cumsum(self.sizes)
@@ -203,7 +205,7 @@ class Rows:
             end += size
 
     def chosen(self, numbers: Ints) -> Rows:
-        """The rows of these numbers, which rise."""
+        """The rows with these numbers, which must be ascending."""
         if len(numbers) == len(self.sizes):
             return self
         wanted = np.zeros(len(self.sizes), bool)
@@ -211,9 +213,9 @@ class Rows:
         return Rows(self.sizes[wanted], self.ids[np.repeat(wanted, self.sizes)])
 
     def spell(self, texts: Sequence[str], before: bytes, spelling: Spelling) -> NDArray[np.bool_]:
-        """Whether what the ids of each row spell is its text, after the bytes `before`."""
+        """For each row, whether its ids spell `before` followed by the row's text."""
         data = " ".join(texts).encode("utf-8")
-        if before == b" " and data.count(b" ") == len(texts) - 1:  # none of them has one
+        if before == b" " and data.count(b" ") == len(texts) - 1:  # no text has a space
             data, parts = b" " + data, data.split(b" ")
         else:
             parts = [text.encode("utf-8") for text in texts]
@@ -226,7 +228,7 @@ class Rows:
         ids = self.chosen(alike).ids
         if len(alike) < len(same):
             flat = flat[np.repeat(same, given)]
-        # Where each byte of the pieces lies: its piece's start, and how far it is into the piece.
+        # The place in `spelled` of each byte of the pieces: the piece's start plus its offset.
         lengths = sizes.take(ids)
         places = np.repeat(starts.take(ids) - (np.cumsum(lengths) - lengths), lengths)
         places += np.arange(len(flat))
@@ -236,10 +238,10 @@ class Rows:
 
 
 def parted(ids: Ids, marks: NDArray[np.bool_], count: int, each: int) -> Rows | None:
-    """`count` words read as one text, `each` marked tokens between two, which are left out.
+    """Split the `ids` of a text that joined `count` words into the words' own.
 
-    Where that is none, marked tokens begin the words. None where there are more marked tokens, or
-    fewer, or words without a token.
+    `each` marked tokens stand between two words and are left out; if `each` is 0, a marked token
+    begins each word. None if the marked tokens are more or fewer than that, or a word has no token.
     """
     between = marks.take(ids)
     if not each:
@@ -254,5 +256,5 @@ def parted(ids: Ids, marks: NDArray[np.bool_], count: int, each: int) -> Rows | 
 
 
 def together(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The words in blocks, each to be read as one text."""
+    """The words in blocks, each to be encoded as one text."""
     return (words[n : n + _TOGETHER] for n in range(0, len(words), _TOGETHER))
