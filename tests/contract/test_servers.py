@@ -134,6 +134,19 @@ def test_the_package_of_vllms_processor_brings_nothing_along():
     assert ran.stdout.strip() == "set()"
 
 
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("build 7\nload: error: unknown pre-tokenizer\nexiting: Error\n", "load: error: u"),
+        ("build 7\nGGML_ASSERT(rows) failed\n\n", "GGML_ASSERT"),
+        ("", "nothing"),
+    ],
+)
+def test_a_log_is_quoted_at_its_first_error_or_its_end(log, said, tmp_path):
+    (tmp_path / "log").write_text(log)
+    assert llama_cpp.Llama(0, None, tmp_path / "log").said().startswith(said)
+
+
 def test_an_unknown_program_is_named_with_the_known():
     with pytest.raises(UsageError, match=r"llama.cpp.*Did you mean llama.cpp"):
         named("llamacpp")

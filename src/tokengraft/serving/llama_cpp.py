@@ -98,10 +98,10 @@ class Llama:
         return answer.status == 200
 
     def said(self) -> str:
-        """The first error in the server's log, or else its first line."""
-        lines = self._log.read_text("utf-8", errors="replace").splitlines()
+        """The first error in the server's log, from which others follow, or else its last line."""
+        lines = self._log.read_text("utf-8", errors="replace").strip().splitlines()
         wrong = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
-        return (wrong or lines or ["nothing"])[0].strip()[:300]
+        return (wrong or lines[-1:] or ["nothing"])[0].strip()[:300]
 
     def _post(self, path: str, value: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(value)
