@@ -86,9 +86,9 @@ def _advice(below: Sequence[Judged]) -> str:
         return "Train it longer or on more text before you use it."
     return (
         "It reads, but what follows a prompt in new tokens is worse than after an unrelated text: "
-        "train longer, learn more of it from the text (--by-text 1), leave the end of every prompt "
-        "in old tokens, let the graft write (--policy write), or train the body too (--train lora; "
-        "docs/write.md)."
+        "train longer, learn more of it from the text (--by-text, at most 1), leave the end of "
+        "every prompt in old tokens, let the graft write (--policy write), or train the body too "
+        "(--train lora; docs/write.md)."
     )
 
 
