@@ -1,13 +1,12 @@
 """`derive_rows`: from a model and the parts of new tokens to their rows.
 
-A token that was UNK gets its parts by what its letters are called:
+A token that was UNK gets its parts from the Unicode names of its letters:
 
     ሰላም → SYLLABLE SA, LAA, ME → salaame → the old tokens of that
 
-A word that a tokenizer could not spell has no parts to average. Unicode's names of letters spell
-it in Latin script, roughly as it sounds: names and loan words come out near to how the model knows
-them, other words as sounds without a sense. It is where training starts from, and what is left
-where there is none.
+A word that the tokenizer could not spell has no parts to average. The names of its letters spell it
+in Latin script, roughly as it sounds: names and loan words come out close to what the model knows,
+other words as sounds without meaning. Training starts from there; without training that is all.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ if TYPE_CHECKING:
     from tokengraft.deriving.distil.recipe import CurvePoint, HeldOut
 
 
-AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # a parsed tokenizer.json too
+AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # Mapping: tokenizer.json
 
 
 @dataclass(frozen=True, repr=False)
 class Derived:
-    """Rows for new tokens and how they came about.
+    """Rows for new tokens, and how they were made.
 
-    `head` are output rows, where they were trained too (`Deriving.writing`), `student` the model
-    with all that its body learned (`Deriving.adapting`).
-    `held_out`, `start` and `floor` are scores on held-out text of these rows, of the rows that
-    training started from, and of one row for every new token; None for methods that read no text.
+    `head` are output rows, if those were trained too (`Deriving.writing`), `student` the model with
+    what its body learned (`Deriving.adapting`). `held_out`, `start` and `floor` are scores on
+    held-out text: of these rows, of the rows that training started from, and of one and the same
+    row for all new tokens; None for methods that read no text.
     """
 
     rows: Rows  # (new tokens, dimensions), float32
@@ -68,7 +67,7 @@ class Derived:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores on held-out text by their names; empty where there are none."""
+        """The scores on held-out text by name; empty if there are none."""
         score = self.held_out
         if score is None:
             return {}
@@ -76,12 +75,12 @@ class Derived:
 
     @property
     def verdict(self) -> str:
-        """What the scores on held-out text say of the rows, in a sentence; empty without any."""
+        """What the scores on held-out text say about the rows, in a sentence; "" without any."""
         return "" if self.judged is None else self.judged.sentence
 
     @property
     def judged(self) -> Verdict | None:
-        """The verdict with the figures that are no better than their floor; None without any."""
+        """The verdict, with the figures no better than their floor; None without scores."""
         score = self.held_out
         if score is None:
             return None
@@ -113,8 +112,8 @@ def derive_rows(
 ) -> Derived:
     """Rows for new tokens, given each one's old ids (`parts`), in the order of their new ids.
 
-    `auto` takes distil where `text` and the extended `tokenizer` are given, else the best
-    training-free method, and says so in `notes`. New token i has id `len(old vocabulary) + i` in
+    `auto` is distil if `text` and the extended `tokenizer` are given, otherwise the best
+    training-free method; `notes` say which. New token i has id `len(old vocabulary) + i` in
     `tokenizer`. `progress(stage, done, total)` is called now and then.
     """
     begun = time.monotonic()
@@ -179,7 +178,7 @@ def derive_rows(
 
 
 def _start(task: Task) -> Rows:
-    """Rows that training starts from: given ones, or those of a method that needs no text."""
+    """The rows that training starts from: given, or made by a method that needs no text."""
     start = task.options.start
     if not isinstance(start, str):
         return np.array(start, np.float32)
@@ -209,7 +208,7 @@ def _check(parts: Sequence[Sequence[int]], model: FrozenModel) -> None:
 def transliterate(text: str) -> str:
     """`text` in Latin letters by the names of its characters; marks without a sound are left out.
 
-    A letter's inherent vowel gives way to a vowel sign, and falls where a mark silences it.
+    A vowel sign replaces a letter's inherent vowel, and a mark may silence it.
     """
     spelled = ""
     inherent = False  # whether the last letter ends in a vowel that is not written
@@ -233,7 +232,7 @@ def transliterate(text: str) -> str:
 def known_parts(
     parts: Sequence[Sequence[int]], old: Tokenizer, new: Tokenizer
 ) -> tuple[list[Sequence[int]], int]:
-    """The parts, those of UNK replaced by their transliteration's; and how many tokens had none."""
+    """The parts, for tokens with UNK those of the transliteration; and how many tokens had UNK."""
     unknown = old.vocabulary.unknown
     pieces = new.vocabulary.pieces[len(old.vocabulary) :]
     lost = [number for number, one in enumerate(parts) if not unknown.isdisjoint(one)]

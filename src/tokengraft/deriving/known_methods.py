@@ -1,13 +1,13 @@
 """Every method by name: what it is, where it comes from, what it needs.
 
-A row of the table carries all that is known about a method: `--help`, the docs and the contract
-suite (`tests/contract/test_derive_methods.py`) are made from it. Most are array methods (`Deriver`)
-together with how the parts are pooled (`FromStates`); those that need bytes or text need more than
-states. A new method is a module in `methods/` and a row here; modules are imported when
-a method is used, so that `--help` can read the table.
+`--help`, the docs and the contract suite (`tests/contract/test_derive_methods.py`) are made from
+this table. Most methods are array methods (`Deriver`) with a way to pool the parts (`FromStates`);
+those that need bytes or text are functions of a `Task`. A new method is a module in `methods/` and
+a row here; modules are imported only when a method is used, so that `--help` stays fast.
 
-KL in nats (top-1 agreement) at aligned positions, rootstock, 2,000 merges a language, 150 lines of
-FLORES devtest; the weight of later parts, 1.2, was chosen on dev (`benchmarks/mean_late.py`):
+KL in nats (top-1 agreement) at aligned positions: rootstock, 2,000 merges for each language, 150
+lines of FLORES devtest. The weight of later parts, 1.2, was chosen on dev
+(`benchmarks/mean_late.py`):
 
            mean         mean-late              mean         mean-late
     amh  2.34 (.437)  1.90 (.465)       tam  2.19 (.369)  2.10 (.356)
@@ -42,7 +42,7 @@ class Method:
     """One way to derive rows.
 
     `needs`: the embedding rows alone; hidden states at a layer; the tokens' bytes; a token for
-    every byte; or text with both tokenizers. `uses` are the options that change what it does.
+    every byte; or text with both tokenizers. `uses` are the options that affect it.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Method:
 
 @dataclass(frozen=True)
 class FromStates:
-    """An array method on the parts' states, pooled; `make(k, device)` gives it.
+    """An array method, made by `make(k, device)`, on the pooled states of the parts.
 
-    Without `layered` it is always given the rows themselves (layer 0).
+    Without `layered` it always gets the rows themselves (layer 0).
     """
 
     make: Callable[[int, str], Deriver]
@@ -65,7 +65,7 @@ class FromStates:
     layered: bool = False
 
     def __call__(self, task: Task) -> Rows:
-        """Fit on the old vocabulary and synthetic anchors, derive for the task's parts."""
+        """Fit on the old vocabulary and synthetic anchors; derive rows for the task's parts."""
         from tokengraft.deriving.states import mixed_states, part_states, vocabulary_states
         from tokengraft.model.folder import model_hash
 
@@ -154,7 +154,7 @@ METHODS: dict[str, Method] = {
 
 
 def named(name: str) -> Method:
-    """The method of that name, or UsageError with the nearest ones."""
+    """The method with that name, or UsageError with the nearest names."""
     if name not in METHODS:
         raise no_such("method", name, ("auto", *METHODS))
     return METHODS[name]

@@ -1,16 +1,16 @@
 """Hidden states of tokens and of new tokens' parts, at any set of layers in one pass.
 
-    V_l[t] = state of old token t, alone, at layer l
-    h_l[s] = Σ_i w_i state of part i of s at layer l, its parts read in order, no special tokens
+    V_l[t] = state at layer l of old token t, read alone
+    h_l[s] = Σ_i w_i · state at layer l of part i of s, its parts read in order, no special tokens
 
 Layers count as in the paper: 0 = input rows, 1 … n = output of that block. `"norm"` is block n
-followed by the final norm: what HF gives as the last entry of `output_hidden_states`, while layer n
-here is the block's own output, which HF does not give. Layer 0 is the stored row, before any scale
-(Gemma) or position (GPT-2) is applied, so that it lives in the space of the rows to be derived.
+followed by the final norm, which HF gives as the last entry of `output_hidden_states`; layer n here
+is the output of the block itself, which HF does not give. Layer 0 is the stored row, before any
+scale (Gemma) or position (GPT-2) is applied, so it lives in the space of the rows to be derived.
 
-States are computed in the weights' type and returned as float32. Parts are batched with others of
-the same number, so nothing is padded; a result may still differ between batch sizes by rounding
-of the matrix products: relative 1e-5 in float32, 2e-2 in bfloat16.
+States are computed in the weights' type and returned as float32. Tokens are batched with others of
+as many parts, so nothing is padded. Results may still differ between batch sizes by the rounding
+of matrix products: relative 1e-5 in float32, 2e-2 in bfloat16.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]
 Progress: TypeAlias = Callable[[int, int], None]
-_VERSION = 1  # of what the cache holds
-_UNSERVED = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that reserve nothing
+_VERSION = 1  # of the cache's format
+_UNSERVED = (errno.EINVAL, errno.EOPNOTSUPP)  # from file systems that cannot reserve space
 
 
 class _Enough(Exception):
-    """No layer above is wanted."""
+    """Stops a forward pass: no higher layer is wanted."""
 
 
 def check_layers(layers: Sequence[Layer], count: int) -> None:
@@ -92,8 +92,8 @@ def vocabulary_states(
     """V_l for the first `count` ids that have a row (all by default), each alone, for each layer.
 
     With a `cache` folder each layer is a memory-mapped .npy there, named by `key` (the model's
-    hash), layer and version; it appears under that name only when complete. A damaged one is made
-    anew.
+    hash), layer and version; it appears under that name only when complete. A damaged file is
+    computed again.
     """
     check_layers(layers, model.layers)
     rows = len(model.weight)
@@ -136,9 +136,9 @@ def mixed_states(
 ) -> tuple[Rows, Rows]:
     """States at `layer` and rows of synthetic anchors: `count` mixtures of each token's part rows.
 
-    The paper's V_0 "could in principle be augmented with any number of synthetic test embeddings":
-    these lie where a new token's row is sought, which hardly any row of the vocabulary does. A
-    mixture's weights are drawn evenly from all that sum to 1.
+    The paper's V_0 "could in principle be augmented with any number of synthetic test embeddings".
+    These lie near the row that is sought, where hardly any row of the vocabulary lies. A mixture's
+    weights are drawn uniformly from all that sum to 1.
     """
     torch = require_torch()
     generator = np.random.default_rng(seed)
@@ -164,7 +164,7 @@ def _fill(
     batch: int,
     progress: Progress | None,
 ) -> None:
-    """Every state into its array: a batch is written there while the next one is computed."""
+    """Compute all states into the arrays; a batch is written while the next one is computed."""
     torch = require_torch()
 
     def read(member: FrozenModel, ids: Ints) -> list[Future[None]]:
@@ -192,11 +192,11 @@ def _fill(
 
 
 def _send(states: Any) -> tuple[Any, Any]:
-    """States on their way to the CPU in the weights' type, and the event of their arrival."""
+    """States being copied to the CPU in the weights' type, and the event of their arrival."""
     if states.device.type != "cuda":
         return states, None
     torch = require_torch()
-    # torch keeps pinned memory that is no longer used for the next to ask: two batches in all.
+    # torch reuses pinned memory that has been freed, so this takes two batches in all.
     staged = torch.empty(states.shape, dtype=states.dtype, pin_memory=True)
     staged.copy_(states, non_blocking=True)
     return staged, torch.cuda.current_stream(states.device).record_event()
@@ -267,10 +267,10 @@ def layer_states(
 
 
 def reserve(file: Path, shape: tuple[int, ...], kind: type) -> np.ndarray[Any, Any]:
-    """A new file of zeros, mapped to be written to; OSError, and no file, where it does not fit.
+    """A new file of zeros, mapped for writing; OSError, and no file, if it does not fit.
 
-    Its space is taken before it is used: a map over a sparse file kills the process (SIGBUS) when
-    the disk has no room for what is written.
+    Its space is reserved first: a map over a sparse file kills the process (SIGBUS) when the disk
+    runs full.
     """
     try:
         made: np.ndarray[Any, Any] = open_memmap(file, mode="w+", dtype=kind, shape=shape)
@@ -295,7 +295,7 @@ def _take(descriptor: int, size: int) -> None:
 def reopen(
     file: Path, shape: tuple[int, ...], kind: type, mode: Literal["r", "r+"] = "r"
 ) -> np.ndarray[Any, Any] | None:
-    """The array in a file, or None where there is no such array or the file is damaged."""
+    """The array in a file, or None if it has another shape or type or the file is damaged."""
     with contextlib.suppress(OSError, ValueError, EOFError):
         array: np.ndarray[Any, Any] = open_memmap(file, mode="r")  # r+ would lengthen a cut file
         if array.shape == shape and array.dtype == np.dtype(kind):

@@ -1,12 +1,12 @@
-"""Context-averaged states: a token's state as real text shows it, not alone.
+"""Context-averaged states: a token's mean state in real text, instead of its state alone.
 
     h_l(s) = mean over occurrences of s in text of the state at its last old part, at layer l
     anchors: old tokens that stay tokens in the same text, averaged likewise, with their true rows
 
 Reference: averaging contextual states into one static vector, Bommasani et al. 2020
 (https://aclanthology.org/2020.acl-main.431/). Changed: the averages are not used as rows but
-mapped to rows by any method here, whose anchors were averaged over the same text; states are taken
-where the tokenizations end at the same byte, so both kinds are known whole there.
+mapped to rows by ridge regression, whose anchors were averaged over the same text; states are taken
+where both tokenizations end at the same byte, so that each token has been read whole there.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
-_MOST_TOKENS = 200_000  # of text that is read
+_MOST_TOKENS = 200_000  # old tokens of text to read
 
 
 def context_states(
     reader: Reader, passages: Sequence[Alignment], layer: Layer
 ) -> tuple[Ints, Rows]:
-    """Ids of the new tokenizer that the passages hold, and the mean state of each at `layer`.
+    """The new tokenizer's ids that occur in the passages, and each one's mean state at `layer`.
 
     At most `_MOST_TOKENS` old tokens are read. Ids below `reader.first_new` are anchors, the others
     new tokens.
@@ -49,9 +49,9 @@ def context_states(
 
 
 def derive(task: Task) -> Rows:
-    """Rows by ridge regression on the averages; the mean of its parts for a token not in the text.
+    """Rows by ridge regression on the averages; for a token not in the text, its parts' mean.
 
-    The layer is the middle one unless another is asked for.
+    The layer is the middle one by default.
     """
     reader, lots = task.passages()
     model, first_new = task.model, task.first_new

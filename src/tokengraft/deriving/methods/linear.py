@@ -6,11 +6,12 @@
 
 References: ordinary least squares as in the paper's section "Mitigation Methods"; ridge, Hoerl &
 Kennard 1970 (https://doi.org/10.1080/00401706.1970.10488634); Procrustes, Schönemann 1966
-(https://doi.org/10.1007/BF02289451), which cannot bend the space to the anchors and so stays sane
-far from them, where least squares does not. At layer 0 states are rows, the B of least squares is
-the identity and the result is the mean of the parts' rows. Changed: normal equations gathered in
-float64 block by block, so a memory-mapped V_l is read once and never held; where anchors do not
-span the space the solution of minimum norm is taken. λ is relative to the states' mean variance.
+(https://doi.org/10.1007/BF02289451), which cannot bend the space to fit the anchors and so stays
+sane far from them, where least squares does not. At layer 0 states are rows, least squares gives
+the identity, and the result is the mean of the parts' rows. Changed: normal equations are summed
+in float64 block by block, so a memory-mapped V_l is read once and never held in memory; if anchors
+do not span the space, the solution of minimum norm is taken; λ is relative to the states' mean
+variance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BLOCK = 8192
 
 @dataclass(frozen=True)
 class Linear:
-    """Affine least squares; `ridge` > 0 shrinks the map, `block` anchors at a time."""
+    """Affine least squares; `ridge` > 0 shrinks the map; reads `block` anchors at a time."""
 
     ridge: float = 0.0
     block: int = _BLOCK
@@ -44,12 +45,12 @@ class Linear:
 
 @dataclass(frozen=True)
 class Procrustes:
-    """Rotation and scale, `block` anchors at a time."""
+    """Rotation and scale; reads `block` anchors at a time."""
 
     block: int = _BLOCK
 
     def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
-        """Solve for them."""
+        """Solve for rotation and scale."""
         x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block)
         u, s, vt = np.linalg.svd(cross, full_matrices=False)
         return Affine(x_mean, y_mean, (s.sum() / np.trace(gram)) * (u @ vt))
@@ -115,7 +116,7 @@ def _products_torch(
 
 def _solve(gram: Matrix, cross: Matrix, ridge: float, count: int) -> Matrix:
     values, vectors = linalg.eigh(gram)
-    # The Gram matrix squares singular values: below this they are rounding.
+    # The Gram matrix squares singular values: what is below this is rounding.
     floor = values[-1] * max(count, len(values)) * np.finfo(np.float64).eps
     keep = values > max(floor, 0.0)
     values, vectors = values[keep], vectors[:, keep]

@@ -1,4 +1,4 @@
-"""Means of the parts' own rows, plain or weighted.
+"""Means of the parts' rows, plain or weighted.
 
     row = Σ w_i row(part_i) / Σ w_i
     mean: w_i = 1    bytes: w_i = bytes of part i    late: w_i = 1.2^i   last: the last part alone
@@ -7,9 +7,9 @@
 References: the plain mean is the paper's best ("LinReg layer 0") and the customary start for new
 tokens (Hewitt 2021, https://nlp.stanford.edu/~johnhew/vocab-expansion.html). `late` follows the
 observation that in a causal model the last part is where the whole token is first known.
-A mean of unrelated rows is shorter than any of them; calibrated, it is as long as rows of the model
-are (Hewitt too). Measured on rootstock that makes KL worse (Shan 0.69 → 1.16): a short row is an
-uncertain one, and the model reads it so. It is offered, not used by default. Changed: nothing.
+A mean of unrelated rows is shorter than any of them; calibrated, it is as long as the model's rows
+usually are (also Hewitt). On rootstock that makes KL worse (Shan 0.69 → 1.16): to the model a short
+row means uncertainty, rightly so here. Hence it is not the default. Changed: nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods import Deriver, Fitted, Floats, Rows
 
-# Chosen on FLORES dev, between 1.15 (beats the mean in all twelve languages) and 1.3 (in all but
-# Shan); mean KL there 1.757 at 1, 1.609 and 1.561 (results/fidelity-rootstock/mean-late.md).
+# Chosen on FLORES dev, between 1.15 (beats the mean in all twelve languages; mean KL 1.609) and 1.3
+# (in all but Shan; 1.561). At 1, the mean itself: 1.757 (results/fidelity-rootstock/mean-late.md).
 _LATE = 1.2
 POOLS = ("mean", "late", "first", "last", "bytes")
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The identity: at layer 0 the pooled state is the mean of the rows already."""
+    """The identity: at layer 0 the pooled state is already the mean of the rows."""
 
     def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
         """Nothing to learn."""
@@ -43,7 +43,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Another method, its rows rescaled; a zero row stays zero."""
+    """Another method with its rows rescaled; a zero row stays zero."""
 
     inner: Deriver
 
@@ -67,7 +67,7 @@ class _FittedCalibrated:
 
 
 def weights(parts: Sequence[int], pool: str, lengths: Sequence[int] | None = None) -> Floats:
-    """Weights of a token's parts, summing to 1; `lengths` are bytes of every old token."""
+    """Weights of a token's parts, summing to 1; `lengths` are those of all old tokens in bytes."""
     n = len(parts)
     raw: Floats
     if pool == "mean":

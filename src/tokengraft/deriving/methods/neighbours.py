@@ -1,16 +1,15 @@
-"""Rows from the nearest anchors (`KNN`, `LocalLinear`), which are searched for exactly, in blocks.
+"""Rows from the nearest anchors (`KNN`, `LocalLinear`), found by an exact search in blocks.
 
     |h − a|² = |h|² − 2 (h·a − |a|²/2)
 
-One float32 product a block (BLAS, or the GPU's) ranks a block of anchors for all states; only
-entries better than the worst kept so far are looked at again. What all anchors have in common is
-taken from both sides first: distances stay as they are, and a product of small numbers loses less.
-A few candidates more than k are kept and their distances recomputed by subtraction in float64, so
-an exact hit is exactly 0.
+One float32 product ranks a block of anchors for all states; only entries better than the worst kept
+so far are looked at again. A mean of anchors is first subtracted from both sides: distances
+stay as they are, and a product of small numbers loses less. A few candidates more than k are kept
+and their distances recomputed by subtraction in float64, so an exact hit is exactly 0.
 
 Whether an anchor that was not kept could still belong to the k nearest is then decided by a bound:
-the product's rounding error is at most (dimensions + 8) 2⁻²⁴ (|h||a| + |a|²/2). A state that this
-leaves in doubt (crowds of equal anchors, or all but equal ones) is searched for once more, with an
+the product's rounding error is at most (dimensions + 8) 2⁻²⁴ (|h||a| + |a|²/2). A state for which
+that leaves doubt (many anchors that are equal, or nearly so) is searched for once more, with an
 exact distance for every anchor within the bound. Peak memory is a few blocks, whatever the number
 of anchors.
 """
@@ -32,10 +31,10 @@ from tokengraft.deriving.methods import Fitted, Floats, Rows
 Ints: TypeAlias = npt.NDArray[np.int64]
 Exact: TypeAlias = npt.NDArray[np.float64]
 _SPARE = 6  # candidates kept beyond k until distances are exact
-_SAMPLE = 1024  # anchors of which the common part is taken
+_SAMPLE = 1024  # anchors whose mean is subtracted
 _BLOCK_BYTES = 128 << 20
-_CACHE_BYTES = 24 << 20  # scores of a block stay in the processor's cache
-_BATCH_BYTES = 64 << 20  # of small regressions
+_CACHE_BYTES = 24 << 20  # of a block's scores, to stay in the processor's cache
+_BATCH_BYTES = 64 << 20  # of a batch of small regressions
 _STEP = 32  # states blended at a time: their rows stay in the processor's cache
 
 
@@ -44,9 +43,9 @@ def nearest(
 ) -> tuple[Exact, Ints]:
     """Distances and indices (n, k) of the k anchors nearest to each state, nearest first.
 
-    Ties go to the lower index. `anchors` may be a memory map: it is read block by block, once
-    unless a state is left in doubt. `block` is the number of anchors looked at together; it does
-    not change the result.
+    Ties go to the lower index. `anchors` may be a memory map: it is read block by block, and only
+    once unless there is doubt about a state. `block` is the number of anchors looked at together;
+    it does not change the result.
     """
     if not 1 <= k <= len(anchors):
         raise UsageError(f"k={k} neighbours were asked for among {len(anchors)} anchors")
@@ -72,14 +71,14 @@ def nearest(
 
 @dataclass(frozen=True)
 class _Bound:
-    """How wrong a float32 score can be; lengths are those of states and anchors less the centre."""
+    """How wrong a float32 score can be; lengths are of states and anchors minus the centre."""
 
     lengths: Exact  # of every state
     longest: float  # of all anchors
     dimensions: int
 
     def least(self, distances: Exact) -> Exact:
-        """The least score that an anchor at most so far from its state can have got."""
+        """The least score that an anchor within this distance of its state can have got."""
         reach = np.minimum(self.lengths + distances, 1.01 * self.longest)  # of such an anchor
         slack = (self.dimensions + 8) * 2.0**-24 * (self.lengths * reach + reach**2 / 2)
         return (self.lengths**2 - distances**2) / 2 - slack
@@ -100,14 +99,14 @@ def _search(
 ) -> tuple[Exact, Ints, Exact, float]:
     """The k nearest of the `kept` anchors with the best scores, and the worst of these scores.
 
-    Last comes the greatest length of an anchor less the centre.
+    The last value is the greatest length of an anchor minus the centre.
     """
     index, worst, longest = _candidates(_centred(hidden, centre), anchors, centre, kept, block)
     return *_exact(hidden, anchors, index, k), worst.astype(np.float64), longest
 
 
 def _centred(values: Floats, centre: Floats, out: Any = None) -> npt.NDArray[np.float32]:
-    """`values` less the centre, rounded to float32 only then."""
+    """`values` minus the centre, rounded to float32 only afterwards."""
     if out is None:
         out = np.empty(values.shape, np.float32)
     moved: npt.NDArray[np.float32] = np.subtract(values, centre, out=out, casting="same_kind")
@@ -117,12 +116,12 @@ def _centred(values: Floats, centre: Floats, out: Any = None) -> npt.NDArray[np.
 def _candidates(
     hidden: npt.NDArray[np.float32], anchors: Floats, centre: Floats, kept: int, block: int
 ) -> tuple[Ints, npt.NDArray[np.float32], float]:
-    """Indices (n, kept) of the anchors with the greatest h·a − |a|²/2, in no order; the worst."""
+    """Indices (n, kept) of the anchors with the greatest h·a − |a|²/2, unordered; least score."""
     longest = 0.0
     n = len(hidden)
     best = np.full((n, kept), -np.inf, np.float32)
     index = np.zeros((n, kept), np.int64)
-    # One buffer for all blocks, small enough for the cache: fresh pages for each cost time.
+    # One buffer for all blocks, small enough for the cache: fresh pages for each would cost time.
     buffer = np.empty((n, min(block, len(anchors))), np.float32)
     centred = np.empty((buffer.shape[1], anchors.shape[1]), np.float32)
     for start in range(0, len(anchors), block):
@@ -163,7 +162,7 @@ def _improve(
 def _search_again(
     hidden: Floats, anchors: Floats, centre: Floats, bound: _Bound, known: tuple[Exact, Ints]
 ) -> tuple[Exact, Ints]:
-    """The k nearest by exact distance, then index; `known` are k that are near already."""
+    """The k nearest by exact distance, then index; `known` are the k nearest found so far."""
     distances, index = known
     queries = _centred(hidden, centre)
     block = max(1, _CACHE_BYTES // (4 * max(len(hidden), anchors.shape[1])))
@@ -189,7 +188,7 @@ def _search_again(
 def _search_torch(
     hidden: Floats, anchors: Floats, centre: Floats, k: int, kept: int, block: int, device: str
 ) -> tuple[Exact, Ints, Exact, float]:
-    """`_search` on a GPU; anchors are sent once and stay there where they fit."""
+    """`_search` on a GPU; anchors are sent once and stay there if they fit."""
     from tokengraft.model.libraries import require_torch
 
     torch = require_torch()
@@ -245,7 +244,7 @@ def _exact(hidden: Floats, anchors: Any, index: Ints, k: int) -> tuple[Exact, In
 
 @dataclass(frozen=True)
 class ByNeighbours(ABC):
-    """`k` neighbours; `block` anchors at a time; `device` cpu or a GPU, for the search."""
+    """A method from `k` neighbours, searched for in blocks of `block` anchors on `device`."""
 
     k: int = 5
     block: int | None = None
@@ -315,9 +314,9 @@ class LocalLinear(ByNeighbours):
 
     Reference: the paper's section "Mitigation Methods"; local regression, Cleveland & Devlin 1988
     (https://doi.org/10.1080/01621459.1988.10478639). k is far below the dimension, so the map of
-    minimum norm is taken, which the singular vectors of k × h matrices give, all states in batches.
-    Changed: weights are exp(d_min − d); a common factor changes nothing, and exp(−d) is 0 for every
-    neighbour where hidden states are large.
+    minimum norm is taken, by singular vectors of k × h matrices, many states in a batch. Changed:
+    weights are exp(d_min − d): a common factor changes nothing, and exp(−d) would be 0 for every
+    neighbour if hidden states are large.
     """
 
     def combine(

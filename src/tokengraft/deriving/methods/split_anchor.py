@@ -1,13 +1,13 @@
-"""Split-anchor regression: learn what a split token's row should be from tokens that are whole.
+"""Split-anchor regression: learn from whole tokens what row a split token should have.
 
-    anchors: old tokens t of several bytes, forced through their byte tokens b₁ … b_m
+    anchors: old tokens t of several bytes, read as their byte tokens b₁ … b_m instead
     fit      row(t) ≈ ȳ + (x(t) − x̄) B,     x(t) = features of the states of b₁ … b_m
-    apply    row(s) = ȳ + (x(s) − x̄) B,     for new tokens s forced through their bytes likewise
+    apply    row(s) = ȳ + (x(s) − x̄) B,     for new tokens s, also read as bytes
 
-The paper fits on tokens read alone as themselves, so its methods never see a token whose parts were
-read, nor a right answer for one. Here every anchor has both: the states of its parts and its true
-row. That gives a ground truth, and a known error: `leave_one_script_out` fits without a
-script and predicts that script's rows.
+The paper fits on tokens read as themselves, so its methods never see a token that was read in
+parts, nor the right row for one. Here every anchor has both: the states of its parts and its true
+row. So the error can be measured: `leave_one_script_out` fits without a script and predicts that
+script's rows.
 
 Reference: predicting a whole's vector from its parts' states by regression, Lazaridou et al. 2013
 (https://aclanthology.org/P13-1149/) and mimicking, Pinter et al. 2017
@@ -29,8 +29,8 @@ from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel
 
-_MOST_BYTES = 24  # of a token that is split
-_LEAST = 20  # tokens of a script to be judged by
+_MOST_BYTES = 24  # of an anchor
+_LEAST = 20  # anchors that a script needs to be judged by
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ def byte_ids(pieces: Sequence[bytes]) -> dict[int, int]:
 
 
 def split_anchors(pieces: Sequence[bytes]) -> Anchors:
-    """Anchors of a vocabulary with bytes: whole words and characters of other scripts than Latin.
+    """Anchors of a vocabulary with bytes: whole words and characters of non-Latin scripts.
 
-    Latin text is left out where it is a single byte a character, since there a byte is a letter,
-    not a fragment.
+    Text with one byte a character is left out: there a byte is a letter, not a fragment.
     """
     known = byte_ids(pieces)
     rows: list[tuple[int, tuple[int, ...], str]] = []
@@ -100,9 +99,9 @@ def spell(pieces: Sequence[bytes], parts: Sequence[Sequence[int]]) -> list[tuple
 def leave_one_script_out(
     features: Floats, rows: Floats, scripts: Sequence[str], ridge: float
 ) -> Mapping[str, tuple[float, int]]:
-    """Share of variance left unexplained for each script when it is predicted from the others.
+    """Each script's unexplained share of variance when predicted from the others, and its n.
 
-    0: rows predicted exactly; 1: no better than the scripts' own mean row.
+    0: rows predicted exactly; 1: no better than the script's own mean row.
     """
     unexplained: dict[str, tuple[float, int]] = {}
     labels = np.asarray(scripts)
@@ -119,7 +118,7 @@ def leave_one_script_out(
 
 @dataclass(frozen=True)
 class SplitFit:
-    """The map learned from split anchors, its parameters and its error on scripts left out."""
+    """The map learned from split anchors, its parameters, and its error on left-out scripts."""
 
     fitted: Fitted
     pieces: Sequence[bytes]
@@ -129,7 +128,7 @@ class SplitFit:
     errors: Mapping[str, tuple[float, int]]
 
     def derive(self, model: FrozenModel, parts: Sequence[Sequence[int]]) -> Rows:
-        """Rows of new tokens, forced through their bytes as the anchors were."""
+        """Rows of new tokens, which are read as bytes like the anchors."""
         seen = features(model, spell(self.pieces, parts), self.layer)
         return self.fitted.derive(seen / self.scales)
 
@@ -153,11 +152,11 @@ def fit(
     ridges: Sequence[float] = (0.001, 0.01, 0.1, 1.0),
     tell: Callable[[int, int], None] | None = None,
 ) -> SplitFit:
-    """Fit on all split anchors; shrinkage by the least error on scripts left out."""
+    """Fit on all split anchors; the shrinkage with the least error on left-out scripts is taken."""
     anchors = split_anchors(pieces)
     depth = layer if layer is not None else max(1, model.layers // 2)
     seen = features(model, anchors.parts, depth, tell)
-    # Rows are far smaller than states: one shrinkage for both needs them of one size.
+    # Rows are far smaller than states: one shrinkage for both needs them at one scale.
     size = np.sqrt((seen**2).reshape(len(seen), 3, -1).mean(axis=(0, 2)))
     scales = np.repeat(size, model.dimensions)
     seen = seen / scales
@@ -169,7 +168,7 @@ def fit(
 
 
 def derive(task: Task) -> Rows:
-    """Rows of the task's new tokens, the error on scripts left out among its parameters."""
+    """Rows of the task's new tokens; the error on left-out scripts goes into its parameters."""
     pieces = task.old.vocabulary.pieces[: len(task.model.weight)]
     fitted = fit(task.model, pieces, tell=task.tell("split anchors"))
     worst = max(fitted.errors.items(), key=lambda item: item[1][0], default=None)

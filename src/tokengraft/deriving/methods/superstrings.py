@@ -2,13 +2,13 @@
 
     row(s) = ½ mean-late(parts of s)  +  ½ Σ_t (|s| / |t|)² row(t) / Σ_t (|s| / |t|)²
 
-t: every token of the vocabulary that has s inside it; |·| in bytes. Without such a token the parts
-alone are left. It needs no text, so a token that is too rare to be trained can have a row at once.
+t: every token of the vocabulary that contains s; |·| in bytes. Without such a token only the parts
+count. No text is needed, so even a token too rare to be trained gets a row.
 
 Reference: the paper's last section, after fastText's subword vectors, Bojanowski et al. 2017
-(https://aclanthology.org/Q17-1010/). Changed: of the substrings only the parts that the tokenizer
-itself takes; every substring together (as fastText has n-grams) was worse on FLORES dev, KL .55 to
-.65 where the parts have .48 and this .34 (`docs/ideas.md`).
+(https://aclanthology.org/Q17-1010/). Changed: of the substrings only the tokenizer's own parts are
+used; all substrings (like fastText's n-grams) were worse on FLORES dev: KL .55 to .65, against .48
+for the parts alone and .34 for this method (`docs/ideas.md`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 
-_SHARE = 0.5  # of the superstrings; .3 and .7 were worse on dev
+_SHARE = 0.5  # weight of the superstrings; .3 and .7 were worse on dev
 _POWER = 2  # 1 and 4 were no better
 
 
 def superstrings(pieces: Sequence[bytes], strings: Sequence[bytes]) -> list[list[int]]:
-    """For each string, the ids of the pieces that have it inside them and are longer."""
+    """For each string, the ids of the longer pieces that contain it."""
     longer: list[list[int]] = [[] for _ in strings]
     wanted: dict[bytes, list[int]] = {}
     for number, string in enumerate(strings):
@@ -46,7 +46,7 @@ def superstrings(pieces: Sequence[bytes], strings: Sequence[bytes]) -> list[list
 
 
 def derive(task: Task) -> Rows:
-    """Rows of the task's tokens; how many have a superstring is among its parameters."""
+    """Rows of the task's tokens; how many have a superstring goes into its parameters."""
     model = task.model
     pieces = task.old.vocabulary.pieces[: len(model.weight)]
     strings = [b"".join(pieces[part] for part in parts) for parts in task.parts]
