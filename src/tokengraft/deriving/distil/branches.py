@@ -1,17 +1,17 @@
-"""Branches: where new tokens that begin alike part ways, and which way the base would go.
+"""Branches: where new tokens with a common beginning part ways, and which way the base would go.
 
-New tokens are leaves and forks of a tree of old parts. Where the text goes on with the new token t
-of parts s1 … sk, the way down to it passes forks, at which several parts c lead on:
+New tokens form a tree of old parts. If the text continues with the new token t of parts s1 … sk,
+the path down to t passes forks, at which several parts c lead on:
 
     p̂(c) = p(c | text, s1 … sd) among the parts that lead on,   S(c) = Σ q of new tokens beyond c
-    −log S(s_{d+1}) / Σ S(c)   becomes   (1 − λ) of itself  +  λ times the same, p̂ taken over c
+    −log S(s_{d+1}) / Σ S(c)   becomes   (1 − λ) of itself  +  λ times its mean over c under p̂
 
-The text's own way is one word; the base's is a whole distribution, which does not fit the text it
-was asked about. Whether a token ends at a fork is left to the text: only the new tokenizer knows.
+The text shows only one way; the base gives a whole distribution, which is not fitted to that text.
+Whether a token ends at a fork is left to the text: only the new tokenizer knows.
 
 Reference: likelihoods of chunks matched across tokenizers, Minixhofer et al. 2025
 (https://arxiv.org/abs/2503.20083). Changed: every way at every fork is matched, not only the
-text's own; the base has read the text in old tokens anyway, so it costs no further pass.
+text's own. The base has read the text in old tokens anyway, so this costs no further pass.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Halves: TypeAlias = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Forks:
-    """Forks on the ways of one passage: after which of its common positions, and where they are."""
+    """The forks that one passage passes: after which of its common positions, and where."""
 
     position: Ints  # number of the common position
     old_at: Ints  # old position of the part before the fork
-    step: Ints  # which of the tree's steps
+    step: Ints  # number of the tree's step
 
 
 class Branches:
-    """The tree over the `parts` of all new tokens, of which `first_new` is the first id."""
+    """The tree over the `parts` of all new tokens, whose first id is `first_new`."""
 
     def __init__(self, parts: Sequence[Sequence[int]], first_new: int) -> None:
         self.first_new = first_new
@@ -76,7 +76,7 @@ class Branches:
         self._parts_at = _starts([len(way) for way in ways])
 
     def forks(self, one: Alignment) -> Forks:
-        """The forks of a passage, where its old ids are the parts of its new tokens."""
+        """The forks of a passage, for those new tokens whose parts are the old ids there."""
         after = following(one)
         position = np.flatnonzero(after >= self.first_new)
         token = after[position] - self.first_new
@@ -100,7 +100,7 @@ class Branches:
         return sizes
 
     def likelihoods(self, reader: Reader, states: torch.Tensor, forks: Sequence[Forks]) -> Halves:
-        """p̂ of the ways at each fork, fork after fork, by the base's `states` there."""
+        """p̂ of the ways at each fork, fork after fork, from the base's `states` there."""
         head, device = reader.head, states.device
         each, twigs = self._twigs(forks, device)
         asked = self._on(device)["asked"]
@@ -133,7 +133,7 @@ class Branches:
     def _twigs(
         self, forks: Sequence[Forks], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Every way at every fork: number of the fork among these, number of the way."""
+        """Every way at every fork: the fork's number among these, and the way's number."""
         step = np.concatenate([one.step for one in forks])
         fork, mine = torch.from_numpy(self._fork[step]).to(device), self._on(device)
         sizes = mine["size"][fork]
@@ -164,6 +164,6 @@ def _starts(sizes: Sequence[int]) -> Ints:
 
 
 def _ragged(sizes: Ints) -> tuple[Ints, Ints]:
-    """For groups of these sizes: of each member the group, and its place in it."""
+    """For groups of these sizes: each member's group, and its place in the group."""
     each = np.repeat(np.arange(len(sizes)), sizes)
     return each, np.arange(len(each)) - (np.cumsum(sizes) - sizes)[each]

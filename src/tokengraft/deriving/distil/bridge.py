@@ -3,9 +3,9 @@
     row_s = start_s + φ(s) Θ + δ_s
 
 φ(s): mean, first and last row of the parts of s, and the state at its last part half way up, each
-scaled to size 1. Θ is shared by all tokens, δ_s is the token's own. A step that sees one token
-then also helps every token like it, so rare tokens, even ones that the text does not hold, follow
-what the frequent ones teach.
+scaled to size 1. Θ is shared by all tokens, δ_s belongs to the token alone. A step that sees one
+token then also helps every token like it, so rare tokens, even ones that are not in the text,
+learn from the frequent ones.
 
 Reference: predicting rows from parts by one learned function, Minixhofer et al. 2024, Zero-Shot
 Tokenizer Transfer (https://arxiv.org/abs/2405.07883). Changed: the function is one matrix on fixed
@@ -26,14 +26,14 @@ from tokengraft.model.frozen import FrozenModel
 
 
 class RowAdam:
-    """Adam over (n, d) rows, in which a row that a step did not see stays where it is.
+    """Adam over (n, d) rows that leaves a row alone in steps that do not see it.
 
         m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  row ← row − lr · m̂ / (√v̂ + ε)     for rows seen
 
     Reference: Kingma & Ba 2015 (https://arxiv.org/abs/1412.6980). Changed: moments and bias
-    correction count a row's own steps. Plain Adam keeps moving a row by old momentum after its last
-    use, and most new tokens are in few steps (of 2,000 for Shan, half occur at most 27 times in
-    1.5 MB).
+    correction count only steps that see the row. Plain Adam keeps moving a row by old momentum
+    after its last use, and most new tokens are in few steps (of 2,000 for Shan, half occur at most
+    27 times in 1.5 MB).
     """
 
     def __init__(self, rows: torch.Tensor, betas: tuple[float, float] = (0.9, 0.98)) -> None:
@@ -64,7 +64,7 @@ class RowAdam:
 def features(model: FrozenModel, parts: Sequence[Sequence[int]], table: Rows | None = None) -> Rows:
     """φ: (new tokens, 4 · dimensions), each quarter of root mean square 1.
 
-    Of the input rows, or of another `table` over the old vocabulary (the head).
+    From the input rows, or from another `table` over the old vocabulary (the head).
     """
     middle = max(1, model.layers // 2)
     if table is None:
@@ -79,7 +79,7 @@ def features(model: FrozenModel, parts: Sequence[Sequence[int]], table: Rows | N
 
 
 class Composed:
-    """Rows as start + φΘ + δ with their optimiser; without features, start + δ."""
+    """Rows as start + φΘ + δ, with their optimiser; without features, start + δ."""
 
     def __init__(
         self, start: torch.Tensor, phi: torch.Tensor | None, share: float,
@@ -93,7 +93,7 @@ class Composed:
         self.map_adam = RowAdam(self.map)
 
     def rows(self) -> torch.Tensor:
-        """The rows as they are now (new tokens, dimensions)."""
+        """The present rows (new tokens, dimensions)."""
         rows = self.start + self.own
         return rows if self.phi is None else torch.addmm(rows, self.phi, self.map)
 
@@ -102,7 +102,7 @@ class Composed:
         self.own_adam.step(self.own, grad, seen, rate)
         if self.phi is not None:
             every = torch.arange(len(self.map), device=self.map.device)
-            # A row moves by |φ| ~ √width times what an entry of Θ moves by.
+            # A row moves |φ| ~ √width times as far as an entry of Θ.
             shared_rate = rate * self.share / len(self.map) ** 0.5
             self.map_adam.step(self.map, self.phi[seen].T @ grad[seen], every, shared_rate)
 
@@ -123,12 +123,11 @@ class Composed:
 
 
 class Ends:
-    """Both ends of the new tokens: input rows, and output rows where they are written too.
+    """Both ends of the new tokens: input rows, and output rows if they are trained too.
 
-    Between them there may be `weights` of the body that learn as well.
-
-    Output rows move in every step, since every new token has a score at every position. With
-    `shared` there is one table for both ends, which moves by the sum of their gradients.
+    `weights` of the body in between may learn as well. Output rows move in every step, since every
+    new token has a score at every position. With `shared` one table serves both ends and moves by
+    the sum of their gradients.
     """
 
     def __init__(
@@ -142,11 +141,11 @@ class Ends:
         self.weights = weights
 
     def rows(self) -> torch.Tensor:
-        """Input rows as they are now."""
+        """The present input rows."""
         return self.composed.rows()
 
     def head(self) -> torch.Tensor | None:
-        """Output rows as they are now; None where none are trained."""
+        """The present output rows; None if none are trained."""
         if self.shared:
             return self.composed.rows()
         return None if self.head_composed is None else self.head_composed.rows()
@@ -155,7 +154,7 @@ class Ends:
         self, grads: tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]],
         seen: torch.Tensor, rate: float, head_rate: float, body_rate: float = 0.0,
     ) -> None:  # fmt: skip
-        """Move by the gradients at both tables and the body; `seen` are the tokens read."""
+        """Move by the gradients of both tables and the body; `seen` are the tokens read."""
         grad, other, slopes = grads
         if self.weights is not None:
             self.weights.step(slopes, body_rate)

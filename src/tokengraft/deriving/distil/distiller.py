@@ -12,8 +12,9 @@ Dobler et al. 2025, AweDist (https://arxiv.org/abs/2505.20133). Changed here: st
 distributions are matched at every position where both tokenizations end at the same byte; teacher
 states are computed once and kept; rows share what they have in common (`bridge`), and a token's
 own part moves only in steps that see it; the learning rate is relative to the size of the model's
-rows, so one recipe serves models of any scale; some passages change their spelling midway, and
-where rows alone learn to be read, p is there in part the text's own next token.
+rows, so one recipe serves models of any scale; some passages change from one tokenization to the
+other midway, and if only rows are trained, and only for reading, p there is in part the text's
+actual next token.
 
 With a `Writer` the new tokens are written too: output rows are trained beside the input rows by
 the terms of `model.pooling`,
@@ -21,8 +22,8 @@ the terms of `model.pooling`,
     reading_weight · (the loss above)  +  KL(p ‖ G(q))  −  log q(next) / G(q)(first part of next)
     +  stray · KL(p ‖ q) in text that holds no new token
 
-with q over old and new tokens and G(q) each new token counted with its first part. Near to it:
-chunk likelihoods of both spellings matched, Minixhofer et al. 2025
+with q over old and new tokens and G(q) each new token counted with its first part. Related: chunk
+likelihoods of both tokenizations matched, Minixhofer et al. 2025
 (https://arxiv.org/abs/2503.20083). Changed: the pooled term is dense over the vocabulary and needs
 no further pass of the model; only the split within a pool is learned from the text itself.
 """
@@ -62,18 +63,18 @@ from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
-_SAVED = 60.0  # seconds of training after which a checkpoint is written, checked or not
-_HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small but where its token is next
-_TRIES = 3  # to keep what was promised by less of what was learned
-_FULL = 0.7  # share of a GPU's memory beyond which blocks are read twice instead of kept
+_SAVED = 60.0  # seconds of training after which a checkpoint is written even without a check
+_HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small except where its token is next
+_TRIES = 3  # to keep the promise by keeping less of what was learned
+_FULL = 0.7  # share of a GPU's memory above which blocks are computed twice instead of kept
 
 
 class Distiller:
     """One training of rows for fixed passages; `run` may be interrupted and run again.
 
-    `parts` are the old ids of each new token, of which φ of the bridge is made; without them every
-    row is on its own. With a `work` folder the teacher's states and a checkpoint are kept there,
-    under a key made of model, passages, parts, start and recipe.
+    `parts` are the old ids of each new token, from which the bridge's φ is made; without them rows
+    share nothing. With a `work` folder the teacher's states and a checkpoint are kept there, under
+    a key made from model, passages, parts, start and recipe.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Distiller:
         self.device = reader.model.device
         self.key, self.folder = "", None
         self._save_at = 0.0
-        self._whole = True  # whether rows, moments and outcome belong to one and the same step
+        self._whole = True  # whether rows, moments and outcome belong to the same step
         if work is not None:
             self.key = training_state.key(reader, lots, start, recipe, parts, writer, replay)
             self.folder = Path(work) / self.key[:16]
@@ -114,14 +115,14 @@ class Distiller:
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
         self.student: Reader = reader
-        self._learner = reader  # the student in the precision that gradients are taken in
+        self._learner = reader  # the student in the precision in which gradients are computed
         self.weights: Weights | None = None
         if replay is not None:
             replay.open(self.folder)
             self.teach(self._twin(replay), replay.adapting.rate)
 
     def teach(self, student: FrozenModel, rate: float) -> None:
-        """Let what `student` has to learn be learned beside the rows; it begins as the base."""
+        """Also train what `student` has to learn; at first it must read as the base does."""
         self.student = Reader(student, self.reader.first_new, self.reader.prefix)
         self.weights, self._body_rate = Weights(self.student), rate
         self._learner = self.student
@@ -132,7 +133,7 @@ class Distiller:
             self._learner.head = self.student.head
 
     def _twin(self, replay: Replay) -> FrozenModel:
-        """Who learns: reads as the base does, its adapters begun where they are needed."""
+        """The student: it reads as the base does, its adapters begun in useful directions."""
         adapting, reader = replay.adapting, self.reader
         model = twin(reader.model, adapting, self.recipe.seed)
         if self.device.type == "cuda":
@@ -168,7 +169,7 @@ class Distiller:
         teaching: Callable[[int, int], None] | None = None,
         stepping: Callable[[Distillation], None] | None = None,
     ) -> Distillation:
-        """Train from the start, or on from the last checkpoint under the same key.
+        """Train from the start, or continue from the last checkpoint under the same key.
 
         `progress` is called with every held-out check, `stepping` at the start and after every
         step, `teaching` while the teacher's held-out states are computed. Teacher states of
@@ -222,7 +223,7 @@ class Distiller:
     def floor(self) -> HeldOut:
         """The score of rows that know nothing: every new token has the mean of all old rows.
 
-        Its `excess` is that, or what it is after the beginning of another passage if that is less.
+        Its `excess` is theirs, or the excess after another passage's beginning if that is less.
         """
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
         rows = mean.expand(len(self._start), -1)
@@ -231,14 +232,14 @@ class Distiller:
         return replace(judge(self.reader, self.judge, rows), excess=min(known, default=None))
 
     def _due(self, out: Distillation) -> bool:
-        """Whether the rows as they are have to be judged: a function of the outcome alone."""
+        """Whether the present rows have to be judged: a function of the outcome alone."""
         if not out.steps or (out.curve and out.curve[-1].step == out.steps):
             return False
         return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
 
     def _check(self, ends: Ends, out: Distillation) -> None:
         learned = None if self.weights is None else self.weights.values()
-        self._whole = learned is None  # what is shrunk to be judged is no state to go on from
+        self._whole = learned is None  # training cannot continue from weights shrunk for judging
         score = self._within(ends)
         self._whole = False
         over = self._done(out.steps, out.seconds) >= 1
@@ -255,7 +256,7 @@ class Distiller:
         self._whole = True
 
     def _within(self, ends: Ends) -> HeldOut:
-        """The score of as much of what the body learned as keeps the promise; the rest is gone."""
+        """The score after shrinking what the body learned until the promise is kept."""
         score = self._score(ends)
         if self.weights is None or self.replay is None:
             return score
@@ -314,30 +315,30 @@ class Distiller:
         return grad, other, slopes
 
     def _share(self, numbers: Ints) -> float:
-        """How much of a full step these passages are."""
+        """What share of a full step these passages are."""
         return min(1.0, len(numbers) / self.recipe.passages)
 
     def _done(self, step: int, seconds: float) -> float:
-        """Share of the run that is done, by steps or by time, whichever is further."""
+        """The share of the run that is done, by steps or by time, whichever is more."""
         share = step / self.recipe.steps
         if self.recipe.max_minutes is not None:
             share = max(share, seconds / (60 * self.recipe.max_minutes))
         return min(1.0, share)
 
     def _affordable(self) -> float:
-        """Old tokens that the teacher can read in its share of the time, by trial."""
+        """How many old tokens the teacher can read in its share of the time, by trial."""
         if self.recipe.max_minutes is None:
             return math.inf
         sample = self.lots.held_out[: self._trial]
         if self.device.type == "cuda":
-            self.reader.old(sample)  # a GPU's first pass is slow, and its answers come later
+            self.reader.old(sample)  # a GPU's first pass is slow, and runs asynchronously
         begun = time.monotonic()
         self.reader.old(sample).cpu()
         speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
         return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
 
     def _fitting(self) -> int:
-        """Passages a step: fewer than the recipe's where the time would not do for enough steps."""
+        """Passages in a step: fewer than the recipe's if time would not allow enough steps."""
         recipe = self.recipe
         if recipe.max_minutes is None:
             return recipe.passages
@@ -352,13 +353,13 @@ class Distiller:
 
     @property
     def _trial(self) -> int:
-        """Passages on which time is measured: a GPU takes as long for few as for many."""
+        """How many passages to time: a GPU takes as long for few as for many."""
         return 8 if self.device.type == "cpu" else self.recipe.passages
 
     def _judge(
         self, most: float, teaching: Callable[[int, int], None] | None, count: int = 0
     ) -> int:
-        """Read evenly spaced held-out passages: `count`, or as many as have `most` old tokens."""
+        """Read evenly spaced held-out passages: `count`, or as many as fit into `most` tokens."""
         held = self.lots.held_out
         if not count:
             total = sum(len(one.old) for one in held)
@@ -382,7 +383,7 @@ class Distiller:
             self._used = self.teacher.kin(chosen)
 
     def _batch(self, step: int, passages: int) -> Ints:
-        """The step's passages: a function of seed and step alone, so a resumed run agrees."""
+        """The step's passages: a function of seed and step alone, so a resumed run is the same."""
         per_pass = -(-len(self._used) // passages)
         turn, place = divmod(step, per_pass)
         if turn != self._turn:
@@ -393,7 +394,7 @@ class Distiller:
         return self._used[self._order[place]]
 
     def _read(self, out: Distillation) -> list[Alignment]:
-        """The passages that were trained on: all that are used, or those of the few steps."""
+        """The passages that were trained on: all of them, or those of the few steps taken."""
         numbers = self._used
         if out.steps * out.passages < len(numbers):
             few = [self._batch(step, out.passages) for step in range(out.steps)]

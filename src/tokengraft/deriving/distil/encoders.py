@@ -1,12 +1,12 @@
-"""Rows for an encoder: its own reading of the text teaches them, or that of a translation.
+"""Rows for an encoder, taught by how it read the text in old tokens, or reads a translation.
 
     loss = (1 − cos(m, m*)) + (1 − cos(c, c*))  +  |h − h*|² / mean |h*|²  at common positions
 
-m is the mean of a line's last hidden states, special tokens included, c the state of its first
-token: what sentence vectors are made of, one way or the other. The teacher (*) is the base with the
-same line in its old tokens. Where those were UNK it has read nothing, and there is nothing to
-learn; a translation of each line into a language that it reads can teach instead. The last term
-then is how well a line's own translation is told from those of the others in a step,
+m is the mean of a line's last hidden states, special tokens included, and c the state of its first
+token: sentence vectors are made from one or the other. The teacher (*) is the base, reading the
+same line in old tokens. If those were UNK, it has read nothing, and there is nothing to learn; then
+a translation of each line into a language that it reads can teach instead. The last term is then
+how well a line's own translation is told apart from those of the other lines in a step,
 
     − log softmax over translations t of  cos(m, m*_t) / τ
 
@@ -45,7 +45,7 @@ _APART = 0.05  # τ
 class _Lesson:
     """A line in new tokens, what the teacher reads, and where both end at the same byte.
 
-    Of a translation the teacher's `vectors` (m*, c*) are kept once it has read it.
+    For a translation, the teacher's `vectors` (m*, c*) are kept once computed.
     """
 
     new: Ints
@@ -55,7 +55,7 @@ class _Lesson:
 
 
 def distil_encoder(task: Task) -> Rows:
-    """Rows trained from the task's start; what held-out lines say is left in its notes."""
+    """Rows trained from the task's start; results on held-out lines go into its notes."""
     recipe, model = task.options.recipe, task.model
     train, judged = _lessons(task)
     start = torch.from_numpy(task.start(task)).to(model.device)
@@ -93,13 +93,13 @@ def distil_encoder(task: Task) -> Rows:
 
 
 def _lessons(task: Task) -> tuple[list[_Lesson], list[_Lesson]]:
-    """Lines to train on and lines to be judged by, each with a new token."""
+    """Lines to train on and lines to judge by, each with at least one new token."""
     assert task.new is not None and task.text is not None
     translation = task.options.translation
     if translation is not None and len(translation) != len(task.text):
         raise UsageError(
-            f"the text has {len(task.text)} lines, its translation {len(translation)}: they have "
-            "to be the same sentences, line by line"
+            f"the text has {len(task.text)} lines, its translation {len(translation)}: they must "
+            "be the same sentences, line by line"
         )
     room = min(_TOKENS, task.model.window) - len(task.model.prefix) - len(task.model.suffix)
     lots: tuple[list[_Lesson], list[_Lesson]] = ([], [])
@@ -120,7 +120,7 @@ def _lessons(task: Task) -> tuple[list[_Lesson], list[_Lesson]]:
     if not all(lots):
         raise CorpusError(
             f"{len(lots[0])} lines to learn from, {len(lots[1])} to be judged by; {unread} lines "
-            "are UNK in part, so that the model never read them: give the same lines in a language "
+            "are partly UNK, so the model never read them: give the same lines in a language "
             "that it reads (--translation FILE), more text, or take --method mean-late"
         )
     return lots[0], lots[1][:_MOST_JUDGED]
@@ -156,7 +156,7 @@ def _loss(task: Task, lessons: Sequence[_Lesson], rows: torch.Tensor) -> torch.T
 
 @torch.no_grad()
 def _taught(model: FrozenModel, lessons: Sequence[_Lesson]) -> torch.Tensor:
-    """The teacher's vectors (lessons, 2, dimensions), read where they are not known yet."""
+    """The teacher's vectors (lessons, 2, dimensions), computed where not yet known."""
     unread = [one for one in lessons if one.vectors is None]
     if unread:
         states, mask = _read(model, [one.taught for one in unread])

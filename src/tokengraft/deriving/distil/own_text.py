@@ -1,9 +1,9 @@
-"""Text that the base writes itself: to teach by, where what is given is little or of one kind.
+"""Text that the base writes itself, to train on if the given text is little or of one kind.
 
-A line begins as one that is given and goes on as the base would, drawn from its own distribution p
-at every step, p below 1/50 of the likeliest left out (min-p). Where the base ends a text, another
-is begun in its place. Whether it is true or well said does not matter: the base is the teacher, and
-reads what it might have read in training, of all the kinds that it was trained on.
+A line begins like a given one and continues as the base would, each token drawn from the base's
+distribution without those below 1/50 of the likeliest (min-p). When the base ends a text, another
+is begun in its place. Whether the text is true or well written does not matter: the base is the
+teacher, and this resembles all the kinds of text that it was trained on.
 
 Reference: data written by the teacher itself, Liu et al. 2023, LLM-QAT
 (https://arxiv.org/abs/2305.17888); min-p, Nguyen et al. 2024 (https://arxiv.org/abs/2407.01082).
@@ -22,9 +22,9 @@ import torch
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.align import Ints
 
-_BEGUN = 48  # tokens of a line to go on from at most, and half of it
+_BEGUN = 48  # tokens to continue from, and at most half of the given line
 _TOGETHER = {"cpu": 32, "cuda": 2048}  # passages written at a time,
-_HELD = 4 << 30  # as long as the keys and values of them take no more bytes than that
+_HELD = 4 << 30  # unless their keys and values take more bytes than this
 _LEAST = math.log(1 / 50)
 
 
@@ -36,9 +36,9 @@ def go_on(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Lines of `count` passages of `tokens` tokens that the model writes, each begun as one given.
+    """The lines of `count` passages of `tokens` tokens that the model writes, begun as given ones.
 
-    Of a line that breaks off within a character what is whole is kept.
+    If a line breaks off inside a character, its whole characters are kept.
     """
     halves = [ids[: min(_BEGUN, len(ids) // 2)] for ids in model.tokenizer.encode(list(lines))]
     halves = [half for half in halves if half]
@@ -60,12 +60,12 @@ def go_on(
         if progress is not None:
             progress(start + size, count)
     if model.device.type == "cuda":
-        torch.cuda.empty_cache()  # what comes next needs no keys and values
+        torch.cuda.empty_cache()  # keys and values are not needed any more
     return written
 
 
 class _Begun:
-    """Beginnings of lines where the model is: ids (lines, longest), and how many each has."""
+    """Beginnings of lines on the model's device: ids (lines, longest), and how many each has."""
 
     def __init__(self, model: FrozenModel, halves: Sequence[Sequence[int]]) -> None:
         ids = np.zeros((len(halves), max(map(len, halves))), np.int64)
@@ -78,7 +78,7 @@ class _Begun:
         self.ends[[one for one in model.tokenizer.vocabulary.special if one < self.known]] = True
 
     def draw(self, size: int, dice: torch.Generator) -> torch.Tensor:
-        """Numbers of lines."""
+        """Numbers of `size` lines, drawn at random."""
         return torch.randint(len(self.ids), (size,), generator=dice, device=self.ids.device)
 
 
@@ -117,7 +117,7 @@ def _write(
 
 
 def _lines(model: FrozenModel, ids: Ints) -> list[str]:
-    """The text of ids, in lines; special tokens end one."""
+    """The text of the ids, in lines; a special token ends a line."""
     vocabulary = model.tokenizer.vocabulary
     said = b"".join(
         b"\n" if one in vocabulary.special else vocabulary.pieces[one] for one in ids.tolist()

@@ -6,21 +6,21 @@
     log level ← log level + rate · d · log r;   λ = level · r³
     s = learning rate now / learning rate at its highest,   d = share of the run that a step is
 
-p is the base's distribution and q the student's, over all that can be written, at every position of
-whole passages. No λ is right for two models or two languages, but the promise is, so λ is raised
-and lowered until the promise holds: `level` is a dual variable, ascended step by step. The factor
-r³ answers at once; without it λ swings (rootstock, Hindi: 1,000, 49 and 419, a thousand steps
-apart). Large steps shake protected text, and that passes as they get smaller. Held to the promise
-from the start, λ runs away and nothing is learned (rootstock: to 1e5, reading no better than rows
-alone), hence the slack. It is gone with s⁴, while steps can still do something about the rest: with
-s², and a rate that did not depend on the length of the run, the strain ended at 1.3 to 1.45 (1,600
-steps).
+p is the base's distribution and q the student's, over all tokens that can be written, at every
+position of whole passages. No one λ suits all models and languages, but one promise does, so λ is
+raised and lowered until the promise holds: `level` is a dual variable, ascended step by step. The
+factor r³ responds at once; without it λ swings (rootstock, Hindi: 1,000, 49 and 419, a thousand
+steps apart). Large steps disturb protected text, and that passes as they get smaller. If the
+promise had to hold from the start, λ would run away and nothing would be learned (rootstock: λ 1e5,
+reading no better than with rows alone), hence the slack. It shrinks with s⁴, so that it is gone
+while steps are still large enough to repair what is left: with s², and a rate that did not depend
+on the length of the run, the strain ended at 1.3 to 1.45 (1,600 steps).
 
 Protected passages are split in three. Most are replayed: their KL is in the loss. Some are watched:
-the strain is measured on them every few steps. They are never replayed, since text that is not
-replayed moves further (1.4 times as far on rootstock, 3 to 4 times on a model of 1.5 billion
-weights), and steered by replayed passages only .7 or .3 of what was learned could be kept in the
-end. The last judge what is kept. Whatever λ has reached, no more of what was learned is kept than
+the strain is measured on them every few steps. Watched ones are never replayed, since text that is
+not replayed moves further (1.4 times as far on rootstock, 3 to 4 times on a model of 1.5 billion
+weights); when replayed passages set λ, only .7 or .3 of what was learned could be kept in the end.
+The rest judge what is kept. Whatever λ has become, no more of what was learned is kept than
 the promise allows: keeping a share of it costs about that share in top-1, and its square in KL.
 """
 
@@ -43,22 +43,22 @@ from tokengraft.model.pooling import Added, kept
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
-_HELD_OUT = 10  # one protected passage in so many judges, and one is watched,
-_JUDGES = 240  # and of either at most so many: some ten thousand positions
-_WATCHED_EVERY = 4  # steps, as many passages as a step replays,
+_HELD_OUT = 10  # of this many protected passages one judges and one is watched,
+_JUDGES = 240  # but at most this many of either: some ten thousand positions
+_WATCHED_EVERY = 4  # steps; then as many passages are read as a step replays,
 _LEAST_WATCHED = 8  # but no fewer than these
 _AIM = 0.6  # of the promise: English unlike what is replayed moves up to 1.65 times as far
-_RATE = 30.0  # of a whole run
+_RATE = 30.0  # over a whole run
 _SLACK = 2.0
-_MEMORY = 0.8  # what the strain so far counts in the running mean
-_BOUNDS = (1.0, 1000.0)  # of the weight: beyond, an adapter learns nothing but to keep still
-_LOWEST = 10.0  # of the level: from below it would not come back in time
+_MEMORY = 0.8  # weight of the strain so far in its running mean
+_BOUNDS = (1.0, 1000.0)  # of λ: above, an adapter learns only to keep still
+_LOWEST = 10.0  # of the level: from lower it would not recover in time
 
 
 class Replay:
     """Protected passages as the base reads them, and the weight λ of their KL in the loss.
 
-    Given as old ids: those `passages` that are replayed, `watched` ones and `judged` ones.
+    As old ids: `passages` are replayed, others are `watched` or `judged`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Replay:
         every = max(_HELD_OUT, len(whole) // _JUDGES)
         self.passages = [one for n, one in enumerate(whole) if n % every not in (0, every // 2)]
         self.judged = whole[::every]
-        # Of a handful none can be spared: better steered by what is replayed than by nothing.
+        # A handful of passages cannot be split: watching replayed ones is better than nothing.
         self.watched = whole[every // 2 :: every] or self.passages
         self.open(None)
         self.reset()
@@ -91,7 +91,7 @@ class Replay:
 
     @property
     def state(self) -> tuple[float, float, float, float]:
-        """What a checkpoint has to hold."""
+        """What a checkpoint must hold."""
         return self.level, self.weight, self.strain, self.done
 
     @state.setter
@@ -99,7 +99,7 @@ class Replay:
         self.level, self.weight, self.strain, self.done = values
 
     def facts(self) -> dict[str, object]:
-        """What a checkpoint's key has to know."""
+        """What a checkpoint's key depends on."""
         every = (*self.passages, *self.watched, *self.judged)
         ids = b"".join(one.old.astype(np.int64).tobytes() for one in every)
         settings = {**asdict(self.adapting), "protect": None}
@@ -111,7 +111,7 @@ class Replay:
         return max(kl / adapting.keep_kl, (1 - top1) / (1 - adapting.keep_top1))
 
     def share(self, kl: float, top1: float) -> float:
-        """Which share of what was learned may be kept, where all of it moves text this far.
+        """Which share of what was learned may be kept, if all of it moves protected text this far.
 
         Never less than half: new tokens that stray into that text are not the body's doing.
         """
@@ -125,7 +125,7 @@ class Replay:
     ) -> None:
         """Measure the strain on some of the watched passages, in every fourth step.
 
-        The last number of `seed` is the step's; a smaller step reads its `share` of passages.
+        The last number of `seed` is the step; a smaller step reads only its `share` of passages.
         """
         if self.watched and seed[-1] % _WATCHED_EVERY == 0:
             count = max(_LEAST_WATCHED, math.ceil(share * self.adapting.replayed))
@@ -134,7 +134,7 @@ class Replay:
             self.strain = _MEMORY * self.strain + (1 - _MEMORY) * strain
 
     def control(self, pace: float, done: float) -> None:
-        """Set the weight by the strain, where steps have size `pace` (s above).
+        """Set the weight by the strain, at relative learning rate `pace` (s above).
 
         `done` is the share of the run that is over.
         """
@@ -146,15 +146,15 @@ class Replay:
         self.weight = min(high, max(low, self.level * ratio**3))
 
     def drawn(self, seed: Sequence[int], share: float = 1.0) -> Ints:
-        """Numbers of the passages that a step replays; a smaller step has its `share` of them."""
+        """Numbers of the passages that a step replays; a smaller step only its `share` of them."""
         return _draw(len(self.passages), math.ceil(share * self.adapting.replayed), seed)
 
     def gradient(
         self, student: Reader, head: torch.Tensor | None, numbers: Ints
     ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-        """Gradients of the mean KL of replayed passages, at output rows and at the body's weights.
+        """Gradients of the replayed passages' mean KL, for output rows and the body's weights.
 
-        None for the output rows where there are none.
+        None for the output rows if there are none.
         """
         whole = self._replaying.states(numbers)
         positions = len(whole)
@@ -178,7 +178,7 @@ class Replay:
         return sums[0], sums[1:]
 
     def judge(self, student: Reader, head: torch.Tensor | None) -> tuple[float, float]:
-        """KL and top-1 on the held-out passages; 0 and 1 where there are none."""
+        """KL and top-1 on the held-out passages; 0 and 1 if there are none."""
         if not self.judged:
             return 0.0, 1.0
         return self._moved(self._judging, np.arange(len(self.judged)), student, head)
@@ -203,7 +203,7 @@ class Replay:
         return float(totals[0] / totals[2]), float(totals[1] / totals[2])
 
     def _added(self, head: torch.Tensor | None, device: torch.device) -> Added | None:
-        """The output rows `head` on a device; None where new tokens are not written."""
+        """The output rows `head` on a device; None if new tokens are not written."""
         if self.writer is None or head is None:
             return None
         return self.writer.added(head.detach(), device)
@@ -215,6 +215,6 @@ def _draw(of: int, count: int, seed: Sequence[int]) -> Ints:
 
 
 def _states(member: Reader, passages: Sequence[Alignment]) -> torch.Tensor:
-    """The member's own reading of old ids, differentiable in what it learns."""
+    """The member's states of the passages' old ids, differentiable in what it learns."""
     states = member.model.states(member.pad_old(passages))
     return states[member.positions([one.old_at for one in passages])].float()

@@ -3,15 +3,15 @@
     lora   W x + B A x  at every linear layer of the lower blocks, B = 0 at first; W itself stays
     all    every weight but the tables, in float32
 
-Reference: Hu et al. 2022, LoRA (https://arxiv.org/abs/2106.09685), as `peft` has it; the twin
-shares the base's weights. Changed: A does not begin at random, but where planned text is read and
-protected text is not. Its rows are the largest solutions of
+Reference: Hu et al. 2022, LoRA (https://arxiv.org/abs/2106.09685), as implemented by `peft`; the
+twin shares the base's weights. Changed: A does not begin at random, but in directions that planned
+text uses and protected text does not. Its rows are the largest solutions of
 
     C_planned a = μ (C_protected + ε) a,     scaled to E (a x)² = mean x² over planned text
 
-with C the second moments of the layer's own input. What is learned there moves English little,
-whatever it is. Near to it: adapters begun in the null space of what is to be kept, Tang et al.
-2025, LoRA-Null (https://arxiv.org/abs/2503.02659).
+with C the second moments of the layer's input. Whatever is learned in these directions moves
+English little. Related: adapters begun in the null space of what is to be kept, Tang et al. 2025,
+LoRA-Null (https://arxiv.org/abs/2503.02659).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.reading import Reader, fill
 from tokengraft.tokenizer.align import Ints
 
-_NAME = "default"  # peft's, of an adapter
+_NAME = "default"  # peft's name of an adapter
 _DAMPING = 0.03  # ε, in mean second moments of protected text
-_DIRECTIONS = 512  # in which A is sought: every one of a layer that is no wider
-_LOOKED = 2048  # positions of either text that A is chosen by
-_HELD = 1 << 30  # bytes of inputs that are held at a time
+_DIRECTIONS = 512  # in which A is sought; for a layer no wider than this, all of them
+_LOOKED = 2048  # positions of either text by which A is chosen
+_HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
 _TOKENS = 6000  # of a step, about
 
-#: By tensor of the base: its values in the student, given those in the base.
+#: By name of a tensor: a function from its values in the base to those in the student.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
 
 
@@ -68,16 +68,16 @@ def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
     known = {id(held) for held in shared}
     own = {name: held for name, held in model.named_parameters() if id(held) not in known}
     for held in own.values():
-        held.data = held.data.float()  # small steps would be lost in half precision
+        held.data = held.data.float()  # half precision would lose small steps
     if base.device.type == "cuda":
         read_merged(model)
     return base.student(model, own)
 
 
 def read_merged(model: Any) -> None:
-    """Let every adapted layer read by W + B A at once, as it will when it is merged.
+    """Let every adapted layer multiply by W + B A at once, as it will when it is merged.
 
-    A GPU waits for memory: one product takes it less time than three and their sum.
+    A GPU waits for memory here: one product takes less time than three and their sum.
     """
     for layer in model.modules():
         if hasattr(layer, "get_delta_weight"):
@@ -92,10 +92,10 @@ def _merged(layer: Any, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 def halved(student: FrozenModel) -> FrozenModel:
-    """The same student in bfloat16 but for what it learns, which both have in common.
+    """The same student in bfloat16, except for what it learns, which both share.
 
-    It is twice as fast on a GPU, and good enough to learn by; what was promised of protected text
-    is another matter (rootstock: rounding alone changes 1 in 100 of its likeliest tokens).
+    It is twice as fast on a GPU, and good enough for gradients, but not for measuring protected
+    text (rootstock: rounding alone changes 1 in 100 of its likeliest tokens).
     """
     learning = {id(held): held for held in student.learning.values()}
     model = copy.deepcopy(student.model, dict(learning))
@@ -107,7 +107,7 @@ def halved(student: FrozenModel) -> FrozenModel:
 
 
 def linear_layers(base: FrozenModel, depth: float = 1.0) -> list[str]:
-    """Names of the linear layers of the blocks, of the lowest `depth` of them."""
+    """Names of the linear layers in the lowest `depth` (a share) of the blocks."""
     blocks = base.blocks[: max(1, round(depth * len(base.blocks)))]
     inside = {id(module) for block in blocks for module in block.modules()}
     return [
@@ -118,16 +118,16 @@ def linear_layers(base: FrozenModel, depth: float = 1.0) -> list[str]:
 
 
 def lora(rank: int, layers: Sequence[str], **more: Any) -> Any:
-    """The adapter's settings, by peft's names."""
+    """The adapter's settings, as peft takes them."""
     return require_peft().LoraConfig(
         r=rank, lora_alpha=rank, target_modules=list(layers), task_type="CAUSAL_LM", **more
     )
 
 
 def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
-    """About how many bytes training takes, the base's own weights included: an upper estimate.
+    """An upper estimate of the bytes that training takes, the base's weights included.
 
-    Of the tokens of a step every linear layer's input and output are kept for the backward pass.
+    For a step's tokens every linear layer's input and output are kept for the backward pass.
     """
     held = sum(one.numel() * one.element_size() for one in base.model.parameters())
     layers = [base.model.get_submodule(name) for name in linear_layers(base)]
@@ -143,14 +143,14 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
 
 
 def save_memory(student: FrozenModel) -> None:
-    """Keep only each block's input for the backward pass, and read it again then: slower."""
+    """Keep only each block's input for the backward pass and recompute the rest: slower."""
     student.model.gradient_checkpointing_enable({"use_reentrant": False})
     for block in student.blocks:
-        block.training = True  # the block alone: what is inside it stays without dropout
+        block.training = True  # the block only: its modules stay without dropout
 
 
 def changes(student: FrozenModel) -> Changes:
-    """What the student learned, tensor by tensor, computed when asked for."""
+    """What the student learned, tensor by tensor, computed on demand."""
     by_name: dict[str, Any] = {}
     layers = dict(adapted(student))
     for name, layer in layers.items():
@@ -164,7 +164,7 @@ def changes(student: FrozenModel) -> Changes:
 
 
 class Weights:
-    """What the student learns, with its optimiser; copies on other devices follow."""
+    """The weights that the student learns, with their optimiser; copies on other devices follow."""
 
     def __init__(self, reader: Reader) -> None:
         self.named = reader.model.learning
@@ -188,7 +188,7 @@ class Weights:
         self._spread()
 
     def values(self) -> dict[str, torch.Tensor]:
-        """A copy of what there is, on the CPU."""
+        """A copy of the present weights, on the CPU."""
         return {name: held.detach().cpu().clone() for name, held in self.named.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -211,14 +211,14 @@ class Weights:
 
     @torch.no_grad()
     def take(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Be what `values` gave."""
+        """Set the weights to what `values` gave."""
         for name, held in self.named.items():
             held.copy_(values[name])
         self._spread()
 
     @torch.no_grad()
     def shrink(self, share: float) -> None:
-        """Keep `share` of what was learned: of every B A, or of the way that a weight has gone."""
+        """Keep `share` of what was learned: of every B A, or of each weight's change."""
         for name, held in self.named.items():
             if "lora_A" not in name:
                 held.copy_(torch.lerp(self._start[name], held, share))
@@ -234,7 +234,7 @@ class Weights:
 def look_apart(
     student: FrozenModel, planned: Sequence[Ints], new: NewRows, protected: Sequence[Ints]
 ) -> None:
-    """Begin every adapter where `planned` ids are read and `protected` ones are not."""
+    """Begin every adapter in directions that `planned` ids use and `protected` ones do not."""
     for layers in _groups(student):
         theirs, ours = (_inputs(student, layers, ids, new) for ids in (protected, planned))
         for name, layer in layers.items():
@@ -244,7 +244,7 @@ def look_apart(
 
 
 def directions(planned: torch.Tensor, protected: torch.Tensor, rank: int) -> torch.Tensor:
-    """At most `rank` rows a with the largest E (a x)² over planned inputs for protected ones."""
+    """At most `rank` rows a with the largest ratio of E (a x)² over planned to protected inputs."""
     size = planned.square().mean().sqrt()
     basis = None
     if planned.shape[1] > _DIRECTIONS:
@@ -289,7 +289,7 @@ def _groups(model: FrozenModel) -> Iterator[dict[str, Any]]:
 def _inputs(
     student: FrozenModel, layers: Mapping[str, Any], sequences: Sequence[Ints], new: NewRows
 ) -> dict[str, torch.Tensor]:
-    """Inputs of each layer (positions, width) while `sequences` are read, `_LOOKED` or fewer."""
+    """Each layer's inputs (positions, width), at most `_LOOKED`, while `sequences` are read."""
     held: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
     inside = torch.zeros(0)
 

@@ -1,7 +1,7 @@
-"""A distillation in progress as one safetensors file: written whole or not at all.
+"""A distillation in progress as one safetensors file, written whole or not at all.
 
-The key says what it belongs to, down to every weight of the model: a fine-tuned model often has
-the rows of its base, and must not go on from what was learned for that.
+Its key covers everything it depends on, down to every weight of the model: a fine-tuned model often
+has the rows of its base, and must not continue from the base's checkpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key(
     writer: Writer | None = None,
     replay: Replay | None = None,
 ) -> str:
-    """sha256 of all that a distillation depends on: a change of any of it gives another key."""
+    """sha256 of all that a distillation depends on: any change gives another key."""
     facts = {
         "model": reader.model.fingerprint(),
         "recipe": asdict(recipe),
@@ -59,7 +59,7 @@ def key(
 
 
 def save(folder: Path, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and facts into `folder`; OSError where the system refuses."""
+    """Write tensors and facts into `folder`; OSError if the system refuses."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

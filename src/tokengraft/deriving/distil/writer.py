@@ -1,7 +1,7 @@
-"""What a training needs to know of writing: first parts, and text in which to stay silent.
+"""What training needs for writing: the new tokens' first parts, and text where none may appear.
 
-The body is frozen and such text holds no new token, so its states are the base's own, read once:
-what the new tokens take there depends on their output rows alone.
+The body is frozen and such text has no new token, so its states are the base's and are read once:
+the probability that new tokens take away there depends on their output rows alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _MOST = 60_000  # tokens of protected text
-_HELD_OUT = 10  # one protected passage in so many judges
+_HELD_OUT = 10  # one protected passage in this many judges
 
 
 class Writer:
-    """The output end of the new tokens with old ids `parts`.
+    """The output end of the new tokens, whose old ids are `parts`.
 
-    `protected` are passages (old ids) in which no new token belongs; they are read by `prepare`.
+    `protected` are passages (old ids) in which no new token belongs; `prepare` reads them.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Writer:
         self._quiet = self._judged = self._read([])
 
     def prepare(self, most: float) -> None:
-        """Read protected passages of at most `most` tokens; one in ten of them only judges."""
+        """Read protected passages of at most `most` tokens in all; one in ten only judges."""
         sizes = np.cumsum([len(one) for one in self.protected])
         count = int(np.searchsorted(sizes, min(most, _MOST), side="right"))
         chosen = self.protected[: max(_HELD_OUT, count)]
@@ -60,12 +60,12 @@ class Writer:
         self._quiet, self._judged = (self._read(lot) for lot in lots)
 
     def facts(self) -> dict[str, object]:
-        """What a checkpoint's key has to know."""
+        """What a checkpoint's key depends on."""
         ids = b"".join(one.astype(np.int64).tobytes() for one in self.protected)
         return {"protected": hashlib.sha256(ids).hexdigest(), "shared": self.shared}
 
     def added(self, rows: torch.Tensor, device: torch.device | None = None) -> Added:
-        """The new end of the head with these rows, on `device`."""
+        """These rows as the new part of the head, on `device`."""
         where = device or rows.device
         bias = None if self.bias is None else self.bias.to(where)
         return Added(rows if rows.device == where else rows.to(where), self.first.to(where), bias)
@@ -73,14 +73,14 @@ class Writer:
     def next_ids(
         self, passages: Sequence[Alignment], device: torch.device | None = None
     ) -> torch.Tensor:
-        """`following` of the passages, new tokens numbered after the rows that the head has."""
+        """`following` of the passages, with new tokens numbered after the head's present rows."""
         ids = np.concatenate([following(one) for one in passages])
         gap = self.reader.first_new - len(self.reader.head.weight)
         ids = np.where(ids >= self.reader.first_new, ids - gap, ids)
         return torch.from_numpy(ids).to(device or self.reader.model.device)
 
     def stray_gradient(self, head: torch.Tensor, count: int, seed: Sequence[int]) -> torch.Tensor:
-        """Gradient at output rows of the mean stray loss at `count` positions drawn by `seed`."""
+        """Gradient for output rows of the mean stray loss at `count` positions drawn by `seed`."""
         states, base = self._quiet
         if not len(states):
             return torch.zeros_like(head)
@@ -92,7 +92,7 @@ class Writer:
         return pull / len(chosen)
 
     def strays(self, head: torch.Tensor) -> float:
-        """Mean stray loss in the protected passages that are kept for judging."""
+        """Mean stray loss in the protected passages that judge."""
         states, base = self._judged
         if not len(states):
             return 0.0
