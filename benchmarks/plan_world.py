@@ -41,6 +41,7 @@ from tokengraft.tokenizer.catalog import as_json, find
 
 SIZES = (8000, 16000, 32000, 64000, 44000, 4000, 24000, 2000)  # those asked for first
 PIVOT = "eng_Latn"
+_BEGIN, _END = "<!-- summary -->\n", "<!-- /summary -->\n"  # around the README's table
 SEED = 2000  # lines of NLLB-Seed a language
 
 
@@ -189,6 +190,10 @@ def write_up(out: Path) -> None:
     whole = max(row["languages"] for row in every)
     rows = [row for row in every if row["languages"] == whole]
     (out / "frontier.md").write_text(frontier_table(rows))
+    readme = out / "README.md"
+    if readme.exists():
+        before, _, rest = readme.read_text("utf-8").partition(_BEGIN)
+        readme.write_text(before + _BEGIN + summary_table(rows) + _END + rest.partition(_END)[2])
     (out / "cost.md").write_text(cost_table(every))
     for name in sorted({row["tokenizer"] for row in rows}):
         plans = {
@@ -207,6 +212,29 @@ def write_up(out: Path) -> None:
 def by_size(row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """The spreads of a run, fewest tokens first."""
     return sorted((int(size), figures) for size, figures in row["frontier"].items())
+
+
+def summary_table(rows: list[dict[str, Any]]) -> str:
+    """A line a plan: highest premium, median and languages above 2 at the sizes asked for."""
+    sizes = sorted(SIZES[:4])
+    lines = [
+        "| tokenizer | objective | "
+        + " | ".join(f"{size:,}" for size in sizes)
+        + " | its own end |",
+        f"|---|---|{'---:|' * (len(sizes) + 1)}",
+    ]
+    for row in rows:
+        names = ", `--keep-names`" if "names" in row["text"] else ""
+        spreads = dict(by_size(row))
+        cells = ["–" if (one := spreads.get(size)) is None else _short(one) for size in sizes]
+        last = max(spreads)
+        cells.append("" if last in sizes else f"{last:,}: {_short(spreads[last])}")
+        lines.append(f"| {row['tokenizer']} | {row['objective']}{names} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(one: dict[str, Any]) -> str:
+    return f"{one['highest']:.2f} · {one['median']:.2f} · {one['above']}"
 
 
 def frontier_table(rows: list[dict[str, Any]]) -> str:
