@@ -217,10 +217,9 @@ def by_size(row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 def summary_table(rows: list[dict[str, Any]]) -> str:
     """A line a plan: highest premium, median and languages above 2 at the sizes asked for."""
     sizes = sorted(SIZES[:4])
+    heads = " | ".join(f"{size:,}" for size in sizes)
     lines = [
-        "| tokenizer | objective | "
-        + " | ".join(f"{size:,}" for size in sizes)
-        + " | its own end |",
+        f"| tokenizer | objective | {heads} | its own end |",
         f"|---|---|{'---:|' * (len(sizes) + 1)}",
     ]
     for row in rows:
