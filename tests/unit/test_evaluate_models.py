@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers", reason="evaluating needs the 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
 from tokengraft.api.verbs import evaluate  # noqa: E402
-from tokengraft.core.errors import CorpusError, UsageError  # noqa: E402
+from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.evaluating.both_spellings import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
@@ -114,6 +114,9 @@ def test_subject_reads_its_folder(base, folders):
     with pytest.raises(UsageError, match="encoder-decoder"):
         (folders / "t5").mkdir()
         (folders / "t5" / "config.json").write_text('{"is_encoder_decoder": true}')
+        FrozenModel.load(folders / "t5")
+    (folders / "t5" / "config.json").write_text('{"auto_map": {"AutoModel": "own.Model"}}')
+    with pytest.raises(ModelError, match="of t5 has an auto_map"):
         FrozenModel.load(folders / "t5")
 
 

@@ -7,8 +7,8 @@ process. Its file lies in the machine's temporary folder, named by a hash of the
 real path, so nothing is left among the results. Machines that share a disk do not share locks.
 
 What a file may demand of the machine is bounded by its size. A small file can name an id of a
-billion, unpack to gigabytes, nest its JSON ten thousand deep or link to somebody's keys. Each of
-these is an error with a reason instead.
+billion, unpack to gigabytes, nest its JSON ten thousand deep, link to somebody's keys or ask for
+code of its own. Each of these is an error with a reason instead.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakValueDictionary
 
-from tokengraft.core.errors import TokengraftError
+from tokengraft.core.errors import ModelError, TokengraftError
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the package
 
@@ -344,6 +344,12 @@ def check_unpacked(total: int, path: Path, error: type[TokengraftError] = Tokeng
             f"{path} unpacks to more than {most >> 20:,} MiB, the most that is held in memory for "
             f"an archive of {size:,} bytes. If it is sound, unpack it and give the folder instead."
         )
+
+
+def refuse_code(config: Mapping[str, Any], where: str) -> None:
+    """ModelError if the config of a model or tokenizer asks for code that comes with it."""
+    if config.get("auto_map"):
+        raise ModelError(f"{where} has an auto_map: it needs custom code, which is never run")
 
 
 def refuse_links_out(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.core.errors import ModelError, did_you_mean
+from tokengraft.core.files import refuse_code
 from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor
 
 _USUAL = ("model.embed_tokens.weight", "lm_head.weight")
@@ -138,14 +139,6 @@ def is_tied(config: Mapping[str, Any], has_head: bool) -> bool:
     if isinstance(said, bool):
         return said
     return _TIES.get(str(text.get("model_type", config.get("model_type"))), not has_head)
-
-
-def refuse_code(config: Mapping[str, Any], where: str) -> None:
-    """Raise ModelError if a config asks for code that does not come with transformers."""
-    if config.get("auto_map"):
-        raise ModelError(
-            f"{where} has an auto_map: this model needs custom code, which tokengraft never runs"
-        )
 
 
 def _refuse_others(checkpoint: Checkpoint, known: set[str], rows: int, width: int) -> None:

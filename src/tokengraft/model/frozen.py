@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, UsageError
+from tokengraft.core.files import refuse_code
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
@@ -93,7 +94,7 @@ class FrozenModel:
         """Load a model by name, folder or hub id; a FrozenModel is returned as it is.
 
         `kind` defaults to that of the architecture in the config. Raises UsageError for
-        encoder-decoder models, ModelError for damaged weights.
+        encoder-decoder models, ModelError for damaged weights or custom code.
         """
         if isinstance(model, FrozenModel):
             return model
@@ -101,8 +102,7 @@ class FrozenModel:
         require_torch()
         source = resolve(model)
         config = read_json(source.path / CONFIG)
-        if config.get("auto_map"):
-            raise UsageError(f"{source.name} needs custom code, which tokengraft never runs")
+        refuse_code(config, f"{CONFIG} of {source.name}")
         if config.get("is_encoder_decoder"):
             raise UsageError(
                 f"{source.name} is an encoder-decoder; supported are causal models and encoders"

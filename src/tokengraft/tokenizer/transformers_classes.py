@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokengraft.core.errors import ModelError
+from tokengraft.core.files import refuse_code
 from tokengraft.tokenizer.boundaries import is_relaxed, steps_of
 from tokengraft.tokenizer.convert import FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
@@ -90,8 +90,7 @@ def tokenizer_config(
     Everything in `old` is kept except the class; that is kept too if it is not known here, or if it
     takes the file as it is. `relaxed` says that the split pattern is not the base's.
     """
-    if old.get("auto_map"):
-        raise ModelError("tokenizer_config.json has an auto_map: a model's own code is never run")
+    refuse_code(old, "tokenizer_config.json")
     new = dict(old)
     new.setdefault("model_input_names", list(_INPUTS))
     model_type = str(config.get("model_type"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
-from tokengraft.core.files import refuse_links_out
+from tokengraft.core.files import refuse_code, refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
@@ -24,13 +24,7 @@ from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.grafting.verify.loading import same_size
 from tokengraft.grafting.verify.protected import Moved
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
-from tokengraft.model.embedding_tables import (
-    Tables,
-    find_layout,
-    is_encoder,
-    is_tied,
-    refuse_code,
-)
+from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder, is_tied
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
