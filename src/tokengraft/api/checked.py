@@ -1,4 +1,4 @@
-"""What `Audit.check` gives back: findings as a table, JUnit XML, or Markdown for a pull request."""
+"""What `Audit.check` returns: findings as a table, JUnit XML, or Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """Every check of an audit. `bool` of it says whether all passed, so it can be asserted."""
+    """All checks of an audit. Its `bool` says whether all passed, so it can be asserted."""
 
     findings: tuple[Finding, ...]
     labels: Mapping[str, str]  # of the tokenizers, by name
@@ -29,7 +29,7 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        """Whether none failed; a check that could not be made did not fail."""
+        """Whether no check failed; one that could not be made counts as not failed."""
         return not self.failures
 
     def __bool__(self) -> bool:
@@ -37,7 +37,7 @@ class Checked:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """Those that failed."""
+        """The checks that failed."""
         return tuple(finding for finding in self.findings if finding.passed is False)
 
     @property
@@ -56,7 +56,7 @@ class Checked:
         return pl.DataFrame([asdict(finding) for finding in self.findings], schema)
 
     def junit(self) -> str:
-        """JUnit XML as CI systems read it: one test case a finding, in a suite a tokenizer."""
+        """JUnit XML as CI systems read it: a test case per finding, a suite per tokenizer."""
         root = ElementTree.Element("testsuites", {"name": "tokengraft audit"})
         for tokenizer in dict.fromkeys(finding.tokenizer for finding in self.findings):
             own = [finding for finding in self.findings if finding.tokenizer == tokenizer]
@@ -93,7 +93,7 @@ class Checked:
         return f"{text}\n{markdown(table)}"
 
     def require(self) -> None:
-        """Raise CheckFailed, which ends the command line with 4, unless all passed."""
+        """Raise CheckFailed, with which the command line exits with 4, unless all passed."""
         if not self.passed:
             raise CheckFailed(self.verdict)
 
@@ -111,7 +111,7 @@ class Checked:
 
 
 def _element(parent: ElementTree.Element, tag: str, /, **attributes: str) -> ElementTree.Element:
-    """An element whose attributes hold no character that XML cannot hold."""
+    """An element, with characters that XML cannot hold removed from its attributes."""
     legal = {key: _NO_XML.sub("\ufffd", value) for key, value in attributes.items()}
     return ElementTree.SubElement(parent, tag, legal)
 

@@ -22,13 +22,13 @@ from tokengraft.planning.plan_files import TestedPlan, insert_plan
 from tokengraft.render.selection import credit, labels
 from tokengraft.tokenizer.catalog import LISTED
 
-#: What can be compared: a tokenizer's name or path, a folder of a result, or a result.
+#: What can be compared: a tokenizer's name or path, a result, or a result's folder.
 Comparable = str | Path | Audit | Planned | Grafted
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One side: an audit that is there, or a tokenizer that has yet to be audited."""
+    """One side: an existing audit, or a tokenizer that has yet to be audited."""
 
     what: str
     label: str
@@ -49,13 +49,13 @@ def compare(
     resamples: int = RESAMPLES,
     progress: OnProgress | None = None,
 ) -> Comparison:
-    """Hold `b` against `a`: tokens of the same text, premiums, coverage, speakers.
+    """Compare `b` with `a`: tokens of the same text, premiums, coverage, speakers.
 
     Each is a tokenizer (name or path), an audit, a plan or a graft, or the folder of one. Two
-    audits are compared as they are, tokenizers of one name with each other (or the only ones). All
-    else is audited on `corpus` (the audit's own where one is given, else the bundled Declaration);
-    a plan is inserted into `base`, by default the tokenizer whose name it bears. The other
-    options are those of `audit`.
+    audits are compared as they are, tokenizers of the same name with each other (or the only ones).
+    Anything else is audited on `corpus`: by default the text of the audit, if one of the two is
+    one, else the bundled Declaration. A plan is inserted into `base`, by default the tokenizer it
+    names. The other options are those of `audit`.
     """
     with ExitStack() as kept:
         sides = [_side(given, base, search, kept) for given in (a, b)]
@@ -88,7 +88,7 @@ def compare(
 
 
 def _against(there: Audit, name: str, swapped: bool) -> list[tuple[str, str]]:
-    """The audit's tokenizer that one tokenizer is held against: its only one, or its namesake."""
+    """The audit's tokenizer to compare with: its only one, or the one of the same name."""
     known = [one.name for one in there.tokenizers]
     other = known[0] if len(known) == 1 else name
     if other not in known:
@@ -135,7 +135,7 @@ def _side(given: Comparable, base: Place | None, search: Sequence[Path], kept: E
 
 
 def _saved(place: Path) -> Comparable:
-    """What a folder or file holds, where it is a result of ours; else the path as it is."""
+    """The result in a folder or file, if it is one of ours; otherwise the path as it is."""
     folder = place.parent if place.is_file() else place
     kinds: tuple[type[Result], ...] = (Audit, Planned, Grafted)
     for kind in kinds:
@@ -151,6 +151,6 @@ def _base(plan: Plan, given: Place | None) -> str:
         if plan.label in (entry.name, entry.label):
             return entry.name
     raise UsageError(
-        f"This plan is for {plan.label or 'a tokenizer without a name'}, which is no known name: "
+        f"This plan is for {plan.label or 'a tokenizer without a name'}, which is not known here: "
         "say where that tokenizer is (base=, --base)."
     )

@@ -1,4 +1,4 @@
-"""`push`: a page, a graft or any other result to a hub, with its card; or what would be sent."""
+"""`push`: sends a page, a graft or any other result to a hub, with its card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokengraft.model.folder import CARD, MANIFEST
 
 @dataclass(frozen=True)
 class Pushed:
-    """What was sent, or would be: `url` is None after a dry run, and `why` says why it was one."""
+    """What was or would be sent; after a dry run `url` is None and `why` gives the reason."""
 
     repo: str
     kind: str  # "model", "dataset" or "space"
@@ -43,9 +43,9 @@ def push(
     """Send a result's folder to `repo` (owner/name), or say what would be sent.
 
     A graft goes to a model repository, a page or site to a static space, other results to a
-    dataset. Only files that the result consists of are sent; those of a graft must still have the
-    hashes of its `tokengraft.json`. Without a token on this machine (`hf auth login`, HF_TOKEN) it
-    is a dry run. `api` stands in for `huggingface_hub.HfApi()`.
+    dataset. Only the result's own files are sent; those of a graft must still have the hashes in
+    its `tokengraft.json`. Without a hub token on this machine (`hf auth login`, HF_TOKEN) it is a
+    dry run. `api` replaces `huggingface_hub.HfApi()`.
     """
     place = folder.folder if isinstance(folder, Grafted) else Path(folder)
     if repo.count("/") != 1 or not all(repo.split("/")):

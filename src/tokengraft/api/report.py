@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _DEPTH = 2  # demo/ holds demo/audit and demo/grafts/shan
-#: What the page shows of each kind, and under which name of `Runs` it goes.
+#: The kinds of result that a page shows, each with its field of `Runs`.
 _SHOWN: dict[type[Result], str] = {
     Audit: "audits",
     Planned: "plans",
@@ -50,12 +50,12 @@ def report(
 
     `runs` are results, folders that hold them, or plan and evaluation files. The page needs no
     network and no other file, has a bounded size, and names no path of this machine. `tokenizers`
-    are further places to look tokenizers up in, `corpus` the text for “See the tokens” (by default
-    the run's own where it is here, else the bundled one).
+    are further places in which to look up tokenizers, `corpus` the text for “See the tokens” (by
+    default the run's own if it is available, else the bundled one).
 
-    With `site` a folder for static hosting is written: a page for each language at an address of
-    its own, preview pictures for links, and a playground that tokenizes in the browser. `address`
-    (https://…) is where it will be found: previews need full addresses.
+    With `site` a folder for static hosting is written: also a page for each language at its own
+    address, preview pictures for links, and a playground that tokenizes in the browser. `address`
+    (https://…) is where the site will be; previews need full addresses.
     """
     page = page_of(runs, tokenizers=tokenizers, corpus=corpus, site=site, address=address)
     return save_page(page, Path(out))
@@ -69,7 +69,7 @@ def page_of(
     site: bool = False,
     address: str | None = None,
 ) -> Page:
-    """What `report` writes, with what the page has to say of itself."""
+    """What `report` writes, with the page's notes about itself."""
     from tokengraft.render.page.playground import example
     from tokengraft.render.page.site import offered, site_files
 
@@ -96,8 +96,8 @@ def page_of(
 def collect(given: Iterable[Place]) -> Runs:
     """Find every result in the given folders and files.
 
-    A folder is searched two levels deep. A path that holds nothing a page can show is a
-    UsageError that says what was looked for, one that is not there a TokengraftError.
+    A folder is searched two levels deep. Raises UsageError, which says what was looked for, for a
+    path without anything that a page can show, and TokengraftError for one that does not exist.
     """
     paths_by_kind: dict[str, dict[Path, None]] = {name: {} for name in _SHOWN.values()}
     for place in map(Path, given):
@@ -114,7 +114,7 @@ def collect(given: Iterable[Place]) -> Runs:
 
 
 def _place(run: Place | Result, number: int, kept: ExitStack) -> Path:
-    """Where a result lies; one that lies nowhere is saved for as long as the page is made."""
+    """Where a result is saved; one that is not is saved while the page is being made."""
     if isinstance(run, Grafted):
         return run.folder
     if not isinstance(run, Result):

@@ -1,7 +1,7 @@
-"""What the verbs give back, in one shape: `tables`, `save`, `load`, a short repr, HTML.
+"""What the verbs return, all alike: `tables`, `save`, `load`, a short repr, HTML.
 
-Each class is a row of `KINDS`: what it is called, the file by which its folder is known, how it is
-written and read. `load`, the page and the contract suite are made from that table.
+Each class is a row of `KINDS`: what it is called, the file that marks its folder, how it is written
+and read. `load`, the page and the contract suite are made from that table.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Place = Path | str
 
 
 class Result(abc.ABC):
-    """What a verb gives back. What `save` wrote, `load` gives back equal."""
+    """What a verb returns. `load` of what `save` wrote gives an equal result."""
 
     called: ClassVar[str]
-    mark: ClassVar[str]  # the file by which its folder is known
+    mark: ClassVar[str]  # the file that marks its folder
 
     @classmethod
     def of(cls, plain: Any) -> Self:
-        """The result around what a lower floor found."""
+        """The result around the plain object of a lower layer."""
         return cls(**{one.name: getattr(plain, one.name) for one in fields(plain)})
 
     @classmethod
@@ -73,7 +73,7 @@ class Result(abc.ABC):
 
     @classmethod
     def load(cls, out: Place) -> Self:
-        """What `save` wrote into `out`; TokengraftError where it holds no such result."""
+        """What `save` wrote into `out`; TokengraftError if there is no such result."""
         folder = Path(out).parent if Path(out).name == cls.mark else Path(out)
         if not cls.is_in(folder):
             raise TokengraftError(f"{out}: there is no {cls.called} here (no {cls.mark} of one)")
@@ -112,7 +112,7 @@ class Audit(AuditTables, Result):
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
-        """Whether the folder holds an audit: many a program writes a manifest.json."""
+        """Whether the folder holds an audit; other programs write a manifest.json too."""
         try:
             return "tokengraft" in read_json(folder / cls.mark)
         except TokengraftError:
@@ -125,11 +125,11 @@ class Audit(AuditTables, Result):
         baseline: Audit | Place | None = None,
         max_regression: float | str = 0.0,
     ) -> Checked:
-        """Hold the audit against limits and an earlier audit; docs/ci.md says what fails.
+        """Check the audit against limits and an earlier audit; docs/ci.md says what fails.
 
-        `fail_above` are the highest premiums allowed, by language (`"tam"`, `"Tamil"`) or `"*"` for
-        every other one. `baseline` is an audit or its folder, over the same text; in no language
-        may tokens rise by more than `max_regression` (0.02 or `"2%"`).
+        `fail_above` are the highest premiums allowed, by language (`"tam"`, `"Tamil"`), with `"*"`
+        for all others. `baseline` is an audit of the same text, or its folder; in no language may
+        the number of tokens rise by more than `max_regression` (0.02 or `"2%"`).
         """
         before = Audit.load(baseline) if isinstance(baseline, str | Path) else baseline
         findings = check(self, fail_above, before, read_share(max_regression))
@@ -158,7 +158,7 @@ class Planned(TestedPlan, Result):
     mark = "plan.json"
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """What the plan buys, the what-if curve, and the new tokens."""
+        """What the plan gains, the what-if curve, and the new tokens."""
         schema = {"id": pl.Int64, "token": pl.String, "text": pl.String, "parts": pl.Int64}
         tokens = [
             {"id": new.id, "token": new.token, "text": new.text, "parts": len(new.parts)}
@@ -173,9 +173,9 @@ class Planned(TestedPlan, Result):
     def save(
         self, out: Place, figures: bool = True, others: Mapping[str, TestedPlan] | None = None
     ) -> list[Path]:
-        """Write `plan.json`, tables of what it buys, and the what-if curve as a figure.
+        """Write `plan.json`, tables of what it gains, and the what-if curve as a figure.
 
-        `others` are plans by objective to draw side by side.
+        `others` are plans by objective, to be drawn side by side.
         """
         return self._save(out, lambda new: write_plan(self, new, figures, others))
 
@@ -243,10 +243,10 @@ class Verified(Report, Result):
 
 @dataclass(frozen=True, repr=False)
 class Grafted(Result):
-    """A grafted model: where it lies, what its `tokengraft.json` says, and what was proved.
+    """A grafted model: its folder, what its `tokengraft.json` says, and what was proved.
 
-    Two are equal where their facts are, the hash of every file among them, wherever they lie. A
-    proof is not part of the folder: one that is loaded has none until `verify` makes it again.
+    Two are equal if their facts are, which include the hash of every file; the folder does not
+    matter. The proof is not saved in the folder: after loading there is none until `verify`.
     """
 
     folder: Path = field(compare=False)
@@ -268,7 +268,7 @@ class Grafted(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the derivation has to say."""
+        """The notes of the derivation."""
         return tuple(self.facts["rows"]["notes"])
 
     @property
@@ -299,7 +299,7 @@ class Grafted(Result):
         }
 
     def save(self, out: Place, figures: bool = True) -> list[Path]:
-        """Copy the model to `out`, unless it lies there already; returns the paths of its files."""
+        """Copy the model to `out`, unless it is there already; returns the paths of its files."""
         if Path(out).resolve() != self.folder.resolve():
             super().save(out, figures)
         return [Path(out) / name for name in (*self.facts["files"], MANIFEST)]
@@ -367,7 +367,7 @@ class Evaluation(Measurements, Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
-    """Two sides held against each other: tokens of the same text, premiums, coverage, speakers."""
+    """Two sides compared: tokens of the same text, premiums, coverage, speakers."""
 
     facts: Mapping[str, Any]
     frames: Mapping[str, pl.DataFrame]
@@ -377,7 +377,7 @@ class Comparison(Result):
 
     @property
     def languages(self) -> pl.DataFrame:
-        """One row per pair of tokenizers and language; `outcome` says what became of it."""
+        """One row per pair of tokenizers and language; `outcome` is better, worse, lost …"""
         return self.frames["languages"]
 
     @property
@@ -419,7 +419,7 @@ KINDS: tuple[type[Result], ...] = (Audit, Planned, Grafted, Evaluation, Verified
 
 
 def load(out: Place) -> Result:
-    """Whatever result lies in `out`: audit, plan, graft, evaluation, verification, comparison."""
+    """The result in `out`, of whichever kind: audit, plan, graft, evaluation, verification …"""
     path = Path(out)
     for kind in KINDS:
         if path.name == kind.mark or kind.is_in(path):

@@ -1,7 +1,7 @@
 """The verbs, from `audit` to `evaluate`.
 
-Each takes names, paths or earlier results and gives a result (`tokengraft.api.results`). What needs
-torch is imported when it is used, so that `audit` and `plan` never load it.
+Each takes names, paths or earlier results and returns a result (`tokengraft.api.results`). What
+needs torch is imported only when used, so `audit` and `plan` never load it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from tokengraft.model.frozen import FrozenModel
     from tokengraft.serving.export_gguf import Exported
 
-#: Parallel text: a name, a path, `code=file` pairs, files by language, or what was loaded.
+#: Parallel text: a name, a path, `code=file` pairs, files by language, or a loaded corpus.
 Corpus = str | Path | Sequence[str] | Mapping[str, Place] | ParallelCorpus
 #: A tokenizer or model: a name, a path, or a graft.
 Named = str | Path | Grafted
-#: A plan: as made, as loaded, or where it lies.
+#: A plan: as made, as loaded, or its path.
 AnyPlan = Planned | TestedPlan | Plan | str | Path
 
 
@@ -76,9 +76,9 @@ def audit(
 
     `corpus` is a name, a path, `code=file` pairs or a mapping of them; `split` is FLORES's.
     `search` are folders in which tokenizers are looked up; see `Auditing` for the other options. An
-    `engine` ("local", "ray" or one made by `make_engine`) counts on other processes or machines, to
-    the same result; counts are kept in `store` (default: the cache). Everything that can be wrong
-    with the inputs is checked before anything is encoded.
+    `engine` ("local", "ray" or one made by `make_engine`) counts in other processes or on other
+    machines, with the same result; counts are kept in `store` (default: the cache). All inputs are
+    checked before anything is encoded.
     """
     options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable)
     tables = audit_corpus(
@@ -108,7 +108,7 @@ def survey(
 ) -> Audit:
     """Audit a corpus of any size, streamed in shards.
 
-    Text that is not parallel (the default) gives `counts`, with `parallel=True` it gives premiums.
+    Text that is not parallel (the default) gives `counts`; with `parallel=True` it gives premiums.
     `layout` says which column holds what; see `Surveying` for how text is read and `Counting` for
     how it is counted.
     """
@@ -134,7 +134,7 @@ def count_words(
     state: Place | None = None,
     progress: OnProgress | None = None,
 ) -> CountedTexts:
-    """Each language's text from its files, to be given to `plan`; larger than memory too.
+    """Each language's text from its files, counted for `plan`; files may be larger than memory.
 
     See `Counting` for how it is counted; memory grows with the number of distinct words.
     """
@@ -164,13 +164,13 @@ def plan(
     search: Sequence[Path] = (),
     progress: OnProgress | None = None,
 ) -> Planned:
-    """Choose new tokens for `languages`, and say what premium they buy; no model is touched.
+    """Choose new tokens for `languages`, and measure the premium they lead to; no model is touched.
 
-    `text` is what to choose on, by language where there are several (`chosen_on` names it);
-    premiums are measured on `test`, so use text that is not in it. Without a `budget` it is 2000.
-    The ids of `protect` stay as they are, and with `keep_names` those of words that begin with a
-    capital too; with `same_size` new tokens take the ids of old ones that none of the text uses,
-    and the vocabulary does not grow. See `planning.plan_files.plan` and `Planning` for more.
+    `text` is what to choose on, by language if there are several (`chosen_on` names it); premiums
+    are measured on `test`, so use text that is not in it. The default `budget` is 2000. The ids of
+    `protect` stay as they are, and with `keep_names` also those of words that begin with a capital;
+    with `same_size` new tokens take the ids of old ones that none of the text uses, and the
+    vocabulary does not grow. See `planning.plan_files.plan` and `Planning` for more.
     """
     corpus, codes = open_corpus(test, split), listed(languages)
     if progress is not None:
@@ -203,10 +203,10 @@ def derive(
 ) -> Derived:
     """Input rows for a plan's tokens, as `graft` takes them (`rows=`).
 
-    `auto` distils where `text` is given, else takes the best method that needs none. `minutes` and
-    `steps` bound the training, which `work` lets a second call go on with; `layer` and `k` are for
-    methods that read states; `derive_options` are further fields of `Deriving` or of the options in
-    it by name, such as `by_text`.
+    `auto` distils if `text` is given, otherwise it takes the best method that needs none. `minutes`
+    and `steps` limit training; with a `work` folder a second call continues it. `layer` and `k` are
+    for methods that read states; `derive_options` are further fields, by name, of `Deriving` or of
+    the options in it, such as `by_text`.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -253,15 +253,14 @@ def graft(
 ) -> Grafted:
     """Write `model` with the plan's tokens to the folder `out`, verified.
 
-    Rows are derived by `method`, from `text` where it is given (`minutes` to `derive_options`: see
-    `derive`), or taken from `rows`; an encoder can learn from a `translation` of the text, line by
-    line, into a language that it reads. `policy` and what belongs to it (`bias`, `protect`,
-    `untie`) are explained by `Output`; `train` (`rows`, `lora`, `all`) says what learns, and where
-    that is more than rows, `keep` at what share of positions in English and code the likeliest
-    token must stay the same (default 0.97); `adapter_only` writes what adapters learned without
-    the base; `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is
-    no graft is replaced with `force` only. Raises GraftError where verification fails; then `out`
-    is as it was.
+    Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
+    `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
+    line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
+    explained by `Output`. `train` (`rows`, `lora`, `all`) says what learns; if that is more than
+    rows, `keep` is the share of positions in English and code at which the likeliest token must
+    stay the same (default 0.97). `adapter_only` writes what adapters learned, without the base.
+    `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is not a graft
+    is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -302,11 +301,11 @@ def adapt_input(
     force: bool = False,
     progress: OnProgress | None = None,
 ) -> InputAdapted:
-    """Train rows and a small map behind them, in front of `model`, which stays as it is.
+    """Train rows and a small map between them and `model`, which itself stays as it is.
 
-    The folder `out` gets both as safetensors with a loader that needs no tokengraft; `kind` is one
-    of `model.input_adapter.KINDS`. Raises GraftError where what is loaded afresh is not what was
-    trained; then `out` is as it was.
+    Both go into the folder `out` as safetensors, with a loader that does not need tokengraft;
+    `kind` is one of `model.input_adapter.KINDS`. Raises GraftError if what is loaded afresh is not
+    what was trained; then `out` is as it was.
     """
     from tokengraft.grafting.adapt_input import adapt_input as write
 
@@ -319,8 +318,9 @@ def verify(
 ) -> Verified:
     """Prove a grafted folder sound against its base by loading it afresh.
 
-    Each program in `served_by` (`serving.SERVERS`) is then really run on it: ids and, where it
-    writes, greedy English beside the base and barred ids. The outcome goes into the model's card.
+    Each program in `served_by` (`serving.SERVERS`) is then actually run on it: its ids are checked
+    and, if it generates, that greedy English is the base's and that barred ids never appear. The
+    outcome goes into the model's card.
 
     `text` is what to check on: files or lines (`lines_of`); by default the bundled UDHR in the
     planned languages and others.
@@ -356,8 +356,8 @@ def export(
 ) -> Exported:
     """Write a graft for llama.cpp and Ollama (GGUF), with the same ids or not at all.
 
-    `text` is what llama.cpp must read as the folder does; by default the bundled UDHR in the
-    planned languages and others. See `serving.export_gguf.export` for the other options.
+    `text` is what llama.cpp must encode as the folder's tokenizer does; by default the bundled UDHR
+    in the planned languages and others. See `serving.export_gguf.export` for the other options.
     """
     from tokengraft.serving.export_gguf import export as write
 
@@ -396,12 +396,11 @@ def evaluate(
 ) -> Evaluation:
     """Measure how much of `base` survived in `graft`, on a corpus it was not trained on.
 
-    Languages default to those the graft was made for; `text` is what the rows were trained on,
-    checked to hold no line of the corpus. `tasks` are names of lm-evaluation-harness tasks,
-    `probe` a file of labels that a linear probe is to find from both readings, `ask` a question
-    about a line ({} in it) that a model which follows prompts answers with a label. What is
-    measured is explained by `Measuring`, how models are read (`device`, `dtype`, `window`) by
-    `Reading`.
+    Languages default to those the graft was made for; `text` is what the rows were trained on, to
+    check that it holds no line of the corpus. `tasks` are names of lm-evaluation-harness tasks;
+    `probe` is a file of labels that a linear probe has to find from either model's states; `ask` is
+    a question about a line ({} in it) that a model which follows prompts answers with a label. See
+    `Measuring` for what is measured, and `Reading` for `device`, `dtype` and `window`.
     """
     from tokengraft.evaluating.evaluate import Measuring
     from tokengraft.evaluating.evaluate import evaluate as measure
@@ -436,7 +435,7 @@ def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:
 
 
 def metered(progress: OnProgress | None) -> OnMeter | None:
-    """A meter of shards as progress: bytes on disk, rows and text so far."""
+    """Turns a meter of shards into progress: bytes on disk, rows and text so far."""
     if progress is None:
         return None
 

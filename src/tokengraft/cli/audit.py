@@ -1,4 +1,4 @@
-"""`tokengraft audit`, and its limits: what makes it exit with 4, and where that is written down."""
+"""`tokengraft audit`, and its checks: what makes it exit with 4, and where that is written."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def audit(
         raise UsageError("--fail-above and --baseline need parallel text: no other has premiums.")
     if equiprobable is not None and (monolingual or stream):
         raise UsageError(
-            "--equiprobable needs parallel text that is loaded whole: leave "
-            "--stream, --monolingual and what implies it out."
+            "--equiprobable needs parallel text that is loaded whole: leave out "
+            "--stream, --monolingual and whatever implies it."
         )
     if not (monolingual or stream):
         streamed = {
@@ -175,7 +175,7 @@ def audit(
 
     with drawing() as progress:
         if monolingual or stream:
-            # Where nothing in the data says the language, one -l does.
+            # If nothing in the data names the language, a single -l does.
             fixed = language[0] if language and len(language) == 1 and not any(ways[1:]) else None
             layout = Layout(
                 text_column or "text", language_column, language_from_path, detector,
@@ -238,9 +238,9 @@ def _asked(
     junit: Path | None,
     summary: Path | None,
 ) -> Callable[[Audit], None] | None:
-    """What holds an audit against its limits; None where neither a limit nor a baseline is given.
+    """A function that checks an audit against its limits; None without a limit or a baseline.
 
-    They are read before anything is counted; UsageError where they contradict each other.
+    Limits are read before anything is counted; UsageError if they contradict each other.
     """
     from tokengraft.api.results import Audit
     from tokengraft.auditing.side_by_side import named, read_limits, read_share
@@ -256,7 +256,7 @@ def _asked(
     before = None if baseline is None else Audit.load(baseline)
 
     def check(audit: Audit) -> None:
-        """Write what was asked for, say what failed; CheckFailed where something did."""
+        """Write what was asked for and print what failed; CheckFailed if anything did."""
         checked = audit.check(limits, baseline=before, max_regression=most)
         if junit is not None:
             write_text(junit, checked.junit())

@@ -16,9 +16,9 @@ from rich.progress import Progress as Bar
 
 from tokengraft.core.progress import OnProgress, Progress
 
-# Piped output is for files and CI logs: wide enough that no table is cut.
+# Piped output goes to files and CI logs: wide enough that no table is cut off.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-# A log is read line by line: a message stays on one.
+# A log is read line by line, so a message stays on one line.
 stderr = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 EVERY = 60.0  # seconds between two lines of progress in a log
@@ -32,7 +32,7 @@ def speak_any_language() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write `value` to stdout as JSON and nothing else, in ASCII where it is not UTF-8."""
+    """Write `value` to stdout as JSON and nothing else; in ASCII if stdout is not UTF-8."""
     utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
     print(json.dumps(value, ensure_ascii=not utf8, indent=1))
 
@@ -45,16 +45,16 @@ def warn(message: str) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say what is being done while it is; nothing where stderr is no terminal."""
+    """Show what is being done while it is being done; nothing if stderr is not a terminal."""
     with stderr.status(what) if stderr.is_terminal else nullcontext():
         yield
 
 
 @contextmanager
 def drawing() -> Iterator[OnProgress]:
-    """A bar on stderr over whatever is being done, gone when it ends.
+    """A progress bar on stderr, which appears with the first progress and is removed at the end.
 
-    It appears when something is. Where stderr is no terminal there is a line a minute instead.
+    If stderr is not a terminal, there is a line a minute instead.
     """
     if not stderr.is_terminal:
         yield _in_a_log()
@@ -80,7 +80,7 @@ def drawing() -> Iterator[OnProgress]:
 
 
 def _in_a_log() -> OnProgress:
-    """What ends within `EVERY` seconds leaves no line, and what takes hours is seen to go on."""
+    """Progress as lines of a log: none for `EVERY` seconds, then one every `EVERY` seconds."""
     began = said = time.monotonic()
 
     def on_progress(now: Progress) -> None:
@@ -94,7 +94,7 @@ def _in_a_log() -> OnProgress:
 
 
 def _figures(now: Progress, seconds: float) -> str:
-    """How far it is, in the words of a bar."""
+    """How far the work is, in the words that a bar uses."""
     if now.unit == "bytes" and seconds:
         return f"{now.detail}  {now.done / 1e6 / seconds:.1f} MB/s"
     if now.unit:

@@ -450,7 +450,7 @@ def export(
     """
     from tokengraft.api.verbs import export as run_export
 
-    del to  # there is one so far
+    del to  # only one format so far
 
     with working("Writing and running it"):
         made = run_export(

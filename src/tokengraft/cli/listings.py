@@ -1,4 +1,4 @@
-"""`tokengraft tokenizers`, `corpora` and `languages`: what there is."""
+"""`tokengraft tokenizers`, `corpora` and `languages`: lists of what is available."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How the `tokengraft` command ends: 0 ok, 1 error, 2 usage, 3 unsound graft, 4 a check failed,
 130 interrupted.
 
-Only `run` imports the rest, so that Ctrl-C ends it quietly from the first moment on.
+The rest is imported inside `run`, so that Ctrl-C ends even the imports quietly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, NoReturn
 
-#: Commands of which all files appear, or none.
+#: Commands that write all of their files or none.
 _WHOLE = ("audit", "compare", "plan", "insert", "graft", "adapt-input", "evaluate", "report")
 _KEPT = {
     "audit": "What was counted is kept: run the command again to go on.",
@@ -30,7 +30,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     speak_any_language()
-    # Vocabularies are millions of small objects, which Python would look through again and again.
+    # Vocabularies are millions of small objects, which the garbage collector would scan repeatedly.
     gc.set_threshold(100_000, 50, 100)
     try:
         app()
@@ -48,7 +48,7 @@ def run() -> None:
         _end(_full_card(torch, str(error)))
     except SystemExit as end:
         if end.code == 130:
-            # On a terminal ^C stands in the line already.
+            # On a terminal ^C is already on the line.
             start = "\n" if sys.stderr.isatty() else ""
             _say(f"{start}Interrupted. {_kept(sys.argv[1:])}".rstrip())
         raise
@@ -72,7 +72,7 @@ def _verb(arguments: list[str]) -> str:
 
 
 def _kept(arguments: list[str]) -> str:
-    """What an interrupted command leaves behind."""
+    """A sentence on what an interrupted command leaves behind."""
     verb = _verb(arguments)
     if verb != "graft":
         return _KEPT.get(verb, "")
@@ -82,7 +82,7 @@ def _kept(arguments: list[str]) -> str:
 
 
 def _system(error: OSError) -> str:
-    """What the system refused, and what is left of the result."""
+    """A message on what the system refused, and what is left of the result."""
     said = error.strerror or str(error)
     message = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -93,7 +93,7 @@ def _system(error: OSError) -> str:
 
 
 def _full_card(torch: Any, message: str) -> str:
-    """What to do when a GPU has no more memory, and how much of it this run could have."""
+    """A message on what to do when a GPU runs out of memory, and how much there was."""
     named = re.search(r"GPU (\d+)", message)
     device = int(named.group(1)) if named else 0
     try:

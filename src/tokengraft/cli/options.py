@@ -3,7 +3,7 @@
 `--text` is FILE or CODE=FILE in every verb that reads text. One rule holds for every `--out`,
 applied before anything is computed: a missing or empty folder, or one with an earlier result of the
 same command, is written to. Any other folder is left alone unless `--force` is given; a file, or a
-place that cannot be written to, always is an error.
+place that cannot be written to, is always an error.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ ReplaceOption: TypeAlias = Annotated[
 
 
 def _named(params: list[Any]) -> list[Any]:
-    """Typer would print `<bool>` after a flag and `<list[str]>` after what may be repeated."""
+    """Name what an option takes: typer prints `<bool>` after flags, `<list[str]>` after lists."""
     for param in params:
         if isinstance(param, TyperArgument):
-            # Its name and help say what it is; a type beside them (typer 0.29) only puzzles.
+            # Name and help say what it is; a type beside them (typer 0.29) would only confuse.
             setattr(param, "display_type_rich", lambda ctx: None)  # noqa: B010 - no field of it
         elif isinstance(param, TyperOption) and param.metavar is None:
             if param.is_flag:
@@ -84,7 +84,7 @@ def holds_file(name: str) -> Callable[[Path], bool]:
 
 
 def holds_audit(folder: Path) -> bool:
-    """Whether a folder holds an audit: many a program writes a manifest.json."""
+    """Whether a folder holds an audit; other programs write a manifest.json too."""
     from tokengraft.api.results import Audit
 
     return Audit.is_in(folder)
@@ -105,7 +105,7 @@ def check_out(
     """Raise unless `out` may be written to; nothing is left there.
 
     `holds` recognises an earlier result; `whole` says that the folder will be replaced as a whole.
-    The folder is this process's from here on (`files.hold`). UsageError names what is in the way,
+    From here on this process holds the folder (`files.hold`). UsageError names what is in the way,
     TokengraftError what the system refuses.
     """
     if out is None:
@@ -138,7 +138,7 @@ def check_out(
 
 
 def _try(out: Path, whole: bool) -> None:
-    """Make the folder and a file in it, and remove both again."""
+    """Try to make the folder and a file in it, and remove both again."""
     made = [one for one in (out, *out.parents) if not one.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -277,10 +277,10 @@ PlainFormatOption = Annotated[
 
 
 def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[str, list[str]]:
-    """`--text` values by language, under "" where none is named.
+    """`--text` values by language, under "" if none is named.
 
     With `planned` languages every value belongs to one of them: to the only one, or to the one it
-    names. A file whose own name holds an equals sign is a file.
+    names. A value is taken for a file, not CODE=FILE, if a file of that name exists.
     """
     sources: dict[str, list[str]] = {}
     for value in values:
@@ -302,7 +302,7 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
 def read_text(
     values: Sequence[str] | None, text_column: str = "text", format_: Format | None = None
 ) -> list[str] | None:
-    """The lines of all `--text` values, or None where there are none."""
+    """The lines of all `--text` values, or None if there are none."""
     if not values:
         return None
     lines = lines_by_language(by_language(values), text_column, format_)

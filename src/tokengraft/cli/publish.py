@@ -1,4 +1,4 @@
-"""`tokengraft report`, `playground` and `push`: results as a page, with a live box, on a hub."""
+"""`tokengraft report`, `playground` and `push`: results as a page, live in a browser, on a hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from tokengraft.cli.console import print_json, stdout, warn
 from tokengraft.cli.options import RULE, ForceOption, TokenizersOption, check_out, holds_page
 
-_NAMED = 12  # files that are named before they are sent
+_NAMED = 12  # files that are listed before they are sent
 
 
 def report(

@@ -218,7 +218,7 @@ def fidelity(
 
 
 def _any_folder(folder: Path) -> bool:
-    """Tables are added under their own names, so that several claims can share a folder."""
+    """Accept any folder: tables have names of their own, so several claims can share one."""
     del folder
     return True
 
