@@ -1,4 +1,4 @@
-"""Fixtures every test may use: a private cache, the shared material where it is at hand."""
+"""Fixtures every test may use: a private cache, the shared material if it is there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The promises of plan and insert, on real tokenizers of every family and over all of Unicode.
 
 Bases are the tokenizers bundled with the package; `../shared/tokenizers/modern.tar.xz` adds more
-where it lies beside the checkout.
+if it lies beside the checkout.
 """
 
 import functools

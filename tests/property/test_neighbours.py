@@ -1,4 +1,4 @@
-"""Nearest neighbours are those of a slow float64 twin, whatever lies beside or upon what."""
+"""Nearest neighbours are those of a slow float64 twin, even where anchors are close together or equal."""
 
 from __future__ import annotations
 

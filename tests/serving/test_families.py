@@ -1,4 +1,4 @@
-"""Every bundled family in the programs at hand: each line alike, or a refusal (slow)."""
+"""Every bundled family in the programs at hand: every line encoded alike, or a refusal (slow)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bundled assets promise: aligned UDHR units, a truthful language table, fonts."""
+"""The bundled assets: aligned UDHR units, a correct language table, fonts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command line ends: full cards and disks, damaged models, Ctrl-C."""
+"""How the command line ends: full GPUs and disks, damaged models, Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sides held against each other: whatever they are, figures are those of plain counting."""
+"""Two sides compared: whatever they are, the figures are those of plain counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Split anchors: whole tokens forced through their bytes, with their own rows as ground truth."""
+"""Split anchors: whole tokens read as their bytes, with their true rows as ground truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of others in Markdown and CSV."""
+"""Text that others wrote is escaped in Markdown and CSV."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Models and texts at the edge: ids behind the table, full windows, sliding layers, one line."""
+"""Models and texts at the edge: ids beyond the table, full windows, sliding layers, one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole files or none, whatever interrupts; and nothing changed for the rest of the process."""
+"""Files appear whole or not at all, whatever interrupts; process-wide settings stay untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model is loaded for its verification depends on the memory that can be had."""
+"""Whether a model is loaded for verification depends on the available memory."""
 
 from __future__ import annotations
 

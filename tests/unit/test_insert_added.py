@@ -1,4 +1,4 @@
-"""Added tokens of the base: cut out of the text first, never new, never moved, never reached."""
+"""Added tokens of the base are cut out of text first, keep their ids, and no merge makes them."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""What a file may ask of the machine, and one process at a time in a folder."""
+"""Limits on what a file can make the machine do; one process at a time in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How even a plan makes languages: its four figures, who gains from which token on, the figure."""
+"""How evenly a plan treats languages: its four numbers, when each language first gains, the figure."""
 
 import json
 from dataclasses import replace

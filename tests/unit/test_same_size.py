@@ -1,4 +1,4 @@
-"""New tokens at the places of old ones: nothing grows, and other text keeps its promises."""
+"""New tokens in the places of old ones: nothing grows, and what is promised about text holds."""
 
 from __future__ import annotations
 

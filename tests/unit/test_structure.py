@@ -1,4 +1,4 @@
-"""The shape of the house: packages look down only, and the command line starts light."""
+"""Packages import only from lower layers, and the command line starts without heavy imports."""
 
 from __future__ import annotations
 

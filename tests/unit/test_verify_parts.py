@@ -1,4 +1,4 @@
-"""Each part of a check by itself, on what only that part can see."""
+"""Each part of a check by itself, on damage that only that part can see."""
 
 from __future__ import annotations
 
