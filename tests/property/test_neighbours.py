@@ -1,4 +1,4 @@
-"""Nearest neighbours are those of a slow float64 twin, even where anchors are close together or equal."""
+"""Nearest neighbours are those of a slow float64 twin, even if anchors are equal or nearly so."""
 
 from __future__ import annotations
 

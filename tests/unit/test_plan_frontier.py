@@ -1,4 +1,4 @@
-"""How evenly a plan treats languages: its four numbers, when each language first gains, the figure."""
+"""How evenly a plan treats languages: its four numbers, each language's first gain, the figure."""
 
 import json
 from dataclasses import replace

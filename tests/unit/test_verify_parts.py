@@ -192,7 +192,9 @@ def test_a_loaded_model_is_examined(tmp_path: Path) -> None:
     assert "has 320 rows, not 321" in (examine(folder, layout, OLD + 1, [0], True) or "")
     assert "wants a table of [320, 16]" in (examine(folder, layout, OLD + 1, [0], False) or "")
     untied: Any = SimpleNamespace(tied=False)
-    assert "does not tie its tables as the base does" in (examine(folder, untied, OLD, [0], True) or "")
+    assert "does not tie its tables as the base does" in (
+        examine(folder, untied, OLD, [0], True) or ""
+    )
     tensors = load_file(folder / "model.safetensors")
     name = "model.norm.weight"
     damaged = {**tensors, name: np.full_like(tensors[name], np.nan)}
