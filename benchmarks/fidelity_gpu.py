@@ -332,7 +332,8 @@ def recipe(changes: str) -> Any:
 
     pairs = [one.split("=") for one in changes.split(",") if one]
     plain: Any = Recipe()
-    return replace(plain, **{k: type(getattr(plain, k))(v) for k, v in pairs})
+    kinds = {k: float if v is None else type(v) for k, v in vars(plain).items()}
+    return replace(plain, **{k: kinds[k](v) for k, v in pairs})
 
 
 def _file(options: argparse.Namespace, stage: str, code: str) -> Path:

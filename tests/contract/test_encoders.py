@@ -155,6 +155,9 @@ def test_an_encoder_writes_nothing_and_is_trained_by_rows_alone(bert: Path, tmp_
     for more in ({"policy": "shared"}, {"train": "lora", "text": TEXTS["amh_Ethi"]}):
         with pytest.raises(UsageError, match="is an encoder"):
             tg.graft(bert, planned(bert), tmp_path / "graft", **more)
+    for name, value in (("by_text", 0.5), ("own", 5)):
+        with pytest.raises(UsageError, match="an encoder"):
+            tg.derive(bert, planned(bert), text=TEXTS["amh_Ethi"], derive_options={name: value})
 
 
 def test_a_folder_of_sentence_transformers_keeps_its_modules(bert: Path, tmp_path: Path) -> None:

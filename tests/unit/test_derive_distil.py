@@ -44,7 +44,7 @@ from tokengraft.deriving.distil.passages import (  # noqa: E402
     read_lots,
     text_after,
 )
-from tokengraft.deriving.distil.recipe import HeldOut, Recipe, Writing  # noqa: E402
+from tokengraft.deriving.distil.recipe import Adapting, HeldOut, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.silent_text import bundled, untrained  # noqa: E402
 from tokengraft.deriving.distil.teacher import Teacher  # noqa: E402
 from tokengraft.deriving.distil.writer import Writer  # noqa: E402
@@ -466,10 +466,21 @@ def test_a_processor_with_some_minutes_hurries(setting):
     assert (own.teaching, own.enough) == (0.5, 400)  # what was asked for stays
     writing = task(max_minutes=10, writing=Writing())
     assert _recipe(writing) == replace(writing.options.recipe, by_text=0)
-    assert plain.by_text == 0.5
+    assert plain.by_text == 0.5 and _recipe(task(by_text=0.0)).by_text == 0
     cut = [_mixed(task(), lots, replace(plain, rest=n)).mixed for n in (3, 128)]
     rests = [max(len(one.old) - one.old_at[0] - 1 for one in mixed) for mixed in cut]
     assert rests[0] == 3 < rests[1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"writing": Writing()}, {"adapting": Adapting()}, {"in_front": "attention"}]
+)
+def test_text_teaches_only_rows_that_learn_alone(more):
+    with pytest.raises(UsageError, match=r"by_text.* does nothing with"):
+        options_from(Deriving, {**more, "by_text": 0.5})
+    with pytest.raises(UsageError, match=r"by_text.* does nothing with"):
+        options_from(Deriving, {**more, "recipe": Recipe(by_text=0.0)})
+    assert options_from(Deriving, more).recipe.by_text is None
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan")])

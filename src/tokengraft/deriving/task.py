@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.deriving.distil.passages import Lots, read_lots
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing
@@ -21,22 +22,23 @@ if TYPE_CHECKING:
     from tokengraft.deriving.distil.recipe import HeldOut
 
 _MOST_TOKENS = 512  # of a passage
-_LITTLE = 5.0  # minutes of a CPU in which many steps of short passages teach more than a few of
-_SHORT = 160  # long ones (rootstock, Hindi, 80 seconds of half a core: KL 1.10 against 1.18)
+# In fewer minutes of a CPU than this, many steps with passages of `_SHORT` characters teach more
+# than few steps with long ones (rootstock, Hindi, 80 seconds of half a core: KL 1.10 against 1.18).
+_LITTLE = 5.0
+_SHORT = 160
 
 
 @dataclass(frozen=True)
 class Deriving:
     """How rows are derived.
 
-    `layer`, `k` (neighbours) and `synthetic` (mixtures of each new token's parts as further
-    anchors) are for methods that read states; `recipe`, `start` (a method that
-    needs no text, or rows) and `characters` (the longest passage) for those that train; `writing`
-    trains output rows too, `adapting` the body and `in_front` an `input_adapter` of that kind, all
-    of which only distil can. `translation` has the
-    text's lines in a language that an encoder reads, by which distil learns what was UNK. `cache`
-    keeps states of the vocabulary between calls, `work` the teacher's states and the checkpoint of
-    a distillation, which a second call with the same arguments goes on from.
+    For methods that read states: `layer`, `k` (neighbours) and `synthetic` (mixtures of each new
+    token's parts as further anchors). For methods that train: `recipe`, `start` (a method that
+    needs no text, or rows) and `characters` (the longest passage). For distil alone: `writing`
+    trains output rows too, `adapting` the body, and `in_front` an `input_adapter` of that kind;
+    `translation` has the text's lines in a language that an encoder reads, from which it learns
+    what was UNK. `cache` keeps states of the vocabulary between calls; `work` keeps the teacher's
+    states and a checkpoint, from which a second call with the same arguments continues.
     """
 
     reading: Reading = field(default_factory=Reading)
@@ -53,13 +55,25 @@ class Deriving:
     cache: Path | str | None = None
     work: Path | str | None = None
 
+    def __post_init__(self) -> None:
+        if self.recipe.by_text is not None and not self.only_rows:
+            raise UsageError(
+                "--by-text (by_text) does nothing with --policy write, --train lora or all, or "
+                "adapt-input: there, what follows a prompt is learned from the base model alone"
+            )
+
+    @property
+    def only_rows(self) -> bool:
+        """Whether rows alone learn, and only to be read."""
+        return (self.writing, self.adapting, self.in_front) == (None, None, None)
+
 
 @dataclass
 class Task:
-    """What a method works on, and what it says about its work besides the rows.
+    """What a method works on, and where it leaves results other than the rows.
 
-    `old` and `new` are the tokenizers before and after; `text` and `new` are None where there is
-    no text. `start` gives the rows that training starts from.
+    `old` and `new` are the tokenizers before and after; `text` and `new` are None if there is no
+    text. `start` gives the rows that training starts from.
     """
 
     model: FrozenModel
@@ -73,7 +87,7 @@ class Task:
     params: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, HeldOut] = field(default_factory=dict)  # on held-out text, by what was judged
     curve: tuple[Any, ...] = ()
-    head: Rows | None = None  # output rows, where they were trained
+    head: Rows | None = None  # output rows, if they were trained
     student: FrozenModel | None = None  # the model with what its body learned
 
     @property
@@ -87,7 +101,7 @@ class Task:
         return len(self.old.vocabulary)
 
     def tell(self, stage: str) -> Callable[[int, int], None]:
-        """Progress within a stage."""
+        """A function that reports progress within a stage."""
 
         def report(done: int, total: int) -> None:
             if self.progress is not None:
@@ -96,7 +110,7 @@ class Task:
         return report
 
     def passages(self, more: Sequence[str] = ()) -> tuple[Reader, Lots]:
-        """The text in passages under both tokenizers, and what reads them; `more` to train on."""
+        """What reads passages, and the text as such; `more` lines are for training only."""
         assert self.new is not None and self.text is not None
         aligner = Aligner(self.old, self.new)
         prefix = self.model.prefix

@@ -26,6 +26,7 @@ FRONT_RATE = 1e-3  # of Adam, for an adapter in front
 # Where rows alone learn, and only to be read (rootstock, FLORES dev of amh, tam and hin, 600 steps:
 _KL = 4.0  # KL .204 and continuation excess 2.15 % instead of .207 and 2.33 %; with twice as many
 _MIXED = 2.0  # mixtures .217 and 2.09 %).
+_BY_TEXT = 0.5
 # The same on a CPU that has some minutes: less time for the teacher, whose passages are then cut in
 # more ways and read more often, short rests, and twice as many steps, of fewer passages. At the
 # cost of ten minutes on two cores (FLORES dev; amh, tam): KL .137 and .151, excess 3.4 and 2.9 %
@@ -40,6 +41,11 @@ def distil(task: Task) -> Rows:
     if task.model.kind == "encoder":
         if task.options.recipe.own:
             raise UsageError("an encoder writes no text of its own: graft without --own")
+        if task.options.recipe.by_text is not None:
+            raise UsageError(
+                "an encoder does not predict what follows, so the text cannot teach it that: graft "
+                "without --by-text (by_text)"
+            )
         from tokengraft.deriving.distil.encoders import distil_encoder
 
         return distil_encoder(task)
@@ -121,10 +127,11 @@ def _recipe(task: Task) -> Recipe:
     Where rows alone learn, and only to be read, KL and mixtures count for more. Nothing else is
     taught by the text itself (`Recipe.by_text`).
     """
-    options = task.options
-    if (options.writing, options.adapting, options.in_front) != (None, None, None):
-        return replace(options.recipe, by_text=0.0)
-    recipe, times, minutes = options.recipe, _MIXED, options.recipe.max_minutes
+    recipe, times, minutes = task.options.recipe, _MIXED, task.options.recipe.max_minutes
+    if not task.options.only_rows:
+        return replace(recipe, by_text=0.0)
+    if recipe.by_text is None:
+        recipe = replace(recipe, by_text=_BY_TEXT)
     if task.model.device.type == "cpu" and minutes is not None and minutes >= _SOME:
         plain, times = Recipe(), _HURRIED_MIXED
         unset = [name for name in _HURRIED if getattr(recipe, name) == getattr(plain, name)]

@@ -69,7 +69,9 @@ def gradient(
                 loss = loss + ((new * at_states).sum() + (added.rows * at_rows).sum()) / positions
             elif recipe.kl:
                 after_text = np.concatenate([text_after(one) for one in passages])
-                at_states = slopes(new.detach(), old, member.head, after_text, recipe.by_text)
+                at_states = slopes(
+                    new.detach(), old, member.head, after_text, recipe.by_text or 0.0
+                )
                 loss = loss + recipe.kl * (new * at_states).sum() / positions
             grads = torch.autograd.grad(loss, [*mine, *member.model.learning.values()])
         return tuple(grad.to(rows.device) for grad in grads)
@@ -110,10 +112,11 @@ def judge(
     if mixed is not None and len(mixed.passages):
         other = _means(reader, mixed, rows, None, None)[0]
         apart, times = other, 1.0 if writer is None else recipe.reading_weight
-        nats = _nats(reader, mixed, rows) if recipe.by_text and writer is None else None
+        share = 0.0 if writer is not None else recipe.by_text or 0.0
+        nats = _nats(reader, mixed, rows) if share else None
         if nats is not None:
             base, ours, positions = nats
-            apart += recipe.by_text * ((ours - base) / positions - other)
+            apart += share * ((ours - base) / positions - other)
             excess["excess"] = ours / base - 1
         loss += recipe.mixed * apart * times
     writing = None if writer is None else writes

@@ -47,9 +47,9 @@ class Recipe:
     rest: int = 128  # old tokens after the change at most,
     places: int = 48  # of which so many are matched,
     near: float = 0.5  # this share of them right after the change
-    # How much of p there is the text's own next token, instead of the base's distribution; used
-    # only where rows alone learn, and only to be read.
-    by_text: float = 0.5
+    # How much of p there is the text's own next token, instead of the base's distribution. None:
+    # half where rows alone learn, and only to be read; elsewhere nothing, and no number is taken.
+    by_text: float | None = None
     # Where new tokens are written too (`Writing`, `model.pooling`): the weights of the terms.
     reading_weight: float = 3.4
     pooled: float = 1.0
