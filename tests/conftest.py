@@ -35,7 +35,7 @@ RAY = ("contract/test_engines.py", "e2e/test_scale_ray.py")
 
 
 def unit_of_work(nodeid: str) -> str:
-    """What a worker takes on as a whole: a file, or the files that share something."""
+    """What one test worker runs as a whole: a file, or files that share something costly."""
     file = nodeid.split("::", 1)[0].removeprefix("tests/")
     if file.startswith("browser/"):
         return "browser"
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the user's cache or settings; what is counted once serves all."""
+    """Keep tests off the user's cache and settings; counts are shared between tests."""
     place = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # whose folder lies in that of the whole run
         place = place.parent
@@ -75,7 +75,7 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def tokengraft(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., CompletedProcess[str]]:
-    """The command line with its exit code and messages, but no process: one takes a second."""
+    """The command line with exit code and messages, in this process: another takes a second."""
     from tokengraft.cli import main
 
     def call(*arguments: object) -> CompletedProcess[str]:
@@ -97,7 +97,7 @@ def tokengraft(
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """Ray on two nodes of a core each, which this process is connected to.
+    """Ray on two nodes of one core each, with this process connected to it.
 
     For a module only: Ray ends the process of a driver whose node it has lost.
     """

@@ -51,7 +51,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def watching(chromium: Browser) -> Iterator[Open]:
-    """Open addresses; at the end nothing may have been complained about or asked for."""
+    """Open addresses; fails at the end if the console complained or the network was used."""
     problems: list[str] = []
     contexts = []
 
@@ -97,7 +97,7 @@ def open_page(chromium: Browser) -> Iterator[Open]:
 
 @pytest.fixture(scope="session")
 def still(chromium: Browser, address: str) -> Iterator[Page]:
-    """The page opened once, for all tests that look and move nothing another one looks at."""
+    """The page opened once, for tests that only look and change nothing that another test sees."""
     with watching(chromium) as opened:
         yield opened(address)
 

@@ -57,7 +57,7 @@ def site(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def sample() -> list[str]:
-    """One line of each of 60 translations in as many scripts as there are, and what is tricky."""
+    """One line each of 60 translations, in as many scripts as possible, and tricky text."""
     every = udhr.load()
     by_script: dict[str, list[str]] = {}
     for code in every.languages:

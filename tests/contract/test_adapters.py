@@ -31,7 +31,7 @@ def lines() -> list[str]:
 
 
 class Toy(Tokenizer):
-    """What somebody would add: a letter is a token, `?` stands for all that it does not know."""
+    """What a newcomer might add: each letter is a token, and `?` stands for all else."""
 
     def __init__(self, name: str, fingerprint: str, letters: str) -> None:
         super().__init__(name, fingerprint)

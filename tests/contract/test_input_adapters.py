@@ -73,7 +73,7 @@ class Read(NamedTuple):
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Read]:
-    """Every kind, and one whose adapter is nothing, read by one process that has no tokengraft."""
+    """Every kind, and one whose adapter does nothing, read by a process without tokengraft."""
     place = tmp_path_factory.mktemp("adapters")
     bases = {name: make(place / name, name) for name, _ in CASES}
     made = {case: adapted(bases[case[0]], place / "-".join(case), case[1]) for case in CASES}

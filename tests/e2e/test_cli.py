@@ -174,7 +174,7 @@ def test_a_log_holds_each_message_on_one_line_and_nothing_else(pair, tmp_path):
 
 
 def test_ctrl_c_while_the_program_is_being_loaded_is_quiet(tmp_path):
-    """The interrupt comes from inside an import, where it comes for who is quick."""
+    """The interrupt comes during an import, as for a user who is quick."""
     (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     for module in ("tokengraft", "tokengraft.cli.main"):
         ran = subprocess.run(

@@ -109,7 +109,7 @@ def grafted(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Verbs:
-    """The four verbs, each as what it makes of a text: equal texts give equal results."""
+    """The four verbs, each as a function of a text: equal texts must give equal results."""
 
     def __init__(self, base: Path, plan_file: Path, grafted: Path, out: Path) -> None:
         self.base, self.plan_file, self.grafted, self.out = base, plan_file, grafted, out
@@ -192,7 +192,7 @@ CASES = [
 def test_text_means_the_same(
     verb: str, way: str, kind: str, verbs: Verbs, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    """As the plain lines, whatever they come from, whichever verb reads them, in both ways.
+    """Results are those of the plain lines, for every source, verb, and way to call it.
 
     On the command line `plan` counts the words of all its text (`count_words`) before it chooses.
     """

@@ -95,7 +95,7 @@ def test_protected_lines_keep_their_ids(
 def test_two_scripts_one_of_them_relaxed(
     name: str, latin: list[str], hindi: list[str], protected: list[str], other: str
 ) -> None:
-    """One plan, ASCII merges and joined pieces at once; any text beside and behind any other."""
+    """One plan with both ASCII merges and joined pieces, on any mixture of texts."""
     text = Protected(("given",), protected)
     planned = {"swh_Latn": [*latin, *latin, protected[0]], "hin_Deva": [*hindi, *hindi]}
     try:

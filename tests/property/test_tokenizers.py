@@ -227,7 +227,7 @@ def test_a_text_with_what_reaches_across_words_is_encoded_whole(added, across):
 
 
 def test_a_word_that_is_none_and_one_that_is_two_are_told_apart():
-    """M2M-100 reads U+200B as a space; read as one text, such words would make up for each other.
+    """M2M-100 reads U+200B as a space; in one text, a word lost and a word gained would cancel out.
 
     (Chhattisgarhi of FLORES-200 has both.)
     """

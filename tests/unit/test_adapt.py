@@ -363,7 +363,7 @@ def test_the_weight_of_protected_text_follows_the_promise(llama):
 
 @pytest.mark.parametrize("steps", [300, 3000])
 def test_the_weight_of_protected_text_comes_to_rest(llama, steps):
-    """What was learned is undone in a sixth of a run only: weighed by its sum alone it swings."""
+    """Strain follows the weight over a sixth of a run: set by its sum alone it would swing."""
     reader, _, quiet = setting(llama)
     replay = Replay(reader, quiet, ADAPTING)
     weights = []
@@ -415,7 +415,7 @@ def test_one_share_names_the_whole_promise(llama, tmp_path):
 
 @pytest.mark.parametrize(("train", "promise"), [("lora", 1e-4), ("all", 1e-3)])
 def test_no_more_is_kept_than_was_promised(llama, train, promise):
-    """Replay without weight cannot hold a body back that learns fast: it keeps a share of it."""
+    """Without weight, replay cannot hold back a body that learns fast: only a share is kept."""
     moved = []
     for keep_kl in (1e3, promise):
         adapting = replace(

@@ -520,7 +520,7 @@ def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) ->
 
 
 def test_what_is_lost_of_a_text_is_the_same_beside_any_other(tmp_path: Path) -> None:
-    """A joiner that is left out is no letter, also where another text loses an accent."""
+    """A dropped joiner is no lost letter, even if another text in the batch loses an accent."""
     pipeline = Pipeline(models.WordPiece({"[UNK]": 0, "a": 1, "##a": 2}, unk_token="[UNK]"))
     pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

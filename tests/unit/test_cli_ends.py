@@ -28,7 +28,7 @@ FULL = (
 
 @pytest.fixture
 def fails(monkeypatch):
-    """Raise an error where a model goes to its device: no test machine has a card to fill."""
+    """Raise an error when a model moves to its device: no test machine has a GPU to fill."""
 
     def raising(error):
         def to(*_args, **_named):

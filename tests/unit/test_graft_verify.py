@@ -203,7 +203,7 @@ def add_english(value: dict[str, Any]) -> None:
 
 
 def cut_otherwise(value: dict[str, Any]) -> None:
-    """A pattern that takes a run of `q` apart, of which no line has one."""
+    """A pattern that cuts runs of `q`, which no line contains."""
     pattern = GPT2.replace(r"| ?\p{L}+", r"|q(?=q)| ?\p{L}+", 1)
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     bare = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}

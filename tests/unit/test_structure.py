@@ -68,7 +68,7 @@ def order(sources: dict[str, str]) -> list[str]:
 
 
 def upward(sources: dict[str, str]) -> set[tuple[str, str]]:
-    """Each module with a floor above its own that it imports from."""
+    """Each module that imports from a higher layer, with that layer."""
     return {
         (name, floor)
         for name, text in sources.items()
@@ -194,7 +194,7 @@ def test_every_option_is_read():
 
 
 def called_anything(sources: dict[str, str]) -> set[tuple[str, int]]:
-    """Where a variable is called `found` or `told`, which say of no value what it is."""
+    """Where a variable is called `found` or `told`, which does not say what it holds."""
     return {
         (name, node.lineno)
         for name, text in sources.items()
