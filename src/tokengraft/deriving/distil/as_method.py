@@ -1,4 +1,4 @@
-"""`distil` as a method: a `Distiller` is made of a task and run, and the task told how it went."""
+"""`distil` as a method: makes a `Distiller` from a task, runs it, and reports in the task."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from tokengraft.tokenizer.align import Aligner, Ints
 
 _OWN = 320  # tokens of a passage that the base writes
 FRONT_RATE = 1e-3  # of Adam, for an adapter in front
-# Where rows alone learn, and only to be read (rootstock, FLORES dev of amh, tam and hin, 600 steps:
-_KL = 4.0  # KL .204 and continuation excess 2.15 % instead of .207 and 2.33 %; with twice as many
-_MIXED = 2.0  # mixtures .217 and 2.09 %).
+# Factors of the recipe if only rows learn, and only for reading (rootstock, FLORES dev of amh, tam
+# and hin, 600 steps): KL .204 and continuation excess 2.15 % instead of .207 and 2.33 %; with twice
+# as many mixtures .217 and 2.09 %.
+_KL = 4.0
+_MIXED = 2.0
 _BY_TEXT = 0.5
 # The same on a CPU that has some minutes: less time for the teacher, whose passages are then cut in
-# more ways and read more often, short rests, and twice as many steps, of fewer passages. At the
-# cost of ten minutes on two cores (FLORES dev; amh, tam): KL .137 and .151, excess 3.4 and 2.9 %
-# instead of .165 and .260, 3.9 and 3.8 %.
+# more ways and read more often, short rests, and twice as many steps with fewer passages each. In
+# ten minutes on two cores (FLORES dev; amh, tam): KL .137 and .151, excess 3.4 and 2.9 % instead of
+# .165 and .260, 3.9 and 3.8 %.
 _HURRIED: dict[str, Any] = {"teaching": 0.1, "enough": 400, "rest": 48}
 _HURRIED_MIXED = 4.0
-_SOME = 5.0  # minutes; of fewer nothing was measured
+_SOME = 5.0  # minutes; fewer were not measured
 
 
 def distil(task: Task) -> Rows:
@@ -102,7 +104,7 @@ def distil(task: Task) -> Rows:
 
 
 def _own(task: Task) -> list[str]:
-    """What the base writes to be trained on, begun as lines that are trained on."""
+    """Lines that the base writes to be trained on, begun like training lines (`own_text`)."""
     recipe = task.options.recipe
     begun = [line for line in task.text or () if not is_held_out(line.strip(), HELD_OUT)]
     tokens = min(_OWN, task.model.window)
@@ -110,7 +112,7 @@ def _own(task: Task) -> list[str]:
 
 
 def _in_front(task: Task, kind: str) -> FrozenModel:
-    """The model behind an adapter of that kind, which does nothing yet."""
+    """The model behind a new adapter of that kind, which does nothing yet."""
     import torch
 
     from tokengraft.model.input_adapter import KINDS
@@ -122,10 +124,10 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
 
 
 def _recipe(task: Task) -> Recipe:
-    """The recipe as it is used.
+    """The recipe that is actually used.
 
-    Where rows alone learn, and only to be read, KL and mixtures count for more. Nothing else is
-    taught by the text itself (`Recipe.by_text`).
+    If only rows learn, and only for reading, KL and mixtures count for more, and the text itself
+    teaches too (`Recipe.by_text`); otherwise it does not.
     """
     recipe, times, minutes = task.options.recipe, _MIXED, task.options.recipe.max_minutes
     if not task.options.only_rows:
@@ -146,7 +148,7 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
         return lots
     tokens = min(512, task.model.window) - len(task.model.prefix)
     rest = Rest(recipe.rest, recipe.places, recipe.near)
-    mixed = recipe.mixed if writes else 2 * recipe.mixed  # a model that only reads answers so
+    mixed = recipe.mixed if writes else 2 * recipe.mixed  # new read, old written
     more, judged = (
         mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=rest, tokens=tokens)
         for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
@@ -155,17 +157,17 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
 
 
 def _writer(task: Task, reader: Reader) -> Writer | None:
-    """What writing needs to know; None where only reading is trained."""
+    """What writing needs; None if only reading is trained."""
     writing = task.options.writing
     if writing is None:
         return None
-    # A body that learns replays such text itself.
+    # If the body learns, `Replay` covers such text.
     quiet = _quiet(task, writing.protect) if task.options.adapting is None else ()
     return Writer(reader, task.parts, quiet, writing.shared)
 
 
 def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
-    """What keeps protected text in place where the body learns; None where only rows do."""
+    """What holds protected text in place while the body learns; None if only rows do."""
     adapting = task.options.adapting
     if adapting is None:
         return None
