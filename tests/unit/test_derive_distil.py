@@ -466,6 +466,9 @@ def test_a_processor_with_some_minutes_hurries(setting):
     assert (own.teaching, own.enough) == (0.5, 400)  # what was asked for stays
     writing = task(max_minutes=10, writing=Writing())
     assert _recipe(writing) == replace(writing.options.recipe, by_text=0)
+    adapters = task(max_minutes=10, adapting=Adapting())
+    faster = {"teaching": 0.1, "enough": 400, "rest": 48}
+    assert _recipe(adapters) == replace(adapters.options.recipe, by_text=0, **faster)
     assert plain.by_text == 0.5 and _recipe(task(by_text=0.0)).by_text == 0
     cut = [_mixed(task(), lots, replace(plain, rest=n)).mixed for n in (3, 128)]
     rests = [max(len(one.old) - one.old_at[0] - 1 for one in mixed) for mixed in cut]
