@@ -150,7 +150,7 @@ def derive_rows(
     if extended is not None:
         parts, lost = known_parts(parts, loaded.tokenizer, extended)
         if lost:
-            notes.append(f"{lost} tokens were UNK: transliterated, for want of parts")
+            notes.append(f"{lost} tokens were UNK: their transliteration gives their parts")
     task = Task(
         loaded,
         parts,

@@ -146,7 +146,7 @@ class Protection:
         measured = ", ".join(
             f"{one.changed:,} of {one.words:,} words in {one.text}" for one in self.elsewhere
         )
-        return f"{proved} In text not protected changed: {measured}." if measured else proved
+        return f"{proved} Changed in unprotected text: {measured}." if measured else proved
 
 
 @dataclass(frozen=True, repr=False)

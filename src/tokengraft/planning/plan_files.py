@@ -296,9 +296,10 @@ def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:
             f"no number of speakers is known for {', '.join(none)}: use another objective "
             "(--objective)"
         )
-    notes = ["speakers: everyone who uses the language, as a first one or a later (CLDR)"]
+    notes = ["speakers: everyone who uses the language, as a first or a later one (CLDR)"]
     if none:
-        notes.append(f"speakers: none known of {', '.join(none)}; they count as the fewest known")
+        few = "counted as the fewest of the others"
+        notes.append(f"speakers: no number is known for {', '.join(none)}, {few}")
     return {code: number or min(known) for code, number in speakers.items()}, notes
 
 

@@ -65,6 +65,7 @@ def derive(task: Task) -> Rows:
     seen = ids[is_new] - first_new
     rows[seen] = fitted.derive(states[is_new])
     if len(seen) < len(rows):
-        task.notes.append(f"{len(rows) - len(seen)} tokens not in the text: the mean of their rows")
+        lacking = len(rows) - len(seen)
+        task.notes.append(f"{lacking} tokens are not in the text: the mean of their parts' rows")
     task.params = {"layer": layer, "anchors": len(anchors)}
     return rows
