@@ -15,6 +15,7 @@ from tokengraft.planning.plan import Boundaries, PlanCut
 from tokengraft.tokenizer.boundaries import (
     DIGITS,
     LATIN,
+    NO_PATTERN,
     SCRIPTS,
     floor,
     relax_pattern,
@@ -126,9 +127,7 @@ def decide(
     if boundaries in ("keep", "portable") or (boundaries == "auto" and pattern is None):
         return PlanCut(old_pattern=pattern), []
     if pattern is None:
-        raise TokenizerError(
-            "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
-        )
+        raise TokenizerError(NO_PATTERN)
     notes = []
     codes = set()
     for code, own in floors.items():

@@ -65,7 +65,7 @@ Word: TypeAlias = str | int  # a string for the model to encode, or the id of an
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _TAIL = r"(?:(?<=\p{M})[^\s\p{L}\p{N}]*"  # ends the alternative that `relax_pattern` puts in front
-_NO_PATTERN = "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
+NO_PATTERN = "this tokenizer has no split pattern that cuts words at marks: use boundaries keep"
 _WORD = re.compile(r"(?P<lead>\[\^\\r\\n\\p\{L\}\\p\{N\}\]\?| \?)\\p\{L\}\+")
 _NUMBERS = re.compile(r"\|\\p\{N\}(\{1,3\})?\|")
 _DIGIT_BESIDE = re.compile(rb"[ \-A-Za-z][0-9]|[0-9][A-Za-z]")
@@ -193,7 +193,7 @@ def relaxed_pattern(tokenizer: dict[str, Any], scripts: Collection[str]) -> str:
     """The relaxed split pattern of a parsed `tokenizer.json`, by which no text gets longer."""
     pattern = split_pattern(tokenizer)
     if pattern is None:
-        raise TokenizerError(_NO_PATTERN)
+        raise TokenizerError(NO_PATTERN)
     known, asked = _relaxed_before(TokenizerKey(tokenizer)), tuple(scripts)
     if asked not in known:
         digits = f"{_digit_words(tokenizer, pattern)}|" if LATIN in scripts else ""
@@ -246,7 +246,7 @@ def with_pattern(tokenizer: dict[str, Any], new_pattern: str) -> dict[str, Any]:
     steps = copy.deepcopy(steps_of(tokenizer.get("pre_tokenizer")))
     place = _place(steps)
     if place is None:
-        raise TokenizerError(_NO_PATTERN)
+        raise TokenizerError(NO_PATTERN)
     step, new = steps[place], {"Regex": new_pattern}
     if step["type"] == "ByteLevel":
         split = {"type": "Split", "pattern": new, "behavior": "Isolated", "invert": False}

@@ -95,3 +95,9 @@ def _is_step(step: Any) -> bool:
         return False
     inner = [step[key] for key in ("pretokenizers", "normalizers") if key in step]
     return all(isinstance(one, list) and all(map(_is_step, one)) for one in inner)
+
+
+def as_pair(merge: Any) -> tuple[str, str]:
+    """A merge, which the file writes as a pair or as a string with a space between its halves."""
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left, right

@@ -52,7 +52,7 @@ from typing import Any, Literal, TypeAlias
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.tokenizer.boundaries import steps_of, with_pattern
-from tokengraft.tokenizer.file_shape import TokenizerKey
+from tokengraft.tokenizer.file_shape import TokenizerKey, as_pair
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 
@@ -147,14 +147,7 @@ def first_free_id(tokenizer: dict[str, Any]) -> int:
 
 def merge_pairs(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
     """The merges in rank order as pairs, whether the file has them as strings or as pairs."""
-    return [_as_pair(merge) for merge in tokenizer["model"]["merges"]]
-
-
-def _as_pair(merge: Any) -> tuple[str, str]:
-    if isinstance(merge, str):
-        left, _, right = merge.partition(" ")
-        return left, right
-    return merge[0], merge[1]
+    return [as_pair(merge) for merge in tokenizer["model"]["merges"]]
 
 
 def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:

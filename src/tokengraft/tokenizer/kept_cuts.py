@@ -31,7 +31,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tokengraft.tokenizer.file_shape import TokenizerKey
+from tokengraft.tokenizer.file_shape import TokenizerKey, as_pair
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 _OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
@@ -93,7 +93,7 @@ class _ByteLevelVocabulary:
     @functools.cached_property
     def ranks(self) -> dict[tuple[str, str], int]:
         """Each merge's place in the list of merges."""
-        return {_pair(merge): rank for rank, merge in enumerate(self._model["merges"])}
+        return {as_pair(merge): rank for rank, merge in enumerate(self._model["merges"])}
 
 
 @functools.lru_cache(maxsize=1)
@@ -201,7 +201,7 @@ def only_whole_words(tokenizer: Mapping[str, Any]) -> tuple[str, ...]:
     if not model.get("ignore_merges"):
         return ()
     vocab = {token: n for token, n in model["vocab"].items() if _OF_A_WORD.fullmatch(token)}
-    merges = [pair for pair in map(_pair, model["merges"]) if "".join(pair) in vocab]
+    merges = [pair for pair in map(as_pair, model["merges"]) if "".join(pair) in vocab]
     own = {**model, "vocab": vocab, "merges": merges, "ignore_merges": False}
     encoder = Tokenizer.from_str(json.dumps({"version": "1.0", "model": own, "added_tokens": []}))
     words = [token for token in vocab if token[-1].isascii() and token[-1].isalpha()]
@@ -246,11 +246,6 @@ def _parted(
                 )
             )
     return {run: letters for run, letters in parted.items() if letters}
-
-
-def _pair(merge: Any) -> tuple[str, str]:
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return left, right
 
 
 def merged(token: Iterable[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:

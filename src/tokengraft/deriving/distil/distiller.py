@@ -331,7 +331,7 @@ class Distiller:
             return math.inf
         sample = self.lots.held_out[: self._trial]
         if self.device.type == "cuda":
-            self.reader.old(sample)  # a GPU's first pass is slow, and runs asynchronously
+            self.reader.old(sample).cpu()  # a GPU's first pass is slow, and runs asynchronously
         begun = time.monotonic()
         self.reader.old(sample).cpu()
         speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
