@@ -342,10 +342,18 @@ def test_headline_says_nothing_twice(bad: list[str], count: int) -> None:
 
 def test_every_measure_has_a_plain_name_and_sentence() -> None:
     from tokengraft.evaluating import both_spellings as shared
-    from tokengraft.evaluating import continuation, fidelity, protected, tasks, writing
+    from tokengraft.evaluating import (
+        continuation,
+        fidelity,
+        probe,
+        protected,
+        question,
+        translations,
+        writing,
+    )
 
     measured = {*fidelity.METRICS, *protected.METRICS}
-    for module in (continuation, shared, writing, tasks):
+    for module in (continuation, shared, writing, probe, question, translations):
         measured |= {m.name for m in vars(module).values() if isinstance(m, fidelity.Metric)}
     assert PLAIN.keys() == measured
     assert len({name for name, _ in PLAIN.values()}) == len(PLAIN)

@@ -15,7 +15,7 @@ from tokengraft.auditing.audit import Auditing
 from tokengraft.auditing.audit import audit as audit_corpus
 from tokengraft.auditing.survey import Surveying
 from tokengraft.auditing.survey import survey as survey_files
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import ModelError, UsageError
 from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
@@ -327,11 +327,13 @@ def verify(
     """
     from tokengraft.grafting.card import write_served
     from tokengraft.grafting.verify.invariants import verify as prove
-    from tokengraft.model.folder import resolve
+    from tokengraft.model.folder import CONFIG, MANIFEST, resolve
     from tokengraft.serving import named
     from tokengraft.serving.export_gguf import check_corpus
 
     base, path = resolve(_name(model)), Path(_name(folder))
+    if not any((path / name).is_file() for name in (MANIFEST, CONFIG)):
+        raise ModelError(f"{path} is no model's folder: it holds neither {MANIFEST} nor {CONFIG}")
     programs = [named(name) for name in served_by]
     lines = None if text is None else list(lines_of(text))
     checks = [*prove(path, base.path, lines).checks]

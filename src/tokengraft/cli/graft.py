@@ -372,10 +372,7 @@ def verify(
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
     from tokengraft.api.verbs import verify as run_verify
-    from tokengraft.model.folder import CONFIG, MANIFEST
 
-    if not any((folder / name).is_file() for name in (MANIFEST, CONFIG)):
-        raise UsageError(f"{folder} is no model's folder: it holds neither {MANIFEST} nor {CONFIG}")
     programs = [name.strip() for name in served_by.split(",")] if served_by else []
     with working("Verifying"):
         report = run_verify(folder, base, read_text(text, text_column, format_), served_by=programs)
