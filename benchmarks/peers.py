@@ -62,8 +62,9 @@ _RANK, _TEMPERATURE = 32, 100.0
 def main() -> None:
     """Distribute the runs over processes."""
     options = parse()
-    jobs = [(name, code, 0.0) for code in options.language for name in OURS]
-    jobs += [(name, code, r) for r in options.rates for name in PEERS for code in options.language]
+    ours, peers = ([name for name in names if name in options.only] for names in (OURS, PEERS))
+    jobs = [(name, code, 0.0) for code in options.language for name in ours]
+    jobs += [(name, code, r) for r in options.rates for name in peers for code in options.language]
     share_out(one, options, jobs)
 
 
@@ -287,6 +288,7 @@ def merge(model: Any) -> None:
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = arguments(__doc__)
+    parser.add_argument("--only", nargs="+", default=[*OURS, *PEERS], choices=[*OURS, *PEERS])
     parser.add_argument("--rates", nargs="+", type=float, default=[5e-4, 2e-3])
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)

@@ -10,7 +10,8 @@ run, with its curve, and the rows as bfloat16. `--settings FILE` compares settin
 row `{"name": …, "way": "write", "recipe": {…}}` of a JSON list; with `"adapting": {…}` the body is
 trained too (`Adapting`; `"fixed": true` keeps the weight of replay constant), `"start":
 "…/write-{}.safetensors"` continues from the rows of an earlier run, and `"languages"`, `"split"`
-and `"lines"` override the command line's.
+and `"lines"` override the command line's. A plan for many languages is trained on as one, by any
+name (`world.json`, `world.txt`), and judged in each of the languages of `"judged_in"`.
 """
 
 from __future__ import annotations
@@ -105,11 +106,14 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     graft.__dict__["manifest"] = {"output": {"policy": way}}
     if way == "write":
         _greedy_by_text(graft.name, new, plan)
-    facts |= judge(base, graft, code, options, adapting is not None)
+    codes = setting.get("judged_in", [code])
+    judged = {one: judge(base, graft, one, options, adapting is not None) for one in codes}
+    facts |= judged.get(code, {"judged": judged})
     facts["seconds"] = time.monotonic() - begun
     _save(facts, options.out / f"{name}.json")
-    shown = {key: round(one["value"], 4) for key, one in facts["scores"].items()}
-    print(name, round(trained), round(facts["seconds"]), json.dumps(shown), flush=True)
+    for one, found in judged.items():
+        shown = {key: round(score["value"], 4) for key, score in found["scores"].items()}
+        print(name, one, round(trained), round(facts["seconds"]), json.dumps(shown), flush=True)
     if options.labelled is not None and options.split == "devtest":
         _states(base, graft, code, options)
     if way == "write" and options.prompts:
