@@ -11,7 +11,8 @@ on:
 so that text without a new token is read as before. It also proposes tags that mark a language: a
 row before the text (`tag-before`), or one added to every row of a text (`tag`). All are trained
 together with the rows, with the loss of distillation, as `tokengraft adapt-input` does; `lora` has
-as many weights inside the body instead. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`. OUT
+as many weights inside the body instead, and `lanes` widens the body by dimensions that only new
+tokens use. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`. OUT
 gets one JSON file per run; runs whose file exists are skipped.
 """
 
@@ -29,8 +30,9 @@ from torch import nn
 from torch.nn import functional
 
 from gpu_jobs import arguments, lines_in, share_out
+from lanes import english_kept, with_lanes
 
-WAYS = ("rows", "convolution", "attention", "lora", "tag-before", "tag")
+WAYS = ("rows", "convolution", "attention", "lora", "lanes", "tag-before", "tag")
 
 
 def with_tag_before(base: Any) -> Any:
@@ -71,7 +73,7 @@ def with_lora(base: Any, rank: int = 16) -> Any:
     return student
 
 
-def student_of(base: Any, way: str) -> Any:
+def student_of(base: Any, way: str, count: int, first: int) -> Any:
     """The model to train; the base itself if only rows are trained."""
     from tokengraft.model.input_adapter import KINDS
 
@@ -80,6 +82,8 @@ def student_of(base: Any, way: str) -> Any:
         return with_tag_before(base)
     if way == "lora":
         return with_lora(base)
+    if way == "lanes":
+        return with_lanes(base, count, first)
     return base.behind(KINDS[way](base.dimensions).to(base.device)) if way != "rows" else None
 
 
@@ -105,7 +109,8 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
     new = HuggingFace.from_parsed("new", spec)
-    given = {"steps": options.steps, "patience": 0, "check_every": max(1, options.steps // 10)}
+    given = {"steps": options.steps, "patience": 0, "passages": options.passages}
+    given |= {"check_every": max(1, options.steps // 10)}
     settings = options_from(Deriving, given)
     text = lines_in(options.text / f"{code}.txt")[: options.most]
     parts = [token.parts for token in plan.tokens]
@@ -125,7 +130,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
         begun = time.monotonic()
         distiller = Distiller(reader, lots, start, settings.recipe, parts)
         distiller.teacher = teacher = teacher or distiller.teacher
-        student = student_of(base, way)
+        student = student_of(base, way, len(parts), reader.first_new)
         if student is not None:
             distiller.teach(student, FRONT_RATE)
         out = distiller.run()
@@ -148,6 +153,9 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
             "curve": [(c.step, c.score.kl, c.score.mixed) for c in out.curve],
             **{name: asdict(one) for name, one in scores.items()},
         }  # fmt: skip
+        if way == "lanes":
+            ids = [one.old for one in plain[:100]]
+            facts["widened"] = english_kept(base, student, rows, ids)
         (options.out / f"{way}-{code}.json").write_text(json.dumps(facts), encoding="utf-8")
         kl, top1 = scores["devtest"].kl, scores["devtest"].agreement
         print(code, way, f"{kl:.3f} {top1:.3f} {facts['seconds']:.0f} s", flush=True)
@@ -188,6 +196,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--each", type=int, default=3, help="ways that one process tries in turn")
     parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--passages", type=int, default=48, help="of a step")
     parser.add_argument("--most", type=int, default=20_000, help="lines of text")
     parser.add_argument("--lines", type=int, default=500, help="of devtest")
     options = parser.parse_args()
