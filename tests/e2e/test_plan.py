@@ -99,6 +99,8 @@ def test_a_plan_of_no_token_is_an_error_that_says_why(tokengraft, tmp_path):
     )
     assert ran.returncode == 1
     assert "no token to plan" in ran.stderr and "protected text" in ran.stderr
+    ran = tokengraft("plan", "rootstock", "-l", "shn", "--text", text, "-o", tmp_path / "plan")
+    assert ran.returncode == 1 and "no letter in its script, Mymr" in " ".join(ran.stderr.split())
     assert not (tmp_path / "plan").exists()
 
 

@@ -12,13 +12,15 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.cli import main  # noqa: E402
-from tokengraft.core.errors import ModelError  # noqa: E402
+from tokengraft.core.errors import ModelError, TokenizerError  # noqa: E402
 from tokengraft.corpus import udhr  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.model.checkpoint import read_checkpoint  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
+from tokengraft.tokenizer import load  # noqa: E402
 
 FULL = (
     "CUDA out of memory. Tried to allocate 446.00 MiB. GPU 1 has a total capacity of 139.81 GiB of "
@@ -109,6 +111,26 @@ def test_truncated_weights_are_one_message(truncated, monkeypatch, capfd, tmp_pa
     size = (resolve("rootstock").path / "model.safetensors").stat().st_size
     assert f"base: model.safetensors is truncated: 1,000,000 bytes instead of {size:,}" in said
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [(b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
+     (b"\n<!DOCTYPE html><html>404", "it is a web page")],
+)  # fmt: skip
+def test_what_stands_in_for_a_file_is_named(truncated, head, said):
+    for name in ("model.safetensors", "tokenizer.json"):
+        (truncated / name).write_bytes(head)
+    with pytest.raises(ModelError, match=said):
+        read_checkpoint(truncated)
+    with pytest.raises(TokenizerError, match=said):
+        load(truncated)
+
+
+def test_a_folder_is_named_once(truncated):
+    (truncated / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"^base holds no model\.safetensors"):
+        derive_rows(truncated, [[1, 2]], "mean")
 
 
 def test_truncated_weights_are_a_model_error(truncated):

@@ -224,6 +224,15 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def not_the_file(head: bytes) -> str:
+    """What stands in for a file that was not really downloaded, from its first bytes; else ''."""
+    if head.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer: fetch the file itself with `git lfs pull`"
+    if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        return "it is a web page: download the file itself"
+    return ""
+
+
 def download(hub_id: str, patterns: Sequence[str], error: type[TokengraftError]) -> Path:
     """The folder with the matching files of `hub_id`; `error` says why there is none."""
     from huggingface_hub import snapshot_download

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokengraft.core import files
 from tokengraft.core.errors import ModelError
-from tokengraft.core.files import parse_json
+from tokengraft.core.files import not_the_file, parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -164,7 +164,8 @@ def read_shard(path: Path) -> WeightFile:
         if head[:2] in (b"\x80\x02", b"PK"):
             raise ModelError(f"{path.name} is a pickle, not safetensors: it is not opened")
         if not 2 <= size <= min(_MOST_HEADER, length - 8):
-            raise ModelError(f"{path.name} is truncated or no safetensors file; fetch it again")
+            why = not_the_file(head + file.read(91)) or "fetch it again"
+            raise ModelError(f"{path.name} is truncated or no safetensors file; {why}")
         raw = file.read(size)
     try:
         header = parse_json(raw)

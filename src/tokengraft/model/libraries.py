@@ -81,7 +81,8 @@ def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
                 **dtype_option(dtype),
             )
     except ModelError as error:
-        raise ModelError(f"{folder.name}: {error}") from error
+        named = str(error).startswith(f"{folder.name} ")
+        raise ModelError(str(error) if named else f"{folder.name}: {error}") from error
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder.name}: cannot be loaded ({error})") from error
     return model.eval().requires_grad_(False)

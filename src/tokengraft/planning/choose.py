@@ -14,14 +14,16 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
+from tokengraft.core.wording import counted
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning import MODES
-from tokengraft.planning.boundaries import decide, floors_of, relaxes
+from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
 from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.learn import Learner, Step
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
+from tokengraft.planning.permitted import territory
 from tokengraft.planning.pieces import plan_pieces
 from tokengraft.planning.places import give_places
 from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Protection, Proven
@@ -90,11 +92,11 @@ def plan_tokens(
     if mode == "paper":
         with panics_as_errors("planning"):
             return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
-    counted = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
-    request = Request(tokenizer, counted, options, budget, test or {}, list(check), protect)
+    words = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
+    request = Request(tokenizer, words, options, budget, test or {}, list(check), protect)
     with panics_as_errors("planning"):
         plan = plan_pieces(request) if pieces else _plan_merges(request)
-        plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}))
+        plan = _used(_measured(tokenizer, plan, protect, elsewhere or {}), words)
         return give_places(request, plan) if options.same_size else plan
 
 
@@ -122,13 +124,13 @@ def _measured(
     return replace(plan, protected=protection)
 
 
-def _used(plan: Plan) -> Plan:
+def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
     """The plan, with a note for each language it does nothing for; an error if it has no token.
 
     A graft without a new token would be the base again.
     """
     idle = [
-        f"{code}: no new token helps, since {_why_none(plan, code)}"
+        f"{code}: no new token helps, since {_foreign(code, texts) or _why_none(plan, code)}"
         for code, figures in plan.languages.items()
         if (figures.planning_before, figures.unknown_before)
         == (figures.planning_after, figures.unknown_after)
@@ -147,7 +149,9 @@ def _why_no_more(plan: Plan) -> list[str]:
         return []
     if target_of(plan.objective) is not None:
         done = "every language is at that premium in the planning text, or no further piece helps"
-        return [f"{len(plan.tokens):,} tokens of {plan.budget:,} by {plan.objective}: {done}"]
+        return [
+            f"{counted(len(plan.tokens), 'token')} of {plan.budget:,} by {plan.objective}: {done}"
+        ]
     why = (
         f"every further piece in a planned script occurs fewer than {LEAST} times in its text, or "
         "would not be used in it; more text gives more tokens"
@@ -156,7 +160,18 @@ def _why_no_more(plan: Plan) -> list[str]:
         why = f"no further string that mode {plan.mode} names can be made by merges in the text"
     elif plan.family == "wordpiece" or plan.mode == "characters":
         why = "no further character of a planned script in the text lacks a token"
-    return [f"{len(plan.tokens):,} tokens instead of {plan.budget:,}: {why}"]
+    return [f"{counted(len(plan.tokens), 'token')} instead of {plan.budget:,}: {why}"]
+
+
+def _foreign(code: str, texts: Mapping[str, CountedText] | None) -> str:
+    """What to say of a text without a single character of its language's script, else ''."""
+    belongs = territory([code])
+    if texts is None or belongs is None:
+        return ""
+    characters = set().union(*texts[code].chunks)
+    if any(belongs(character.encode("utf-8")) for character in characters):
+        return ""
+    return f"its text (perhaps the wrong file) has no letter in its script, {script_of(code)}"
 
 
 def _why_none(plan: Plan, code: str) -> str:

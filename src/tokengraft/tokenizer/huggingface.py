@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
-from tokengraft.core.files import check_highest_id, sha256
+from tokengraft.core.files import check_highest_id, not_the_file, sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
 from tokengraft.tokenizer.boundaries import pattern_of
@@ -61,7 +61,8 @@ class HuggingFace(Tokenizer):
         except BaseException as error:  # tokenizers raises bare Exception, and Rust may panic
             if not gave_up(error):
                 raise
-            raise TokenizerError(f"{name}: not a readable tokenizer.json ({error})") from error
+            why = not_the_file(data[:99]) or error
+            raise TokenizerError(f"{name}: not a readable tokenizer.json ({why})") from error
 
     @classmethod
     def from_parsed(cls, name: str, parsed: Mapping[str, Any]) -> HuggingFace:
