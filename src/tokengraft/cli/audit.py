@@ -102,8 +102,8 @@ def audit(
     ] = None,
     out: options.ResultsOption = None,
     force: ForceOption = False,
-    figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print the premiums as JSON.")] = False,
+    figures: Annotated[bool, options.output(help="Draw figures (with --out).")] = True,
+    json: Annotated[bool, options.output("--json", help="Print the premiums as JSON.")] = False,
     fail_above: FailAboveOption = None,
     baseline: BaselineOption = None,
     max_regression: MaxRegressionOption = None,
@@ -126,7 +126,8 @@ def audit(
 ) -> None:
     r"""Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
 
-    A premium is the mean over sentences of tokens(language) / tokens(pivot).
+    A premium of 2 means that the same text takes twice the tokens it takes in
+    English (or another --pivot): the mean over passages of the ratio of tokens.
     Counts are cached, so a second run encodes nothing and an interrupted one
     resumes where it stopped.
 

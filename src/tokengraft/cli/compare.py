@@ -50,8 +50,8 @@ def compare(
     tokenizers: options.TokenizersOption = None,
     out: options.ResultsOption = None,
     force: ForceOption = False,
-    figures: Annotated[bool, typer.Option(help="Draw figures (with --out).")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print every language as JSON.")] = False,
+    figures: Annotated[bool, options.output(help="Draw figures (with --out).")] = True,
+    json: Annotated[bool, options.output("--json", help="Print every language as JSON.")] = False,
 ) -> None:
     """Compare two audits, tokenizers, plans or grafts side by side.
 

@@ -110,6 +110,10 @@ def evaluate(
 ) -> None:
     r"""Measure how much of a model survived a graft: each figure with floor, ceiling and interval.
 
+    A verdict in one sentence comes first. A figure means little by itself: its
+    floor is what a graft that learned nothing reaches, its ceiling what the base
+    reaches on the same text cut another way.
+
     [bold]Examples[/bold]
 
       tokengraft evaluate rootstock grafted/ -o evaluation/

@@ -81,6 +81,8 @@ def corpora(
 ) -> None:
     """List the known corpora, or the languages of one.
 
+    udhr is bundled; for the others the list says where to get them.
+
     [bold]Examples[/bold]
 
       tokengraft corpora
@@ -120,6 +122,8 @@ def languages(
     json: JSON = False,
 ) -> None:
     """List the language table: code, name, script, family, speakers.
+
+    Any of these codes and names can be given wherever a language is asked for.
 
     [bold]Examples[/bold]
 

@@ -155,6 +155,7 @@ def panel(title: str) -> Any:
     return partial(typer.Option, rich_help_panel=title)
 
 
+output = panel("Output")
 _option = panel("Large corpora (docs/scale.md)")
 TokenizersOption = Annotated[
     list[Path] | None,

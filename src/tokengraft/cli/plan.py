@@ -18,6 +18,7 @@ from tokengraft.cli.options import (
     check_out,
     holds_file,
     lines_by_language,
+    panel,
 )
 from tokengraft.core.errors import UsageError
 from tokengraft.core.wording import counted
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.planning.count_words import CountedTexts
+
+_option = panel("Which tokens (docs/plan.md)")
 
 
 def plan(
@@ -54,6 +57,7 @@ def plan(
         int | None,
         typer.Option(
             min=1,
+            metavar="N",
             show_default="2000",
             help="At most this many new tokens in all; not with --mode paper, which adds every "
             "character that the vocabulary lacks.",
@@ -61,31 +65,35 @@ def plan(
     ] = None,
     mode: Annotated[
         Mode,
-        typer.Option(
+        _option(
+            metavar="MODE",
             help="How strings are chosen. "
-            + " ".join(f"{one.name}: {one.help}." for one in MODES.values())
+            + " ".join(f"{one.name}: {one.help}." for one in MODES.values()),
         ),
     ] = "merges",
     boundaries: Annotated[
         Literal["auto", "keep", "relax", "portable"],
-        typer.Option(
-            help="auto relaxes the split pattern for the planned scripts where its floor is above "
-            "1.2; keep never does; relax always does; portable does only what every program can "
-            "follow (llama.cpp has no relaxed pattern, so for now the same as keep), and says what "
-            "that costs."
+        _option(
+            metavar="HOW",
+            help="Whether words may be cut into fewer pieces before merges. auto relaxes the split "
+            "pattern for the planned scripts where its floor is above 1.2; keep never does; relax "
+            "always does; portable does only what every program can follow (llama.cpp has no "
+            "relaxed pattern, so for now the same as keep), and says what that costs.",
         ),
     ] = "auto",
     objective: Annotated[
         str,
-        typer.Option(
-            help="total: most tokens saved; parity: always help the costliest language; equal: as "
-            "many tokens for each; speakers: weigh by number of speakers; minimax:2.0: the "
-            "fewest tokens that bring every language to that premium, within the budget."
+        _option(
+            metavar="OBJECTIVE",
+            help="Which language the next token goes to. total: most tokens saved; parity: always "
+            "help the costliest language; equal: as many tokens for each; speakers: weigh by "
+            "number of speakers; minimax:2.0: the fewest tokens that bring every language to that "
+            "premium, within the budget.",
         ),
     ] = "total",
     protect: Annotated[
         list[str] | None,
-        typer.Option(
+        _option(
             help="Text whose ids may not change in any line: FILE, or LANGUAGE for its bundled "
             "UDHR; repeat for more. For languages in Latin script a bundled sample of English and "
             "source code is protected anyway, unless this is 'nothing'."
@@ -93,7 +101,7 @@ def plan(
     ] = None,
     keep_names: Annotated[
         bool,
-        typer.Option(
+        _option(
             "--keep-names",
             help="Also keep the ids of every word that begins with a capital, with the accents "
             "that names in English text have (São) or without, and of every word of an English "
@@ -104,7 +112,7 @@ def plan(
     ] = False,
     same_size: Annotated[
         bool,
-        typer.Option(
+        _option(
             "--same-size",
             help="Replace tokens instead of adding any: new ones take free rows, then reserved "
             "tokens, then the ids of old tokens that no merge builds on and that neither the given "
@@ -114,7 +122,7 @@ def plan(
     ] = False,
     compare: Annotated[
         bool,
-        typer.Option("--compare-objectives", help="Plan with every objective and show the curves."),
+        _option("--compare-objectives", help="Plan with every objective and show the curves."),
     ] = False,
     test: Annotated[
         str, typer.Option(help="Parallel corpus on which premiums are measured.")
@@ -131,8 +139,8 @@ def plan(
         ),
     ] = None,
     force: ForceOption = False,
-    figures: Annotated[bool, typer.Option(help="Draw the curve (with --out).")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    figures: Annotated[bool, options.output(help="Draw the curve (with --out).")] = True,
+    json: Annotated[bool, options.output("--json", help="Print the plan as JSON.")] = False,
     engine: options.EngineOption = "local",
     address: options.AddressOption = None,
     workers: options.WorkersOption = None,

@@ -48,6 +48,9 @@ def report(
 ) -> None:
     """Make one self-contained page: index.html, no network, ready for a static hub space.
 
+    It shows whatever it is given: what languages pay, what a plan would change,
+    how a graft turned out. Open it in any browser, or send it to someone.
+
     [bold]Examples[/bold]
 
       tokengraft report audit/ --out site/
@@ -86,6 +89,8 @@ def playground(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Type text and see how every tokenizer cuts it; nothing leaves this machine.
+
+    The address to open is printed; Ctrl-C ends it.
 
     [bold]Examples[/bold]
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Commands,
     help="Reproduce a published table: exits with 0 if every value comes out, else with 1."
+    "\n\nEach value of the paper is compared with the one found on this machine."
     "\n\n[bold]Examples[/bold]\n\n  tokengraft reproduce premiums --corpus flores200.tar.xz"
     "\n\n  tokengraft reproduce vocabulary --tokenizers m2m100/",
     no_args_is_help=True,
