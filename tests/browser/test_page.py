@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree
     small = f"{own['tokens_per_unit']:.0f} −{abs(change):.0f}%"
     expect(cell.locator("small")).to_have_text(small)
     beside = [
-        f"{own['tokens_per_unit']:.0f} tokens per sentence",
+        f"{own['tokens_per_unit']:.0f} tokens per passage",
         f"{own['bytes_per_token']:.1f} bytes per token",
         f"{abs(change):.0f} % fewer tokens than",
     ]
@@ -378,6 +379,7 @@ def test_an_evaluation_says_only_what_it_has(open_page: Open, tmp_path: Path) ->
     expect(page.locator("#graft .groups")).to_contain_text("floor")
     expect(page.locator("#graft .groups")).not_to_contain_text("ceiling")
     expect(page.locator("#graft")).to_contain_text("no ceiling for Shan")
+    expect(page.locator("#graft .verdict")).to_have_text(re.compile("^This graft works: "))
     # Of two evaluations of one graft each goes by its folder, of two grafts by their names.
     for folder, graft in (("other", "other-graft"), ("again", "my-graft")):
         (tmp_path / folder).mkdir()
@@ -386,6 +388,7 @@ def test_an_evaluation_says_only_what_it_has(open_page: Open, tmp_path: Path) ->
     for folder, title in (("other", "my-graft and other-graft"), ("again", "ev and again")):
         page = open_page(build_page([made, tmp_path / folder], tmp_path / "both").as_uri())
         expect(page.locator("#graft h3")).to_have_text(f"How much was kept: {title}")
+        expect(page.locator("#graft .verdict").last).to_have_text(re.compile("works: "))
 
 
 def test_a_model_that_was_trained_is_not_called_frozen(open_page: Open, tmp_path: Path) -> None:
@@ -451,6 +454,19 @@ def test_generation_costs(still: Page) -> None:
     cells = still.locator("#graft .costs tbody td").all_inner_texts()
     assert cells == ["120 → 30", "0.5 → 0.5", "– → –", "– → –", "1,230 → 1,230"]
     assert still.locator("#graft .costs tbody th").inner_text() == "Shan"
+    assert still.locator("#graft .costs caption").inner_text().endswith("2 prompts per language")
+
+
+def test_the_frontier_counts_languages_in_whole_numbers(still: Page) -> None:
+    counts = still.locator("#plan .panel").last
+    assert counts.locator("figcaption").inner_text().split("\n") == ["Languages above 2×", "2 → 0"]
+    heights = {
+        tick.text_content(): float(tick.get_attribute("y") or 0)
+        for tick in counts.locator("text.tick.end").all()[:3]
+    }
+    assert [*heights] == ["0", "1", "2"]
+    # One language is half way between none and two.
+    assert heights["1"] == pytest.approx((heights["0"] + heights["2"]) / 2)
 
 
 def test_several_runs_on_one_page(

@@ -836,7 +836,7 @@ def test_a_worse_answer_than_after_another_text_is_said():
     floor = HeldOut(2.0, 0.1, 0.1, 100, excess=0.07)
     made = Derived(np.zeros((1, 2), np.float32), "distil", held_out=judged, floor=floor)
     assert "works only in part" in made.verdict
-    assert "continuation_excess 0.17" in made.verdict
+    assert "added surprise at the rest of a line 0.17" in made.verdict
     assert "end of every prompt in old tokens" in made.verdict
     assert [one.measure for one in made.judged.below] == ["continuation_excess"]
     assert "on more text" in replace(made, held_out=replace(judged, kl=3.0)).verdict

@@ -38,14 +38,14 @@ def test_a_graft_above_its_floors_works() -> None:
     assert "73%" in said.sentence
     assert "10%" in said.sentence
     assert "80%" in said.sentence
-    assert "1 averages over whole sentences" in said.sentence
+    assert "1 average over whole sentences is no better" in said.sentence
     assert said.below == ()
 
 
 def test_a_graft_below_its_floors_does_not() -> None:
     said = evaluation(BAD).verdict
     assert said.sentence.startswith("This graft did not work: 2 of 3")
-    assert "kl 4.5 in Shan, floor 4" in said.sentence
+    assert "KL 4.5 in Shan, floor 4" in said.sentence
     assert [one.measure for one in said.below] == ["kl", "top1"]
 
 

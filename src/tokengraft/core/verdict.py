@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-#: The measures that decide. Others can be worse than their floor in a sound graft: averages over a
-#: sentence change with the number of tokens, whatever they mean (docs/fidelity.md).
-TELLING = ("kl", "top1", "continuation_excess", "aligned_cosine")
+from tokengraft.core.wording import counted
+
+#: The measures that decide, and their names. Others can be worse than their floor in a sound graft:
+#: averages over a sentence change with the number of tokens, whatever they mean (docs/fidelity.md).
+_TELLING = {
+    "kl": "KL",
+    "top1": "same likeliest next token",
+    "continuation_excess": "added surprise at the rest of a line",
+    "aligned_cosine": "same inner state",
+}
+TELLING = tuple(_TELLING)
 LOWER = frozenset(
     {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
      "mutual_rank", "aligned_mutual_rank", "centred_mutual_rank"}
@@ -40,7 +48,8 @@ class Judged:
         return self.value >= self.floor if lower else self.value <= self.floor
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.value:.3g} in {self.where}, floor {self.floor:.3g}"
+        name = _TELLING.get(self.measure, self.measure)
+        return f"{name} {self.value:.3g} in {self.where}, floor {self.floor:.3g}"
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,8 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         )
     others = sum(one.below for one in figures if one.measure not in TELLING)
     more = (
-        f" {others} averages over whole sentences are no better than theirs, which sound grafts "
-        "show too."
+        f" {counted(others, 'average')} over whole sentences {'is' if others == 1 else 'are'} no "
+        "better than the floor, which happens to sound grafts too."
         if others
         else ""
     )

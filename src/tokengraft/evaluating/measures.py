@@ -33,8 +33,8 @@ PLAIN = {
     ),
     "aligned_pooled_cosine": (
         f"Same average over a sentence{_PLACES}",
-        "The same comparison of averages, over places where both models have read the same text. "
-        "1 is best.",
+        "The inner states of a sentence averaged, before and after, over places where both models "
+        "have read the same text, and the two averages compared. 1 is best.",
     ),
     "mutual_rank": (
         "Rank of a sentence’s own counterpart",
@@ -43,17 +43,18 @@ PLAIN = {
     ),
     "aligned_mutual_rank": (
         f"Rank of a sentence’s own counterpart{_PLACES}",
-        "The same rank, with averages over places where both models have read the same text. 1 is "
-        "best.",
+        "At which rank a sentence finds itself among the averages from before the graft, over "
+        "places where both models have read the same text. 1 is best.",
     ),
     "centred_mutual_rank": (
         f"Rank of a sentence’s own counterpart{_PLACES}, centred",
-        "The same rank, after what all sentences have in common was removed from each model’s "
-        "averages. 1 is best.",
+        "At which rank a sentence finds itself once what all sentences have in common was removed "
+        "from each model’s averages. 1 is best.",
     ),
     "centred_retrieval": (
         f"Sentences that find themselves{_PLACES}, centred",
-        "The share of sentences that find themselves, with the same centred averages. 1 is best.",
+        "How many sentences are nearest to their own average from before the graft once what all "
+        "sentences have in common was removed. 1 is best: all are.",
     ),
     "retrieval": (
         "Sentences that find themselves",
@@ -62,8 +63,8 @@ PLAIN = {
     ),
     "aligned_retrieval": (
         f"Sentences that find themselves{_PLACES}",
-        "The same share, with averages over places where both models have read the same text. 1 is "
-        "best.",
+        "How many sentences are nearest to their own average from before the graft, over places "
+        "where both models have read the same text. 1 is best: all are.",
     ),
     "translation_retrieval": (
         "Sentences that find their translation",
@@ -72,7 +73,7 @@ PLAIN = {
     ),
     "base_translation_retrieval": (
         "Sentences that find their translation, before",
-        "The same share with the model as it was before the graft.",
+        "How many sentences were nearest to their own English translation before the graft.",
     ),
     "continuation_bpb": (
         "Surprise at the rest of a line",
@@ -94,8 +95,8 @@ PLAIN = {
     ),
     "new_spelling_bpb": (
         "Surprise at whole lines, new spelling",
-        "The same bits if only the spelling in new tokens counts. The best to hope for is the base "
-        "model’s figure.",
+        "How many bits a byte costs the graft if only the spelling in new tokens counts. The best "
+        "to hope for is the base model’s figure.",
     ),
     "base_bpb": (
         "Surprise at whole lines, base model",

@@ -42,9 +42,9 @@ def draw_frontier(
         f"from {start.highest:.1f} to {end.highest:.1f}"
     )
     subtitle = (
-        f"What languages pay on {tokenizer} against the number of new tokens. A premium is the "
-        "mean over sentences of a language’s tokens to the pivot’s; a Gini coefficient of 0 means "
-        "that all pay the same."
+        f"What languages pay on {tokenizer} against the number of new tokens. A premium is how "
+        "many times the pivot’s tokens a language takes for the same sentence, on average; a Gini "
+        "coefficient of 0 means that all pay the same."
     )
     page = sheet(None, 2 * _COLUMN - 0.2, 2 * _ROW, title, subtitle, f"Test text: {tested_on}.")
     for place, (figure, name) in enumerate(_PANELS.items()):
@@ -76,13 +76,14 @@ def _panel(axes: Axes, figure: str, lines: Mapping[str, Mapping[int, float]]) ->
             axes.axhline(LIMIT, color=QUIET, linewidth=0.9)
     else:
         axes.set_ylim(0, max(values) * 1.05 or 1)
+        axes.locator_params(axis="y", integer=figure == "above")
     form = "{:.3f}" if figure == "gini" else "{:.0f}" if figure == "above" else "{:.2f}"
     ends = []
     looks = zip(cycle(COLOURS), cycle(_DASHES), strict=False)
     for (name, line), (colour, dash) in zip(lines.items(), looks, strict=False):
         axes.plot(list(line), list(line.values()), color=colour, linestyle=dash, linewidth=1.8)
         last = list(line.values())[-1]
-        ends.append((last, f"{name} {form.format(last)}", colour))
+        ends.append((last, f"{name if len(lines) > 1 else ''} {form.format(last)}".strip(), colour))
     _name_ends(axes, ends, 11)
 
 

@@ -15,8 +15,10 @@ from fontTools.unicodedata import script
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json
+from tokengraft.core.verdict import TELLING, Judged, judge
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
+from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import MANIFEST
 from tokengraft.render.comparison_folder import findings, names, of_pair, read_comparison
@@ -97,6 +99,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
     """What a graft folder's manifest says: base, method, output policy, hashes."""
     manifest = read_json(folder / MANIFEST)
     rows = manifest.get("rows") or {}
+    policy = (manifest.get("output") or {}).get("policy")
     return without_paths(  # type: ignore[no-any-return]
         {
             "name": folder.resolve().name,
@@ -107,7 +110,8 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "method": rows.get("method"),
             "params": rows.get("params") or {},
             "table": manifest.get("table") or {},
-            "policy": (manifest.get("output") or {}).get("policy"),
+            "policy": policy,
+            "writes": POLICIES[policy].help if policy in POLICIES else None,
             "trained": len((manifest.get("trained") or {}).get("tensors") or ()),
             "replaced": len((manifest.get("places") or {}).get("replaced") or ()),
             "versions": manifest.get("versions") or {},
@@ -136,6 +140,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "scores": scores,
         "measures": {score["measure"]: described(score["measure"]) for score in scores},
         "notes": without_paths([_CODE.sub(lambda m: language_name(m[0]), note) for note in said]),
+        "verdict": _verdict(scores),
         "costs": list(_costs(generation)),
         "writing": list(_writing(generation, scores)),
         "samples": samples[:12],  # in full: readers compare them letter by letter
@@ -166,6 +171,15 @@ def _score(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _verdict(scores: Sequence[Mapping[str, Any]]) -> str | None:
+    """Whether the graft works, in a sentence; None where no floor was measured."""
+    own = [score for score in scores if score["name"] and score["method"] is None]
+    if not any(score["measure"] in TELLING and score["floor"] is not None for score in own):
+        return None
+    named = ("measure", "name", "value", "floor", "ceiling")
+    return judge([Judged(*(score[key] for key in named)) for score in own]).sentence
+
+
 def _costs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What generation cost, a row per language: each figure as [base, graft]."""
     sides = {(str(row.get("language")), row.get("model")): row for row in rows}
@@ -173,7 +187,8 @@ def _costs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         both = [sides.get((code, model)) for model in ("base", "graft")]
         if None not in both:
             pairs = {key: [digits(row.get(key)) for row in both if row] for key in _COSTS}
-            yield {"name": language_name(code), **pairs}
+            prompts = (both[0] or {}).get("prompts")
+            yield {"name": language_name(code), "prompts": prompts, **pairs}
 
 
 def _writing(

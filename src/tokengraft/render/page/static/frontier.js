@@ -29,9 +29,10 @@ function frontierPanel([title, figure, form], lines) {
   const most = Math.max(...drawn.flat().map((p) => p[1])) || 1;
   const x = (n) => left + ((width - left - right) * n) / end;
   const y = (v) => height - bottom - ((height - top - bottom) * v) / (most * 1.05);
-  const parts = [0, most / 2, most].map((v) => [
+  const middle = form === count ? Math.floor(most / 2) : most / 2;
+  const parts = [...new Set([0, middle, most])].map((v) => [
     shape("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), class: "rule" }),
-    shape("text", { x: left, y: y(v) - 3, class: "tick" }, form(v)),
+    shape("text", { x: width - right, y: y(v) - 3, class: "tick end" }, form(v)),
   ]);
   if (most > 2 && form === times) parts.push(shape("line", { x1: left, x2: width - right, y1: y(2), y2: y(2), class: "rule one" }));
   drawn.forEach((points, i) => {
@@ -39,7 +40,7 @@ function frontierPanel([title, figure, form], lines) {
   });
   parts.push(shape("text", { x: left, y: height - 4, class: "tick" }, "0"));
   parts.push(shape("text", { x: width - right, y: height - 4, class: "tick end" }, `${count(end)} tokens`));
-  const ends = drawn.map((points, i) => `${lines[i].name} ${form(points[0][1])} → ${form(points.at(-1)[1])}`);
+  const ends = drawn.map((points, i) => [lines[i].name, form(points[0][1]), "→", form(points.at(-1)[1])].filter(Boolean).join(" "));
   return el(
     "figure",
     { class: "panel" },
@@ -53,13 +54,15 @@ function drawFrontier(plans) {
   const lines = plans.map((plan) => ({ plan, points: spreads(plan) })).filter((line) => line.points.length > 1);
   if (!lines.length) return null;
   const objectives = new Set(lines.map((line) => line.plan.objective));
-  for (const line of lines) line.name = objectives.size === lines.length ? line.plan.objective : line.plan.name;
+  for (const line of lines) line.name = lines.length === 1 ? "" : objectives.size === lines.length ? line.plan.objective : line.plan.name;
+  const pivots = new Set(lines.map((line) => line.plan.pivotName));
+  const twice = pivots.size === 1 && [...pivots][0] ? `what ${[...pivots][0]} does` : "the pivot";
   const many = Math.max(...lines.map((line) => line.plan.languages.length));
   return el(
     "article",
     { class: "plan" },
     el("h3", {}, `How even ${count(many)} languages become`),
-    el("p", { class: "measure" }, "The costliest language, the typical one, how unequal all of them are (a Gini coefficient of 0: all pay the same) and how many pay more than twice the pivot, by the number of tokens added."),
+    el("p", { class: "measure" }, `The costliest language, the typical one, how unequal all of them are (a Gini coefficient of 0: all pay the same) and how many pay more than twice ${twice}, by the number of tokens added.`),
     el("div", { class: "panels" }, FRONTIER.map((panel) => frontierPanel(panel, lines))),
   );
 }

@@ -7,16 +7,23 @@ function whatStays() {
     : "New tokens get rows in a frozen model; every old weight stays, byte for byte.";
 }
 
+// The method, with its settings folded away: they are for whoever repeats it.
+function rowsBy({ method, params }) {
+  const settings = Object.entries(params).map(([k, v]) => `${k} ${JSON.stringify(v)}`);
+  if (!method || !settings.length) return method;
+  return el("details", {}, el("summary", {}, `${method}, ${counted(settings.length, "setting")}`), settings.join(" · "));
+}
+
 function graftCard(graft) {
   const table = graft.table;
   const facts = [
     ["Base", graft.base],
     ["Languages", graft.languages.map((l) => l.name).join(", ")],
-    ["Rows by", [graft.method, ...Object.entries(graft.params).map(([k, v]) => `${k} ${JSON.stringify(v)}`)].filter(Boolean).join(" · ")],
-    ["Output", graft.policy],
+    ["Rows by", rowsBy(graft)],
+    ["Output", graft.policy && [graft.policy, graft.writes].filter(Boolean).join(": ")],
     ["Also trained", graft.trained ? `${counted(graft.trained, "tensor")} of the body` : null],
     ["Replaced", graft.replaced ? counted(graft.replaced, "old token") : null],
-    ["Table", table.before ? `${count(table.before)} → ${count(table.after)} rows of ${count(table.width ?? 0)}` : null],
+    ["Embeddings", table.before ? `${count(table.before)} → ${count(table.after)} rows of ${count(table.width ?? 0)} numbers` : null],
   ];
   return el(
     "article",
@@ -113,6 +120,7 @@ function drawEvaluation(evaluation) {
     "article",
     {},
     el("h3", {}, evaluation.title),
+    evaluation.verdicts.map((said) => el("p", { class: "verdict" }, said)),
     el("div", { class: "controls" }, choice("Measure", names, measure, (v) => {
       measure = v;
       paint();
@@ -125,7 +133,7 @@ function drawEvaluation(evaluation) {
     evaluation.notes.map((note) => el("p", { class: "status" }, `Note: ${note}.`)),
     evaluation.costs.length ? costTable(evaluation.costs) : null,
     evaluation.samples.length ? [el("h4", {}, "Samples"), el("div", { class: "samples" }, evaluation.samples.map((s) =>
-      el("dl", {}, Object.entries(s).map(([k, v]) => [el("dt", {}, k.replaceAll("_", " ")), el("dd", { dir: k === "language" ? "ltr" : "auto" }, k === "language" ? languageName(v) : tamed(v))]))))] : null,
+      el("dl", {}, Object.entries(s).map(([k, v]) => [el("dt", {}, k === "way" ? "decoded" : k.replaceAll("_", " ")), el("dd", { dir: k === "language" ? "ltr" : "auto" }, k === "language" ? languageName(v) : tamed(v))]))))] : null,
   );
 }
 
@@ -138,6 +146,8 @@ const COSTS = [
   ["cache_bytes_per_character", "Cache, bytes per character"],
 ];
 
+const promptsOf = (costs) => (new Set(costs.map((row) => row.prompts)).size === 1 && costs[0].prompts ? `, ${counted(costs[0].prompts, "prompt")} per language` : "");
+
 function costTable(costs) {
   const shown = (v) => (v === null ? "–" : v < 100 ? String(Number(v.toPrecision(3))) : count(Number(v.toPrecision(3))));
   return el(
@@ -146,7 +156,7 @@ function costTable(costs) {
     el(
       "table",
       { class: "costs" },
-      el("caption", {}, "What generation costs, before → after, both models in turn on one machine"),
+      el("caption", {}, `What generation costs, before → after, both models in turn on one machine${promptsOf(costs)}`),
       el("thead", {}, el("tr", {}, ["Language", ...COSTS.map(([, text]) => text)].map((text) => el("th", { scope: "col" }, text)))),
       el("tbody", {}, costs.map((row) =>
         el("tr", {}, el("th", { scope: "row" }, row.name), COSTS.map(([key]) => el("td", {}, row[key].map(shown).join(" → ")))))),
@@ -162,10 +172,11 @@ function evaluationsShown() {
   };
   const all = page.evaluations.filter((e) => e.scores.length).map((e) => ({ ...e, name: called(e) }));
   if (all.length < 2) {
-    return all.map((e) => ({ ...e, title: e.graft && e.base ? `How much of ${e.base} was kept in ${e.graft}` : `How much was kept: ${e.name}` }));
+    return all.map((e) => ({ ...e, verdicts: [e.verdict].filter(Boolean), title: e.graft && e.base ? `How much of ${e.base} was kept in ${e.graft}` : `How much was kept: ${e.name}` }));
   }
   return [{
     title: `How much was kept: ${listed(all.map((e) => e.name))}`,
+    verdicts: all.filter((e) => e.verdict).map((e) => `${e.name}: ${e.verdict}`),
     measures: Object.assign({}, ...all.map((e) => e.measures)),
     notes: [...new Set(all.flatMap((e) => e.notes.map((note) => `${e.name}: ${note}`)))],
     scores: all.flatMap((e) => e.scores.map((s) => ({ ...s, method: s.method ? `${e.name} ${s.method}` : e.name }))),

@@ -57,7 +57,7 @@ function fewestFact(order, n) {
   if (fewest === least || exact(fewest.premium) === exact(least.premium)) return null;
   return fact(
     "Fewest tokens",
-    `${fewest.label}, ${few(perUnit(fewest.t, n))} per sentence where ${least.label} takes ${few(perUnit(least.t, n))}, though its premium is higher (${times(fewest.premium)} against ${times(least.premium)}): ${pivot().name} gained more from it than ${languages()[n].name} did.`,
+    `${fewest.label}, ${few(perUnit(fewest.t, n))} per passage where ${least.label} takes ${few(perUnit(least.t, n))}, though its premium is higher (${times(fewest.premium)} against ${times(least.premium)}): ${pivot().name} gained more from it than ${languages()[n].name} did.`,
   );
 }
 

@@ -136,7 +136,7 @@ function drawPlan(plan, number) {
   return el(
     "article",
     { class: "plan" },
-    el("h3", {}, `${plan.name}: ${counted(plan.count, "token")} for ${plan.languages.length > MANY ? counted(plan.languages.length, "language") : listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
+    el("h3", {}, `${page.plans.length > 1 ? `${plan.name}: ` : ""}${counted(plan.count, "token")} for ${plan.languages.length > MANY ? counted(plan.languages.length, "language") : listed(plan.languages.map((l) => l.name))}${plan.label ? ` in ${plan.label}` : ""}`),
     el("div", { class: "slider" }, el("label", { for: `budget-${number}` }, "How many tokens to add"), slider, shown),
     el("p", { class: "measure" }, `${planMeasure(plan)}, before → with that many tokens${otherPivot(plan)}`),
     list,

@@ -4,7 +4,7 @@ const MEASURES = {
   premium: { name: "Premium", look: premiumClass, form: plain },
   sums: { name: "Premium by total length", look: premiumClass, form: plain },
   floor: { name: "Floor: forced by word cuts", look: premiumClass, form: plain },
-  perUnit: { name: "Tokens per sentence", look: (v) => premiumClass(v / perUnit(reference(), audit().pivot)), form: few },
+  perUnit: { name: "Tokens per passage", look: (v) => premiumClass(v / perUnit(reference(), audit().pivot)), form: few },
   bytesPerToken: { name: "Bytes per token", look: (v) => shareClass(v / 6), form: plain },
   change: { name: "Change of tokens", look: (v) => premiumClass(1 + v), form: signedPercent },
   coverage: { name: "Text in one-token characters", look: shareClass, form: (v) => (100 * v).toFixed(0) },
@@ -109,7 +109,7 @@ class PremiumTable {
     }
   }
 
-  // What the premium does not show, in small type: tokens per sentence, and the change from the reference.
+  // What the premium does not show, in small type: tokens per passage, and the change from the reference.
   beside(t, n) {
     if (perUnit(t, n) === null) return null;
     const more = t === reference() ? null : change(t, n);
@@ -247,7 +247,7 @@ sections.push({
       heading(
         "premiums",
         "Who pays how much",
-        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. ${hasAbsolute() ? `The small figures are tokens per sentence${a.tokenizers.length > 1 ? " and the change from the tokenizer chosen under “Compared with”" : ""}. ` : ""}Point at a cell for its interval and causes; click a heading to sort.`,
+        `How many tokens a text takes, against the same text in ${pivot().name}. A premium of 2 means twice the tokens: twice the price, half the context. ${hasAbsolute() ? `The small figures are tokens per passage${a.tokenizers.length > 1 ? " and the change from the tokenizer chosen under “Compared with”" : ""}. ` : ""}Point at a cell for its interval and causes; click a heading to sort.`,
       ),
       a.disagreements.map((note) => el("p", { class: "notice" }, note)),
       premiumControls(view),

@@ -22,7 +22,7 @@ function auditProvenance(a) {
       { class: "facts-list" },
       pairs({
         "Text": a.title,
-        "Units": count(m.corpus.units ?? 0),
+        "Passages": count(m.corpus.units ?? 0),
         "Pivot": `${pivot().name} (${m.pivot})`,
         "Intervals": m.bootstrap ? `${m.bootstrap.method} bootstrap, ${count(m.bootstrap.resamples)} resamples, ${100 * m.bootstrap.confidence} %` : "none",
         "Made with": [`tokengraft ${m.tokengraft}`, ...Object.entries(m.libraries ?? {}).map(([k, v]) => `${k} ${v}`)].join(", "),
@@ -46,7 +46,7 @@ sections.push({
       heading("provenance", "Where the numbers come from", "The page holds the run’s own files; what you download is byte for byte what the run wrote."),
       page.audits.length ? auditProvenance(audit()) : null,
       page.grafts.map((g) => [
-        el("h3", {}, `Graft ${g.name}`),
+        el("h3", {}, `The graft “${g.name}”`),
         g.command ? el("p", {}, el("code", { class: "command" }, g.command)) : null,
         el("dl", { class: "facts-list" }, pairs({ Seed: g.seed, Plan: g.plan, ...g.versions })),
         hashes(`SHA-256 of ${Object.keys(g.files).length} files`, Object.entries(g.files).map(([name, hash]) => [name, "", hash])),

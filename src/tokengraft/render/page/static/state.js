@@ -30,13 +30,13 @@ function change(t, n) {
   return !own || !base || loses(t, n) || loses(reference(), n) ? null : own / base - 1;
 }
 
-// “312 tokens per sentence”, “0.9 bytes per token”, “12 % fewer tokens than GPT-2”
+// “312 tokens per passage”, “0.9 bytes per token”, “12 % fewer tokens than GPT-2”
 function absolutes(t, n) {
   if (perUnit(t, n) === null) return [];
   const [size, more] = [audit().cells.bytesPerToken[t][n], change(t, n)];
   return [
-    `${few(perUnit(t, n))} tokens per sentence`,
-    size === null ? null : `${plain(size)} bytes per token`,
+    `${few(perUnit(t, n))} tokens per passage`,
+    size === null || loses(t, n) ? null : `${plain(size)} bytes per token`,
     more === null || t === reference() ? null : changed(more, audit().tokenizers[reference()].label),
   ].filter(Boolean);
 }
