@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
+from tokengraft.api.results import Evaluation
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.languages.codes import language
 
 
 def main(demo: Path) -> None:
-    """Print ten lines from the demo's own files."""
+    """Print a dozen lines from the demo's own files."""
     premiums = json.loads((demo / "audit/tables/premiums.json").read_text(encoding="utf-8"))
     plan = json.loads((demo / "plan/plan.json").read_text(encoding="utf-8"))
     evaluation = json.loads((demo / "evaluation/evaluation.json").read_text(encoding="utf-8"))
@@ -32,6 +34,7 @@ def main(demo: Path) -> None:
         )
         if "written_worth" in found and code in steps:
             print(f"{'':8} it also writes: in {steps[code]:.1f} times fewer steps{_likely(found)}")
+    print(textwrap.fill(str(Evaluation.load(demo / "evaluation").verdict), 84))
     if not any(row["metric"] == "written_worth" for row in scores):
         print("It reads in new tokens and writes in old ones. One that writes in them too, in many")
         print("times fewer steps: POLICY=write make demo (two minutes more; docs/write.md).")
@@ -46,10 +49,11 @@ def main(demo: Path) -> None:
 
 
 def _kept(found: dict[str, Any]) -> str:
-    if "top1" not in found or "kl" not in found:
+    if "top1" not in found:
         return ""
-    top, kl = found["top1"], found["kl"]
-    return f"; next token kept {top['value']:.0%} of the time (KL {kl['value']:.2f} nats)"
+    value, floor = found["top1"]["value"], found["top1"]["floor"]
+    learned = "" if floor is None else f" ({floor:.0%} had it learned nothing)"
+    return f"; next token kept: {value:.0%}{learned}"
 
 
 def _likely(found: dict[str, Any]) -> str:

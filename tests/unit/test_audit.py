@@ -569,5 +569,5 @@ def test_the_printed_table_shows_the_absolute_cost_beside_the_premium():
     ]
     assert f"│ {below[0]} │ {below[1]} −{abs(100 * change):.0f}% │" in printed
     assert f"{first['premium']:.2f} │" in printed
-    caption = "tokens per sentence, bytes per token, tokens against GPT-2/3"
+    caption = "tokens per passage, bytes per token, tokens against GPT-2/3"
     assert caption in " ".join(printed.split())

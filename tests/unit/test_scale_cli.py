@@ -152,7 +152,7 @@ def test_parallel_text_is_streamed_to_premiums(tmp_path: Path) -> None:
     assert rows[0]["premium"] == 1.0
     assert rows[1]["premium"] > 10
     assert rows[1]["n"] == len(units)
-    assert "Premium over eng_Latn" in audit(*pairs, "--stream", state=tmp_path)
+    assert "Premium over English" in audit(*pairs, "--stream", state=tmp_path)
 
 
 def test_skipped_rows_are_told(web: Path, tmp_path: Path) -> None:

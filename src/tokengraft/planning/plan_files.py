@@ -101,8 +101,8 @@ def plan(
             code: _units(corpus, code, 0) for code in codes
         }
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
-        chosen_on = f"{corpus.name}, every other unit"
-        tested_on = f"{corpus.name}, the other units"
+        chosen_on = f"{corpus.name}, every other passage"
+        tested_on = f"{corpus.name}, the other passages"
     else:
         texts = _by_language(text, codes)
         lines = {c: t if isinstance(t, CountedText) else lines_of(t) for c, t in texts.items()}

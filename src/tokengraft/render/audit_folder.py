@@ -66,7 +66,7 @@ COLUMNS = {
     "ratio_of_sums_low": "lower end of its 95 % bootstrap interval",
     "ratio_of_sums_high": "upper end of the same interval",
     "tokens": "tokens of the whole text in this language, without special tokens",
-    "tokens_per_unit": "tokens per sentence: the absolute cost, comparable between tokenizers",
+    "tokens_per_unit": "tokens per passage: the absolute cost, comparable between tokenizers",
     "tokens_per_byte": "tokens per byte of UTF-8",
     "tokens_change": "tokens ÷ those of the run’s first tokenizer, less 1 (−.1: a tenth fewer); "
     "empty for that one, and where one of the two loses text",
@@ -98,7 +98,7 @@ COLUMNS = {
     **{f"chars_{n}b": f"distinct characters of {counted(n, 'byte')} in UTF-8" for n in range(1, 5)},
     **{f"toks_{n}b": f"tokens of {counted(n, 'byte')}" for n in range(1, 8)},
     "toks_gt7b": "tokens of more than 7 bytes",
-    "characters": "distinct characters in the language’s text, spaces apart",
+    "characters": "distinct characters in the language’s text, spaces left out",
     "covered": "how many of them are one token",
     "covered_share": "the same as a share",
     "running_share": "share of the running text’s characters that are one token",
@@ -173,7 +173,7 @@ def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
         f"{counted(len(audit.tokenizers), 'tokenizer')}, "
         f"{counted(len(audit.corpus.languages), 'language')}, "
         + (
-            f"{counted(audit.corpus.units, 'unit')} of parallel text. A *premium* of 2 means "
+            f"{counted(audit.corpus.units, 'passage')} of parallel text. A *premium* of 2 means "
             f"that the same content takes twice the tokens it takes in {pivot}."
             if audit.parallel
             else f"{counted(audit.corpus.units, 'row')} of text that is not parallel."

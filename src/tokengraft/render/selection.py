@@ -85,7 +85,7 @@ def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) 
                 f"Premiums mislead here: {names[better]} needs fewer tokens than {names[other]} in "
                 f"every language ({saved:.0%} fewer in all), and its median premium is higher "
                 f"({high:.2f} against {low:.2f}) because {language_name(pivot)} gained most. "
-                "Compare tokens per sentence."
+                "Compare tokens per passage."
             )
     return said
 
@@ -154,10 +154,10 @@ def source_name(source: str) -> str:
 
 
 def units(audit: AuditTables) -> str:
-    """How many units of text premiums are means of: `2,009 units`, or `12 to 61 units`."""
+    """How many units of text premiums are means of: `2,009 passages`, or `12 to 61 passages`."""
     n = audit.premiums.filter(pl.col("n") > 0)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
-    return counted(high, "unit") if low == high else f"{low:,} to {high:,} units"
+    return counted(high, "passage") if low == high else f"{low:,} to {high:,} passages"
 
 
 def not_comparable(audit: AuditTables) -> list[str]:

@@ -176,7 +176,7 @@ def _premiums(audit: AuditTables) -> Printed:
 
 
 def _coverage(audit: AuditTables) -> Printed:
-    caption = "Share of running characters (spaces apart) that are one token, in percent"
+    caption = "Share of running characters (spaces left out) that are one token, in percent"
     order = sorted(audit.corpus.languages)
     return _wide(audit, "coverage", caption, "running_share", order=order, percent=True)
 

@@ -128,11 +128,11 @@ def show_audit(console: Console, audit: AuditTables) -> None:
     """Print the languages that pay most, and what each tokenizer is like."""
     import polars as pl
 
-    from tokengraft.render.selection import labels
+    from tokengraft.render.selection import labels, pivot_name
 
     figure, form = "premium", "{:.2f}" if audit.total is None else "{:.3f}"
     table = audit.premiums if audit.parallel else audit.counts
-    title = f"Premium over {audit.pivot} (mean of ratios)"
+    title = f"Premium over {escape(pivot_name(audit))} (mean of ratios)"
     if not audit.parallel:
         figure, title = "tokens_per_byte", "Tokens per byte of text (not parallel, so no premium)"
     elif audit.total is None:
@@ -163,8 +163,13 @@ def show_audit(console: Console, audit: AuditTables) -> None:
     spoilt = any("†" in cell for column in columns for cell in column.cells)
     captions = []
     if "tokens_per_unit" in table.columns:
-        captions.append("below each premium: tokens per sentence, bytes per token")
-        if table["tokens_change"].is_not_null().any():
+        captions.append("below each premium: tokens per passage, bytes per token")
+        # Not if every cell below would leave it out: the first tokenizer lost these languages.
+        if any(
+            cells[code, k.name]["tokens_change"] is not None
+            for code in codes
+            for k in audit.tokenizers
+        ):
             captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
@@ -213,9 +218,10 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
             premium = audit.premium(row["tokenizer"], row["worst_language"])
             said = f"{escape(language_name(row['worst_language']))} takes {premium.value:.2f} times"
             said += f" the tokens of {escape(language_name(audit.pivot))}"
+            over = [f"mean of {counted(premium.n, 'passage')}"]
             if not math.isnan(premium.low):
-                said += f" (95 % interval {premium.low:.2f} to {premium.high:.2f})"
-            said += f", {counted(premium.n, 'unit')}"
+                over.append(f"95 % interval {premium.low:.2f} to {premium.high:.2f}")
+            said += f" ({', '.join(over)})"
         else:
             said = (
                 f"worst {row['worst_language']} {row['worst_premium']:.2f}, "
@@ -226,7 +232,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
 
 
 def _cost(row: Mapping[str, Any], figure: str, form: str) -> str:
-    """A premium and, below it, tokens per sentence, bytes per token and the change of tokens."""
+    """A premium and, below it, tokens per passage, bytes per token and the change of tokens."""
     if row[figure] is None:
         return ""
     text, absolute = form.format(row[figure]), []
@@ -274,11 +280,18 @@ def show_comparison(
 
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
     """Print what each objective's plan buys, then texts and checks of the `chosen` plan."""
+    from tokengraft.languages.codes import language_name
     from tokengraft.planning.plan import CAPTION, spoilt
     from tokengraft.render.plan_folder import figures
 
     label = escape(chosen.plan.label or "?")
-    table = Table(title=f"{len(chosen.plan.tokens)} new tokens for {label}")
+    pivot = language_name(chosen.plan.pivot) if chosen.plan.pivot else "the pivot"
+    caption = (
+        f"premium: how many times the tokens of {escape(pivot)}; floor: "
+        "the same if every piece of the split pattern were one token: no vocabulary goes below it"
+    )
+    title = f"{counted(len(chosen.plan.tokens), 'new token')} for {label}"
+    table = Table(title=title, caption=caption)
     every = [
         (code, name, outcome)
         for name, planned in plans.items()
@@ -308,6 +321,8 @@ _SCORES = {
 
 def show_evaluation(console: Console, measurements: Measurements) -> None:
     """Print one row per language, with the floor under each value."""
+    from tokengraft.evaluating.measures import described
+
     rows = {(r["language"], r["metric"]): r for r in measurements.scores.to_dicts()}
     measured = {metric for _, metric in rows}
     columns = [metric for metric in _SCORES if metric in measured]
@@ -325,17 +340,27 @@ def show_evaluation(console: Console, measurements: Measurements) -> None:
             ),
         ],
         title=f"{measurements.graft} against {measurements.base}, {measurements.corpus}",
-        caption="value \\[floor → ceiling]; the floor is what unrelated text or one row for every "
-        "token reaches",
     )
-    for name in ("generation", "tasks"):
+    console.print(
+        "value \\[floor → ceiling]. Floor: what a graft that learned nothing reaches. Ceiling: "
+        "what the base reaches on the same text cut another way, if there is one."
+    )
+    for metric in columns:
+        console.print(f"[bold]{_SCORES[metric]}[/bold]: {escape(described(metric)[1])}")
+    titles = {
+        "generation": "What generation costs (prefill: reading the prompt, decode: writing)",
+        "tasks": "Tasks",
+    }
+    for name, title in titles.items():
         frame = measurements.tables().get(name)
         if frame is not None:
             # What a row is about (a language and a model, a task and a metric) comes first.
-            shown = [(c, [plain(value) for value in frame[c]]) for c in frame.columns]
+            shown = [
+                (c.replace("_", " "), [plain(value) for value in frame[c]]) for c in frame.columns
+            ]
             keys = [code_column(*column) for column in shown[:2]]
             values = [text_column(*column) for column in shown[2:]]
-            print_table(console, keys, values, title=name)
+            print_table(console, keys, values, title=title)
 
 
 def score_cell(row: Mapping[str, Any] | None) -> str:
@@ -344,8 +369,8 @@ def score_cell(row: Mapping[str, Any] | None) -> str:
         return ""
     if row["floor"] is None:
         return f"{row['value']:.3f}"
-    top = "n/a" if row["ceiling"] is None else f"{row['ceiling']:.3g}"
-    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g} → {top}][/dim]"
+    top = "" if row["ceiling"] is None else f" → {row['ceiling']:.3g}"
+    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g}{top}][/dim]"
 
 
 def plain(value: Any) -> str:

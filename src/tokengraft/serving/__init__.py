@@ -85,18 +85,18 @@ def where_served(relaxed: bool, rebuilt: bool = False, cased: bool = False) -> s
     which llama.cpp knows in ASCII only, for the base too.
     """
     by_trial = [name for name, server in SERVERS.items() if server.relaxed is None]
-    more = f" Others ({', '.join(by_trial)}): `tokengraft verify --served-by` tells."
+    more = f" `tokengraft verify --served-by` tries others ({', '.join(by_trial)})."
     sure = [server for server in SERVERS.values() if server.relaxed is not None]
     fit = [one.name for one in sure if one.relaxed or not (relaxed or cased)]
     rest = [one.name for one in sure if one.name not in fit]
-    why = "which cannot cut at relaxed boundaries: for those plan with --boundaries portable"
+    why = "which cannot cut at relaxed boundaries: for it, plan with --boundaries portable"
     if cased:
         why = "which cuts this tokenizer's words differently, before a graft as after"
     if rebuilt:
         return (
             "Served by transformers 4.57 and 5.22 as it lies; not by 5.17 to 5.19, by vLLM with "
             "those, nor after save_pretrained, where Qwen 2's own split pattern is taken, nor by "
-            f"{', '.join(rest)}: for those plan with --boundaries portable, or let transformers "
+            f"{', '.join(rest)}: for those, plan with --boundaries portable, or let transformers "
             f"and vLLM read a folder that tokengraft insert writes.{more}"
         )
     not_by = f"; not by {', '.join(rest)}, {why}" if rest else ""

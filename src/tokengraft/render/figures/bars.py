@@ -219,7 +219,7 @@ def apart(audit: AuditTables) -> Figure | None:
         return None
     pivot = pivot_name(audit)
     subtitle = (
-        f"Premium over {pivot} (tokens ÷ tokens of the same unit in {pivot}, mean over "
+        f"Premium over {pivot} (tokens ÷ tokens of the same passage in {pivot}, mean over "
         f"{units(audit)}), taken apart exactly. The floor counts the pieces into which the "
         f"tokenizer’s pattern cuts text before any merge: no vocabulary can go below it. {which}"
     )

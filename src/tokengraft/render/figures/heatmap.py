@@ -79,7 +79,7 @@ def premiums(audit: AuditTables) -> Figure | None:
         f"{language(codes[row]).name} that it takes in {pivot}"
     )
     subtitle = (
-        f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
+        f"Premium: tokens ÷ tokens of the same passage in {pivot}, mean over "
         f"{units(audit)}. {chosen}{', ordered by their median' if len(codes) > 1 else ''}. "
         f"{comparable_note(audit)}"
     ).strip()
@@ -117,7 +117,7 @@ def premiums_all(audit: AuditTables) -> Figure | None:
         f"{pivot} costs"
     )
     subtitle = (
-        f"Premium: tokens ÷ tokens of the same unit in {pivot}, mean over "
+        f"Premium: tokens ÷ tokens of the same passage in {pivot}, mean over "
         f"{units(audit)}. Languages by script, costliest script first by median. "
         f"{comparable_note(audit)}"
     ).strip()
@@ -327,7 +327,7 @@ def coverage(audit: AuditTables) -> Figure | None:
     if len(names) > 1:
         title += f", {names[0]} for those of {half[0] or 'none'}"
     subtitle = (
-        "Share of running text whose characters are one token, in percent (spaces apart), mean "
+        "Share of running text whose characters are one token, in percent (spaces left out), mean "
         "over the script’s languages (how many in brackets). The other characters are spelled "
         "byte by byte or become UNK."
     )

@@ -62,7 +62,7 @@ def speakers(audit: AuditTables) -> Figure | None:
     else:
         title = f"What languages pay for the same text, relative to {pivot}"
     subtitle = (
-        f"Premium (tokens ÷ tokens of the same unit in {pivot}, mean over {units(audit)}) "
+        f"Premium (tokens ÷ tokens of the same passage in {pivot}, mean over {units(audit)}) "
         f"against speakers, first and second language together. {who}. The speakers of "
         f"{points.height} of {len(audit.corpus.languages)} languages are known; a language "
         f"written in two scripts is counted in both. {comparable_note(audit)}"
