@@ -125,3 +125,4 @@ def test_an_evaluation_is_printed_with_its_costs_of_generation() -> None:
         show_evaluation(console, evaluation)
     printed = capture.get()
     assert "900 → 100" in printed and "0.250" in printed and "0.1235" in printed
+    assert "KL: How far the graft’s guess" in printed and "0 is best" in printed

@@ -51,7 +51,7 @@ def test_a_graft_below_its_floors_does_not() -> None:
 
 def test_a_graft_below_few_of_its_floors_works_in_part() -> None:
     said = judge([Judged("top1", place, 0.5, 0.1) for place in "xyz"] + [Judged("kl", "w", 2, 1)])
-    assert said.sentence.startswith("This graft works only in part: 1 of 4")
+    assert said.sentence.startswith("This graft works only in part: 1 of 4 deciding figures is")
     assert [one.where for one in said.below] == ["w"]
 
 

@@ -76,8 +76,9 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         named = "; ".join(map(str, below[:_NAMED])) + ("; …" if len(below) > _NAMED else "")
         outcome = "did not work" if 2 * len(below) >= len(held) else "works only in part"
         return Verdict(
-            f"This graft {outcome}: {len(below)} of {len(held)} deciding figures are no better "
-            f"than if the new tokens had learned nothing ({named}). {_advice(below)}",
+            f"This graft {outcome}: {len(below)} of {len(held)} deciding figures "
+            f"{'is' if len(below) == 1 else 'are'} no better than if the new tokens had learned "
+            f"nothing ({named}). {_advice(below)}",
             below,
         )
     others = sum(one.below for one in figures if one.measure not in TELLING)
