@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.cli import main  # noqa: E402
-from tokengraft.core.errors import ModelError, TokenizerError  # noqa: E402
+from tokengraft.core.errors import ModelError, TokengraftError, TokenizerError  # noqa: E402
 from tokengraft.corpus import udhr  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.model.checkpoint import read_checkpoint  # noqa: E402
@@ -20,6 +20,7 @@ from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
+from tokengraft.planning.plan_files import read_plan  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 
 FULL = (
@@ -227,3 +228,19 @@ def test_a_log_sees_that_a_long_run_goes_on(monkeypatch: pytest.MonkeyPatch, cap
     assert said[0].startswith("distil: 25%, after") and said[1].startswith(
         "GPT-2: 5 of 2,000 lines"
     )
+
+
+def test_a_bundled_tokenizer_is_no_bundled_model():
+    with pytest.raises(ModelError, match="Only its tokenizer is bundled"):
+        resolve("llama3")
+    with pytest.raises(ModelError, match="Did you mean rootstock"):
+        resolve("rootstok")
+
+
+def test_a_damaged_plan_says_what_to_do(tmp_path):
+    (tmp_path / "plan.json").write_text("<html>404", encoding="utf-8")
+    with pytest.raises(TokengraftError, match=r"plan\.json cannot be read .*it is a web page"):
+        read_plan(tmp_path / "plan.json")
+    (tmp_path / "plan.json").write_text('{"schema": 1, "tok', encoding="utf-8")
+    with pytest.raises(TokengraftError, match="it is damaged: make or fetch it again"):
+        read_plan(tmp_path / "plan.json")

@@ -101,7 +101,7 @@ def test_bad_pairs(tmp_path: Path) -> None:
         (
             "t.tsv",
             "eng_Latn\tdeu_Latn\na\tb\nc\n",
-            r"t\.tsv, line 3: 1 cells, but the header has 2",
+            r"t\.tsv, line 3: 1 cell, but the header has 2",
         ),
         ("t.tsv", "eng_Latn\teng_Latn\na\tb\n", r"t\.tsv: the column 'eng_Latn' occurs twice"),
         ("t.tsv", "eng_Latn\tGermann\na\tb\n", r"t\.tsv, column 'Germann': .*deu_Latn \(German\)"),
@@ -111,7 +111,7 @@ def test_bad_pairs(tmp_path: Path) -> None:
         ("t.tsv", "eng_Latn\tdeu_Latn\n", r"t\.tsv has no rows"),
         ("t.tsv", "", r"t\.tsv is empty"),
         ("t.csv", 'eng_Latn,deu_Latn\na,b\n"c,d\n', r"t\.csv, line 3: not valid CSV"),
-        ("t.csv", 'eng_Latn,deu_Latn\n"a\nb",c\nd\n', r"t\.csv, line 4: 1 cells"),
+        ("t.csv", 'eng_Latn,deu_Latn\n"a\nb",c\nd\n', r"t\.csv, line 4: 1 cell,"),
         ("t.jsonl", '{"eng_Latn": "a"}\n{"eng_Latn"\n', r"t\.jsonl, line 2: not valid JSON"),
         ("t.jsonl", '{"eng_Latn": "a"}\n\n', r"t\.jsonl, line 2: not valid JSON"),
         ("t.jsonl", "[1]\n", r"t\.jsonl, line 1: list, not an object"),

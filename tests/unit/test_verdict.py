@@ -40,6 +40,7 @@ def test_a_graft_above_its_floors_works() -> None:
     assert "80%" in said.sentence
     assert "1 average over whole sentences is no better" in said.sentence
     assert said.below == ()
+    assert "This graft works: " in evaluation(GOOD)._repr_html_()
 
 
 def test_a_graft_below_its_floors_does_not() -> None:

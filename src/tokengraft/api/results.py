@@ -364,6 +364,9 @@ class Evaluation(Measurements, Result):
     def _lead(self) -> pl.DataFrame:
         return self.summary
 
+    def _repr_html_(self) -> str:
+        return html(f"{self!r}: {self.verdict}", self._lead())
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):

@@ -203,8 +203,11 @@ def read_json(
     """The JSON object in a file; `error` if it cannot be read or is not an object (a `what`)."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as reason:
+    except OSError as reason:
         raise error(f"{path.name} cannot be read: {reason}") from reason
+    except ValueError as reason:
+        why = not_the_file(path.read_bytes()[:99]) or "it is damaged: make or fetch it again"
+        raise error(f"{path.name} cannot be read ({reason}); {why}") from reason
     if not isinstance(value, dict):
         raise error(f"{path.name} is not a {what}")
     return value

@@ -23,6 +23,7 @@ from typing import Any
 
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import parse_json
+from tokengraft.core.wording import counted
 from tokengraft.corpus.archive import TABLES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split
 from tokengraft.corpus.parallel import ParallelCorpus, choose
@@ -117,7 +118,8 @@ def _delimited(rows: list[list[str]], lines: Sequence[int], where: str) -> Table
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             raise CorpusError(
-                f"{where}, line {line}: {len(row)} cells, but the header has {len(header)}."
+                f"{where}, line {line}: {counted(len(row), 'cell')}, but the header has "
+                f"{len(header)}."
             )
     cells = [tuple(cell if cell.strip() else None for cell in row) for row in rows[1:]]
     return Table(where, header, cells, lines[1:])

@@ -13,6 +13,7 @@ import yaml
 from tokengraft.core.errors import ModelError, did_you_mean
 from tokengraft.core.files import ASSETS, download, refuse_links_out, sha256_file
 from tokengraft.model.checkpoint import read_json
+from tokengraft.tokenizer.catalog import BUNDLED, canonical
 
 CONFIG = "config.json"
 CARD = "README.md"
@@ -53,9 +54,12 @@ def resolve(model: str | Path) -> Model:
     if isinstance(model, str) and _HUB_ID.fullmatch(model):
         path = download(model, _PATTERNS, ModelError)
         return Model(path, model, _license(path))
+    hint = did_you_mean(str(model), [ROOTSTOCK])
+    if canonical(str(model)) in BUNDLED:
+        hint = " Only its tokenizer is bundled."
     raise ModelError(
         f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
-        f"like org/name.{did_you_mean(str(model), [ROOTSTOCK])}"
+        f"like org/name.{hint}"
     )
 
 
