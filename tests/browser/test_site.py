@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 
 from tokengraft.api.report import report
 from tokengraft.corpus import udhr
+from tokengraft.render.colours import GROUND
 from tokengraft.render.page import site as sites
 from tokengraft.tokenizer import find
 
@@ -118,6 +119,9 @@ def test_every_language_has_an_address_and_a_card(
     assert 'content="https://example.org/t/lang/shn_Mymr/card.png"' in text
     card = page.request.get(f"{site}lang/shn_Mymr/card.png").body()
     assert Image.open(io.BytesIO(card)).size == (1200, 630)
+    whole = Image.open(io.BytesIO(page.request.get(f"{site}card.png").body())).convert("RGB")
+    red = tuple(bytes.fromhex(GROUND["more"][0].removeprefix("#")))
+    assert red in {colour for _, colour in whole.getcolors(1 << 20) or ()}  # it has bars too
     page.goto(f"{site}lang/")
     assert page.locator("li a").count() == 21
     page.click("text=Tamil")

@@ -159,7 +159,10 @@ def _fidelity(facts: Facts) -> str:
         f"| {_name(code)} | {' | '.join(_figure(scores.get(m), 3) for m in measures)} |"
         for code, scores in facts.fidelity.items()
     ]
-    note = "Grafted model against its base, where both tokenizations end at the same byte.\n"
+    note = (
+        "Grafted model against its base, where both tokenizations end at the same byte. "
+        "`tokengraft evaluate` measures this for each language, against stricter floors.\n"
+    )
     return "\n".join([*head, *rows, "", note])
 
 

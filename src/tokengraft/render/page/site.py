@@ -77,7 +77,7 @@ def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
     does the sitemap, which is left out without one.
     """
     texts: dict[str, str] = {}
-    cards = {CARD: card(page.title, [], _credit(page))}
+    cards = {CARD: card(page.title, _worst(page), _credit(page))}
     places = [""]
     for audit in page.data["audits"][:1]:
         entries = [entry for entry in audit["languages"] if well_formed(entry["code"])]
@@ -90,12 +90,24 @@ def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
             rows = language_rows(audit, entry["code"])
             title = language_title(audit, entry, rows)
             texts[f"{place}index.html"] = _language(audit, entry, rows, title, page, base)
-            shown = [(row["label"], row["premium"]) for row in rows if not row["bad"]]
-            cards[place + CARD] = card(title, shown, _credit(page))
+            cards[place + CARD] = card(title, _bars(rows), _credit(page))
             places.append(place)
     if base is not None:
         texts["sitemap.xml"] = _sitemap(base, places)
     return {name: text.encode() for name, text in texts.items()} | cards
+
+
+def _worst(page: Page) -> list[tuple[str, float]]:
+    """What each tokenizer makes the language of the title pay; nothing without an audit."""
+    for audit in page.data["audits"][:1]:
+        place = audit["headline"].get("worst")
+        if place is not None:
+            return _bars(language_rows(audit, audit["languages"][place]["code"]))
+    return []
+
+
+def _bars(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
+    return [(row["label"], row["premium"]) for row in rows if not row["bad"]]
 
 
 def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
@@ -243,7 +255,7 @@ def _language(
         "<th scope=col>95 % interval</th><th scope=col>Tokens per page</th></tr></thead>"
         f"<tbody>{cells}</tbody></table>"
         "<p>A premium of 2 means that the same content takes twice the tokens it takes in "
-        f"{pivot} (mean over sentences). Tokens per page are for what {PAGE:,} characters of "
+        f"{pivot} (mean over passages). Tokens per page are for what {PAGE:,} characters of "
         f"{pivot} say; in brackets, for {pivot} itself.</p>"
         f"<p><a href='../../index.html#lang={code}'>All about it: tokens, cost, missing "
         "characters</a></p>"
