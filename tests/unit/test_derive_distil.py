@@ -32,7 +32,7 @@ from tokengraft.deriving.distil import training_state  # noqa: E402
 from tokengraft.deriving.distil.branches import Branches  # noqa: E402
 from tokengraft.deriving.distil.bridge import RowAdam  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
-from tokengraft.deriving.distil.matching import continued  # noqa: E402
+from tokengraft.deriving.distil.matching import continued, unrelated  # noqa: E402
 from tokengraft.deriving.distil.passages import (  # noqa: E402
     Lots,
     Rest,
@@ -816,7 +816,7 @@ def test_what_follows_a_prompt_in_new_tokens_is_counted_as_a_slow_twin_does(sett
         return -sum(float(logs[place, token]) for place, token in zip(at, after, strict=True))
 
     ends = [int(np.flatnonzero(p.new >= 256)[-1] + 1 - p.new_at[0] + p.old_at[0]) for p in back]
-    base = ours = unrelated = 0.0
+    base = ours = other = 0.0
     for n, one in enumerate(back):
         there = one.old_at + 1 < len(one.old)
         after = one.old[one.old_at[there] + 1]
@@ -824,11 +824,30 @@ def test_what_follows_a_prompt_in_new_tokens_is_counted_as_a_slow_twin_does(sett
         ours += bits(one.new, one.new_at[there], after)
         before = back[n - 1].old[: ends[n - 1]][-ends[n] :]
         moved = one.old_at[there] - ends[n] + len(before)
-        unrelated += bits(np.concatenate([before, one.old[ends[n] :]]), moved, after)
+        other += bits(np.concatenate([before, one.old[ends[n] :]]), moved, after)
     teacher = Teacher(reader, mixtures)
     assert continued(reader, teacher, rows) == pytest.approx(ours / base - 1, abs=1e-4)
-    assert continued(reader, teacher, None) == pytest.approx(unrelated / base - 1, abs=1e-4)
+    assert continued(reader, teacher, None) == pytest.approx(other / base - 1, abs=1e-4)
     assert continued(reader, Teacher(reader, back[:1]), rows) is None
+
+
+def test_rows_must_beat_another_text_too_not_only_a_row_for_all(setting):
+    reader, lots, start, parts = setting
+    run = Distiller(reader, lots, start, RECIPE, parts)
+    run.run()
+    states = [reader.old([one]).double() for one in run.judge.passages]
+    states = torch.cat(states)
+    logs = (states @ reader.head.weight.double().T).log_softmax(-1)
+    half = len(logs) // 2
+    others, moved = logs.roll(half, 0), states.roll(half, 0)
+    kl = float((logs.exp() * (logs - others)).sum(-1).mean())
+    same = float((logs.argmax(-1) == others.argmax(-1)).double().mean())
+    cosine = float(torch.cosine_similarity(states, moved).mean())
+    assert unrelated(run.judge) == pytest.approx((kl, same, cosine), abs=2e-3)
+    floor = run.floor()
+    assert floor.kl <= kl + 2e-3
+    assert floor.agreement >= same - 2e-3
+    assert floor.cosine >= cosine - 2e-3
 
 
 def test_a_worse_answer_than_after_another_text_is_said():

@@ -163,7 +163,7 @@ def _card(name: str, base: str, kind: str, weights: int, made: Derived) -> str:
 
 New tokens for {in_code(base)}, which stays as it is: {len(made.rows):,} rows and a map behind them
 (`{kind}`, {weights:,} weights), written by `tokengraft adapt-input`. Held-out text: KL {kl["this"]}
-nats to the base's own reading; rows alone, untrained, {kl["start"]}; one row for all tokens
+nats to the base's own reading; rows alone, untrained, {kl["start"]}; knowing nothing of them
 {kl["floor"]}. Text without a new token is read as by the base, to the bit.
 
 ```python

@@ -161,7 +161,7 @@ def _fidelity(facts: Facts) -> str:
     ]
     note = (
         "Grafted model against its base, where both tokenizations end at the same byte. "
-        "`tokengraft evaluate` measures this for each language, against stricter floors.\n"
+        "`tokengraft evaluate` measures this for each language.\n"
     )
     return "\n".join([*head, *rows, "", note])
 

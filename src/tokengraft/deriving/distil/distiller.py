@@ -43,7 +43,7 @@ from tokengraft.core.files import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
-from tokengraft.deriving.distil.matching import continued, gradient, judge
+from tokengraft.deriving.distil.matching import continued, gradient, judge, unrelated
 from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose
 from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay
@@ -221,15 +221,20 @@ class Distiller:
         return continued(self.student, self.judge_mixed, torch.from_numpy(rows))
 
     def floor(self) -> HeldOut:
-        """The score of rows that know nothing: every new token has the mean of all old rows.
+        """What can be scored without knowing the new tokens: the better of two such readings.
 
-        Its `excess` is theirs, or the excess after another passage's beginning if that is less.
+        One has the mean of all old rows for every new token; the other is the base's, at another
+        position of another passage (for `excess`: after another passage's beginning).
         """
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
         rows = mean.expand(len(self._start), -1)
         lost = [continued(self.reader, self.judge_mixed, one) for one in (rows, None)]
         known = [one for one in lost if one is not None]
-        return replace(judge(self.reader, self.judge, rows), excess=min(known, default=None))
+        same_row, (kl, same, cosine) = judge(self.reader, self.judge, rows), unrelated(self.judge)
+        return replace(
+            same_row, excess=min(known, default=None), kl=min(same_row.kl, kl),
+            agreement=max(same_row.agreement, same), cosine=max(same_row.cosine, cosine),
+        )  # fmt: skip
 
     def _due(self, out: Distillation) -> bool:
         """Whether the present rows have to be judged: a function of the outcome alone."""

@@ -123,6 +123,15 @@ def judge(
     return HeldOut(kl, same, cosine, int(count), other, writing, stray, loss, *kept, **excess)
 
 
+def unrelated(teacher: Teacher) -> tuple[float, float, float]:
+    """KL, agreement and cosine of the base to itself half of all positions further on."""
+    head, states = teacher.reader.head, teacher.states(np.arange(len(teacher.passages)))
+    others = states.roll(len(states) // 2, 0)
+    apart = compare(Distributions(states, head), others, head, 1, TRAINING)
+    cosine = torch.cosine_similarity(states, others, dim=-1).mean()
+    return float(apart.kl.mean()), float(apart.top1.mean()), float(cosine)
+
+
 def continued(reader: Reader, teacher: Teacher, rows: torch.Tensor | None) -> float | None:
     """How many more bits the rest of a passage takes after a beginning in new tokens.
 
