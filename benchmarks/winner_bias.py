@@ -91,7 +91,7 @@ def draw(table: list[dict[str, Any]], out: Path) -> None:
     """Plot correct bytes per sampled token against the bias by language; dots mark dev's choice."""
     codes = list(dict.fromkeys(row["language"] for row in table))
     page = sheet(
-        None, 3.3 * len(codes), 2.9, "Winner-takes-all: right bytes a token against its bias",
+        3.3 * len(codes), 2.9, "Winner-takes-all: right bytes a token against its bias",
         "Bytes of FLORES devtest that a sampled token writes before its first wrong one; the dot "
         "is the bias chosen on dev, the thin line no pooling.",
         "rootstock, 2,000 new tokens a language.",

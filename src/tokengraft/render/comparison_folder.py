@@ -194,7 +194,7 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
     low, high = min(0.0, *changes), max(0.0, *changes)
     pad = 0.32 * max(high - low, 0.01)
     with styled():
-        page = sheet(None, 8.6, tall + 0.1, title, subtitle, f"Text: {facts['corpus']['source']}.")
+        page = sheet(8.6, tall + 0.1, title, subtitle, f"Text: {facts['corpus']['source']}.")
         axes = page.axes(2.6, 0, 6.0, tall)
         for y, row in enumerate(shown.to_dicts()):
             better = row["change"] < 0

@@ -99,7 +99,7 @@ def draw(measured: Measurements) -> Figure | None:
     width = left + len(panels) * (wide + gap) - gap
     with styled():
         title, note = f"{measured.graft}: what survived of {measured.base}", measured.corpus
-        page = sheet(None, width, tall + 0.9, title, subtitle, f"Text: {note}.")
+        page = sheet(width, tall + 0.9, title, subtitle, f"Text: {note}.")
         for place, (metric, name) in enumerate(panels):
             axes = page.axes(left + place * (wide + gap), 0.3, wide, tall)
             rows = scores.filter(pl.col("metric") == metric).to_dicts()

@@ -128,7 +128,7 @@ def write_up(planned: TestedPlan) -> str:
     ]
     shares = []
     for code, outcome in plan.languages.items():
-        premiums, lost = figures(outcome)
+        premiums, lost = outcome_cells(outcome)
         texts = (f"{outcome.planning_before:,}", f"{outcome.planning_after:,}")
         cells = [f"{code} {language(code).name}", *premiums, *texts, *lost]
         if several:
@@ -149,7 +149,7 @@ def write_up(planned: TestedPlan) -> str:
     return "\n".join([*lines, "", said, *(f"\n{in_markdown(note)}" for note in plan.notes), ""])
 
 
-def figures(outcome: Effect) -> tuple[list[str], list[str]]:
+def outcome_cells(outcome: Effect) -> tuple[list[str], list[str]]:
     """Premiums and floors before and after, and the shares lost to UNK, as they are printed."""
     lost = outcome.unk_share_before, outcome.unk_share_after
     numbers = (

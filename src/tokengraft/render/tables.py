@@ -64,9 +64,7 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     CSV holds the shortest decimal that reads back as the same float, null as nothing and the empty
     string as `""`. JSON is a list of records, one per line, NaN and infinities as null.
     """
-    csv, parquet = stem.with_suffix(".csv"), stem.with_suffix(".parquet")
-    with writing(csv) as temporary:
-        temporary.write_text(as_csv(frame), encoding="utf-8", newline="\n")
+    csv, parquet = write_text(stem.with_suffix(".csv"), as_csv(frame)), stem.with_suffix(".parquet")
     with writing(parquet) as temporary, temporary.open("wb") as file:
         frame.write_parquet(file)  # polars takes no path that is not UTF-8
     lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())

@@ -282,7 +282,7 @@ def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: Tested
     """Print what each objective's plan buys, then texts and checks of the `chosen` plan."""
     from tokengraft.languages.codes import language_name
     from tokengraft.planning.plan import CAPTION, spoilt
-    from tokengraft.render.plan_folder import figures
+    from tokengraft.render.plan_folder import outcome_cells
 
     label = escape(chosen.plan.label or "?")
     pivot = language_name(chosen.plan.pivot) if chosen.plan.pivot else "the pivot"
@@ -303,7 +303,7 @@ def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: Tested
     for title in [*titles, "lost to UNK before", "after"] if lost else titles:
         table.add_column(title, justify="left" if title in ("language", "objective") else "right")
     for code, name, outcome in every:
-        premiums, unk = figures(outcome)
+        premiums, unk = outcome_cells(outcome)
         table.add_row(code, name, *premiums, *(unk if lost else ()))
     console.print(table)
     if any(map(spoilt, shares)):

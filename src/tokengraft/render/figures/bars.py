@@ -91,7 +91,7 @@ def cost(audit: AuditTables) -> Figure | None:
     width = left + len(panels) * wide + (len(panels) - 1) * gap
     tall = row * len(codes)
     note = f"Text: {credit(audit)}. Prices as of {audit.facts['prices_as_of']}."
-    page = sheet(audit, max(width, 5.6), tall + 0.6, title, subtitle, note)
+    page = sheet(max(width, 5.6), tall + 0.6, title, subtitle, note)
     for n, name in enumerate(panels):
         axes = page.axes(left + n * (wide + gap), 0.0, wide, tall)
         rows = [cells.get((name, code)) for code in codes]
@@ -167,7 +167,7 @@ def vocabulary(audit: AuditTables) -> Figure | None:
     left, row, wide = max(1.75, 0.85 + 0.075 * max(map(len, names))), 0.4, 7.6
     tall = row * len(names)
     note = f"Vocabularies of {counted(len(names), 'tokenizer')}."
-    page = sheet(audit, left + wide, tall + 0.42, title, subtitle, note)
+    page = sheet(left + wide, tall + 0.42, title, subtitle, note)
     axes = page.axes(left, 0, wide, tall)
     shades = SHARE(colours.LENGTHS)
     starts = np.zeros(len(names))
@@ -228,7 +228,8 @@ def apart(audit: AuditTables) -> Figure | None:
     width = left + len(shown) * wide + (len(shown) - 1) * gap
     tall = row * len(codes)
     title = _apart_title(audit, cells, shown, codes)
-    page = sheet(audit, max(width, _KEYS), tall + 1.35, title, subtitle)
+    note = f"Text: {credit(audit)}."
+    page = sheet(max(width, _KEYS), tall + 1.35, title, subtitle, note)
     parts = [sum(max(0.0, float(c[part] or 0)) for part in PARTS) for c in cells.values()]
     most = max(*parts, *(float(cell["utf8"]) for cell in cells.values()))
     for n, name in enumerate(shown):

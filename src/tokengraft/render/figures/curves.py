@@ -46,7 +46,7 @@ def draw_frontier(
         "many times the pivot’s tokens a language takes for the same sentence, on average; a Gini "
         "coefficient of 0 means that all pay the same."
     )
-    page = sheet(None, 2 * _COLUMN - 0.2, 2 * _ROW, title, subtitle, f"Test text: {tested_on}.")
+    page = sheet(2 * _COLUMN - 0.2, 2 * _ROW, title, subtitle, f"Test text: {tested_on}.")
     for place, (figure, name) in enumerate(_PANELS.items()):
         axes = page.axes(0.5 + place % 2 * _COLUMN, 0.5 + (1 - place // 2) * _ROW, _WIDE, _TALL)
         lines = {
@@ -146,7 +146,7 @@ def draw_curves(plans: Mapping[str, TestedPlan]) -> Figure | None:
     )
     wide, gap, tall = (6.4, 0.0, 4.0) if len(plans) == 1 else (3.4, 0.15, 3.4)
     width = len(plans) * (wide + 1.4) + gap * (len(plans) - 1)
-    page = sheet(None, width, tall + 0.7, title, subtitle, f"Test text: {first.tested_on}.")
+    page = sheet(width, tall + 0.7, title, subtitle, f"Test text: {first.tested_on}.")
     top = max(premium for panel in known.values() for ps in panel.values() for _, premium in ps)
     for n, (name, panel) in enumerate(known.items()):
         axes = page.axes(0.45 + n * (wide + 1.4 + gap), 0.5, wide, tall)

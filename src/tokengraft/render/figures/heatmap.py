@@ -42,6 +42,7 @@ from tokengraft.render.selection import (
     by_cost,
     column_order,
     comparable_note,
+    credit,
     labels,
     pivot_name,
     typical_costs,
@@ -57,6 +58,7 @@ PANEL_ROWS = 104  # rows per column of the full map, headings included
 # Equal ratios are equal steps of colour on both sides of 1.
 NORM = LogNorm(1 / 20, 20, clip=True)
 _ALONE = "alone in their script"
+_NAME_SIZE = 8.5  # of a column's name, in points
 Row = tuple[str, bool]  # a language's code, or a heading
 
 
@@ -87,7 +89,8 @@ def premiums(audit: AuditTables) -> Figure | None:
     across = 0.74 if len(names) > 3 else 1.0
     width = max(left + across * len(names), _legend_width(bool(spoilt.any())))
     names, head = fold(names, across)
-    page = sheet(audit, width, 0.95 + head + cell * len(codes), title, subtitle)
+    note = f"Text: {credit(audit)}."
+    page = sheet(width, 0.95 + head + cell * len(codes), title, subtitle, note)
     axes = page.axes(left, 0.6, across * len(names), cell * len(codes))
     draw_cells(axes, values, PREMIUM, NORM, _form, 8.5, spoilt)
     name_columns(axes, names)
@@ -125,7 +128,7 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     longest = max(len(labels(audit)[c]) for c in columns)
     head = max(0.7, 0.1 + 0.042 * longest)  # the names stand slanted
     wide = max(width, _legend_width(bool(audit.premiums["meaningless"].any())))
-    page = sheet(audit, wide, tall + 0.6 + head, title, subtitle)
+    page = sheet(wide, tall + 0.6 + head, title, subtitle, f"Text: {credit(audit)}.")
     spoiled = False
     for place, panel in enumerate(panels):
         # Headings are not languages: their rows stay empty.
@@ -282,7 +285,7 @@ def jaccard(audit: AuditTables) -> Figure | None:
         "Jaccard similarity: tokens that both vocabularies hold ÷ tokens that either holds, "
         "in percent. Space markers removed before comparing; neighbours are alike."
     )
-    return _square(audit, title, subtitle, names, values)
+    return _square(title, subtitle, names, values)
 
 
 def containment(audit: AuditTables) -> Figure | None:
@@ -297,7 +300,7 @@ def containment(audit: AuditTables) -> Figure | None:
         "Share of the row’s vocabulary that the column’s vocabulary holds too, in percent. "
         "Space markers removed before comparing; same order as the Jaccard map."
     )
-    return _square(audit, title, subtitle, names, values)
+    return _square(title, subtitle, names, values)
 
 
 def _overlap(frame: pl.DataFrame) -> tuple[list[str], Values]:
@@ -334,7 +337,7 @@ def coverage(audit: AuditTables) -> Figure | None:
     cell = 0.27
     names, head = fold(names, 0.78)
     width, height = 1.9 + 0.78 * len(names), 0.35 + head + cell * len(rows)
-    page = sheet(audit, max(width, 5.2), height, title, subtitle)
+    page = sheet(max(width, 5.2), height, title, subtitle, f"Text: {credit(audit)}.")
     axes = page.axes(1.9, 0, 0.78 * len(names), cell * len(rows))
     draw_cells(axes, values, SHARE, Normalize(0, 1), _percent, 8)
     name_columns(axes, names)
@@ -390,10 +393,12 @@ def numbers(axes: Axes, cells: Iterable[tuple[float, float, str, str]], size: fl
                   markerfacecolor=colour, markeredgewidth=0)  # fmt: skip
 
 
-def fold(names: Sequence[str], across: float, size: float = 8.5) -> tuple[list[str], float]:
+def fold(names: Sequence[str], across: float) -> tuple[list[str], float]:
     """Names folded to columns `across` inches wide, and the extra inches their lines need above."""
-    room = max(6, int(across * 72 / (size * 0.66)))
-    fits = [TextPath((0, 0), name, size).get_extents().width < across * 72 - 3 for name in names]
+    room = max(6, int(across * 72 / (_NAME_SIZE * 0.66)))
+    fits = [
+        TextPath((0, 0), name, _NAME_SIZE).get_extents().width < across * 72 - 3 for name in names
+    ]
     folded = [
         [name] if fit else textwrap.wrap(name, room) for name, fit in zip(names, fits, strict=True)
     ]
@@ -401,15 +406,13 @@ def fold(names: Sequence[str], across: float, size: float = 8.5) -> tuple[list[s
     return ["\n".join(parts) for parts in folded], 0.14 * (lines - 1)
 
 
-def name_columns(axes: Axes, names: list[str], size: float = 8.5) -> None:
+def name_columns(axes: Axes, names: list[str]) -> None:
     """Column names above the cells."""
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(names)), names, fontsize=size, color=INK)
+    axes.set_xticks(range(len(names)), names, fontsize=_NAME_SIZE, color=INK)
 
 
-def _square(
-    audit: AuditTables, title: str, subtitle: str, names: list[str], values: Values
-) -> Figure:
+def _square(title: str, subtitle: str, names: list[str], values: Values) -> Figure:
     count = len(names)
     side, one = 0.62, 0.74
     across = one * count
@@ -417,7 +420,7 @@ def _square(
     above, head = fold(names, one)
     note = f"Vocabularies of {count} tokenizers."
     tall = side * 0.8 * count
-    page = sheet(audit, max(left + across, 5.2), 0.35 + head + tall, title, subtitle, note)
+    page = sheet(max(left + across, 5.2), 0.35 + head + tall, title, subtitle, note)
     axes = page.axes(left, 0, across, tall)
     shown = values.copy()
     np.fill_diagonal(shown, np.nan)

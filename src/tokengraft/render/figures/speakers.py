@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from tokengraft.languages.codes import script_group
-from tokengraft.render.colours import SCRIPTS
+from tokengraft.render.colours import SCRIPTS, rgb
 from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
     comparable_note,
@@ -68,7 +68,7 @@ def speakers(audit: AuditTables) -> Figure | None:
         f"written in two scripts is counted in both. {comparable_note(audit)}"
     ).strip()
     note = "Speakers: Unicode CLDR and the sources named in the language table."
-    page = sheet(audit, 10, 6.6, title, subtitle, f"Text: {credit(audit)}. {note}")
+    page = sheet(10, 6.6, title, subtitle, f"Text: {credit(audit)}. {note}")
     axes = page.axes(0.45, 0.45, 9.5, 5.65)
     xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
     _axes(axes, xs, ys, pivot)
@@ -140,7 +140,7 @@ def _trend(axes: Axes, points: pl.DataFrame, colour: str, name: str, taken: list
         slope = np.polyfit(x - here, y, 1, w=np.sqrt(weight))
         curve[n] = slope[1]
     axes.plot(np.exp(at), np.exp(curve), color=colour, linewidth=2, zorder=2.5)
-    name_curve(axes, np.exp(at), np.exp(curve), Label(name, 0, 0, colour), taken)
+    name_curve(axes, np.exp(at), np.exp(curve), name, colour, taken)
 
 
 def _legend(axes: Axes, groups: Sequence[str]) -> None:
@@ -162,8 +162,7 @@ def _codes(points: pl.DataFrame, pivot: str) -> list[Label]:
         text = code.replace("_", " ") if iso.count(code[:3]) > 1 else code[:3]
         if code != pivot:
             x, y = points["speakers_total"][n], points["cost"][n]
-            parts = (int(MARKS[group][0][at : at + 2], 16) for at in (1, 3, 5))
-            darker = "#" + "".join(f"{int(part * 0.72):02x}" for part in parts)
+            darker = "#" + "".join(f"{int(255 * part * 0.72):02x}" for part in rgb(MARKS[group][0]))
             wanted.append(Label(text, x, y, darker))
     return wanted
 
@@ -202,16 +201,16 @@ class Label:
     colour: str
 
 
-def boxes(axes: Axes, xs: Floats, ys: Floats, size: float = 6) -> list[Bbox]:
-    """The dots' squares of `size` points, in pixels."""
-    side = size * dots(axes) / 72
+def boxes(axes: Axes, xs: Floats, ys: Floats) -> list[Bbox]:
+    """The dots' squares of six points, in pixels."""
+    side = 6 * dots(axes) / 72
     spots = axes.transData.transform(np.stack([xs, ys], axis=1))
     return [Bbox.from_bounds(x - side / 2, y - side / 2, side, side) for x, y in spots]
 
 
-def place(axes: Axes, labels: Iterable[Label], taken: Sequence[Bbox], size: float = 7.5) -> int:
+def place(axes: Axes, labels: Iterable[Label], taken: Sequence[Bbox]) -> int:
     """Write as many labels as find a place, in the given order; returns how many."""
-    scale = dots(axes) / 72
+    size, scale = 7.5, dots(axes) / 72
     frame = axes.get_window_extent()
     full = list(taken)
     written = 0
@@ -232,11 +231,13 @@ def place(axes: Axes, labels: Iterable[Label], taken: Sequence[Bbox], size: floa
     return written
 
 
-def name_curve(axes: Axes, xs: Floats, ys: Floats, name: Label, taken: list[Bbox]) -> None:
+def name_curve(
+    axes: Axes, xs: Floats, ys: Floats, name: str, colour: str, taken: list[Bbox]
+) -> None:
     """Write a curve's name beside it where it hides the fewest of `taken`; then it is taken too."""
     scale = dots(axes) / 72
     size = 9.5
-    width, height = 0.68 * len(name.text) * size * scale, 1.1 * size * scale
+    width, height = 0.68 * len(name) * size * scale, 1.1 * size * scale
     spots = axes.transData.transform(np.stack([xs, ys], axis=1))
     best: tuple[int, float, float, Bbox] | None = None
     for x, y in spots[: -len(spots) // 5]:
@@ -251,7 +252,7 @@ def name_curve(axes: Axes, xs: Floats, ys: Floats, name: Label, taken: list[Bbox
         return
     _, x, y, box = best
     where = axes.transData.inverted().transform((x, y))
-    label = Label(name.text, float(where[0]), float(where[1]), name.colour)
+    label = Label(name, float(where[0]), float(where[1]), colour)
     _write(axes, label, (0, (box.y0 - y) / scale), size, "bold")
     taken.append(box)
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -23,10 +23,6 @@ from tokengraft.core import __version__
 from tokengraft.core.files import ASSETS, writing
 from tokengraft.languages.codes import language, language_name, well_formed
 from tokengraft.render import colours
-from tokengraft.render.selection import credit
-
-if TYPE_CHECKING:
-    from tokengraft.auditing.audit_tables import AuditTables
 
 INK, QUIET, LINE, LESS, MORE, UNK_FACE, UNK_EDGE = (
     colours.GROUND[name][0]
@@ -127,23 +123,11 @@ class Sheet:
         return axes
 
 
-def sheet(
-    audit: AuditTables | None,
-    width: float,
-    height: float,
-    title: str,
-    subtitle: str,
-    note: str | None = None,
-) -> Sheet:
-    """An empty sheet whose body is `width` × `height` inches; `note` credits the data.
-
-    Without a note the audit's corpus is credited.
-    """
+def sheet(width: float, height: float, title: str, subtitle: str, note: str) -> Sheet:
+    """An empty sheet whose body is `width` × `height` inches; `note` credits the data."""
     titles = _balanced(title, width)
-    subtitles = _wrapped(subtitle, width, 9.5, 0.53)
-    if note is None and audit is not None:
-        note = f"Text: {credit(audit)}."
-    credits = _wrapped(f"{note or ''} Made with tokengraft {__version__}.", width, 7.5, 0.53)
+    subtitles = _wrapped(subtitle, width, 9.5)
+    credits = _wrapped(f"{note} Made with tokengraft {__version__}.", width, 7.5)
     head = _MARGIN + 0.27 * len(titles) + 0.175 * len(subtitles) + 0.16
     below = _MARGIN + 0.135 * len(credits) + 0.12
     total, across = head + height + below, width + 2 * _MARGIN
@@ -161,8 +145,8 @@ def sheet(
     return Sheet(figure, across, total, below)
 
 
-def _wrapped(text: str, width: float, size: float, em: float) -> list[str]:
-    return textwrap.wrap(text, int(width * 72 / (size * em)))
+def _wrapped(text: str, width: float, size: float) -> list[str]:
+    return textwrap.wrap(text, int(width * 72 / (size * 0.53)))
 
 
 def _balanced(title: str, width: float) -> list[str]:
@@ -197,11 +181,12 @@ def text_width(axes: Axes, text: Annotation) -> float:
     return text.get_window_extent().width * 72 / dots(axes)
 
 
-def row_labels(axes: Axes, codes: Sequence[str], size: float = 9, gap: float = 6) -> None:
+def row_labels(axes: Axes, codes: Sequence[str], gap: float = 6) -> None:
     """Name each row (y = 0, 1, …) left of the axes: the autonym, then the English name.
 
     A name too long for the sheet is set smaller; an autonym that does not fit is left out.
     """
+    size = 9
     down = -0.36 * size  # from the middle of a row to its baseline
     room = axes.get_window_extent().x0 * 72 / dots(axes) - gap - 6  # points up to the sheet's edge
     for y, code in enumerate(codes):

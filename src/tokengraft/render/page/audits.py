@@ -126,22 +126,15 @@ class _Grid:
     """Columns of a long table as tokenizers × languages."""
 
     def __init__(self, frame: pl.DataFrame, names: Sequence[str], codes: Sequence[str]) -> None:
-        self._frame = frame
-        place = {code: n for n, code in enumerate(codes)}
-        row = {name: n for n, name in enumerate(names)}
-        self._at = [
-            (row[name], place[code]) for name, code in frame.select("tokenizer", "language").rows()
-        ]
-        self._shape = len(names), len(codes)
+        self._frame, self._names, self._codes = frame, names, codes
 
     def values(self, column: str) -> list[list[Any]]:
         """One list per tokenizer, with None where there is no such cell."""
-        values: list[list[Any]] = [[None] * self._shape[1] for _ in range(self._shape[0])]
-        if column not in self._frame.columns:  # a run of an earlier version
-            return values
-        for (row, place), value in zip(self._at, self._frame[column].to_list(), strict=True):
-            values[row][place] = value
-        return values
+        cells = {}
+        if column in self._frame.columns:  # else it is a run of an earlier version
+            rows = self._frame.select("tokenizer", "language", column).rows()
+            cells = {(name, code): value for name, code, value in rows}
+        return [[cells.get((name, code)) for code in self._codes] for name in self._names]
 
     def numbers(self, column: str) -> list[list[float | None]]:
         """The same to four digits, whole numbers as integers."""
