@@ -40,7 +40,7 @@ from tokengraft.tokenizer.adapters import AWKWARD
 from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.insert import first_free_id
-from tokengraft.tokenizer.sentence_piece import FILE, read_otherwise
+from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, read_otherwise
 
 #: Tokenizers and the kind of model that has them.
 FAMILIES = {
@@ -180,8 +180,8 @@ def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path
         for file, data in side_files(source).items():
             (base / file).write_bytes(data)
         (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
-        if source.source is not None and FILE in source.source.files:
-            (base / FILE).write_bytes(source.source.read(FILE))
+        if source.source is not None and SENTENCEPIECE in source.source.files:
+            (base / SENTENCEPIECE).write_bytes(source.source.read(SENTENCEPIECE))
         choosing = Planning(budget=BUDGET, boundaries=boundaries)
         plan = plan_for(base, LANGUAGES, options=choosing).plan
         rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH))
@@ -201,12 +201,14 @@ def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> 
         found["pattern"] = (pattern or "SentencePiece") + (f", {moved} normalised" if moved else "")
     except TokengraftError as error:
         found["llama.cpp"] = f"refused: {error}"
-    if (folder / FILE).is_file():
-        found[FILE] = read_otherwise((folder / FILE).read_bytes(), tokenizer, lines) or 0
+    if (folder / SENTENCEPIECE).is_file():
+        found[SENTENCEPIECE] = (
+            read_otherwise((folder / SENTENCEPIECE).read_bytes(), tokenizer, lines) or 0
+        )
     elif (folder / "tokengraft.json").is_file():
         notes = json.loads((folder / "tokengraft.json").read_text("utf-8"))["rows"]["notes"]
-        if any(FILE in note for note in notes):
-            found[FILE] = "refused"
+        if any(SENTENCEPIECE in note for note in notes):
+            found[SENTENCEPIECE] = "refused"
     return found
 
 

@@ -287,6 +287,6 @@ def test_tokenizers_that_look_across_words_say_so():
     """T5 adds scores up over a whole text; a pattern that is not known may do anything."""
     assert opened("t5").word_prefix is None
     known = opened("llama-3")
-    assert cuts_at_spaces(known._spec["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"])
+    assert cuts_at_spaces(known._spec["pre_tokenizer"][0]["pattern"]["Regex"])
     assert all(map(cuts_at_spaces, PATTERNS.values()))
     assert not cuts_at_spaces(r"\p{L}+ \p{L}+|\s+") and not cuts_at_spaces(r"[^\r\n]+|\s")

@@ -28,8 +28,7 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import read_audit, write_audit
-from tokengraft.render.comparison_folder import FILE as COMPARISON
-from tokengraft.render.comparison_folder import read_comparison, write_comparison
+from tokengraft.render.comparison_folder import COMPARISON, read_comparison, write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.selection import labels

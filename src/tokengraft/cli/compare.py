@@ -69,10 +69,10 @@ def compare(
       tokengraft compare a/tokenizer.json b/tokenizer.json --corpus flores200.tar.xz
     """
     from tokengraft.api.compare import compare as side_by_side
-    from tokengraft.render.comparison_folder import FILE
+    from tokengraft.render.comparison_folder import COMPARISON
     from tokengraft.render.terminal import show_comparison
 
-    check_out(out, holds_file(FILE), force)
+    check_out(out, holds_file(COMPARISON), force)
     with drawing() as progress:
         result = side_by_side(
             a, b, corpus, language or None, split=split, pivot=pivot, base=base,

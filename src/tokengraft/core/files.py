@@ -6,9 +6,9 @@ mix their results (`hold`). The lock is the operating system's (`flock`), so it 
 process. Its file lies in the machine's temporary folder, named by a hash of the locked folder's
 real path, so nothing is left among the results. Machines that share a disk do not share locks.
 
-What a file may demand of the machine is bounded by its size. A small file can name an id of a
-billion, unpack to gigabytes, nest its JSON ten thousand deep, link to somebody's keys or ask for
-code of its own. Each of these is an error with a reason instead.
+What a file may demand of the machine is bounded by its size. A small file can unpack to gigabytes,
+nest its JSON ten thousand deep, link to somebody's keys or ask for code of its own. Each of these
+is an error with a reason instead.
 """
 
 from __future__ import annotations
@@ -315,8 +315,6 @@ def _locked(path: str) -> IO[str] | None:
     return file
 
 
-#: Ids below this are allowed in a file of any size: tables of as many cost little.
-_FREE_IDS = 1 << 20
 #: Text shrinks to between a fifth and a fiftieth; what shrinks to less than this is not text.
 _RATIO = 100
 _FREE_BYTES = 64 << 20
@@ -331,24 +329,12 @@ def parse_json(data: str | bytes, **options: Any) -> Any:
         raise ValueError("nested too deeply to be read") from None
 
 
-def check_highest_id(
-    highest: Any, size: int, where: str, error: type[TokengraftError] = TokengraftError
-) -> None:
-    """`error` if a file of `size` bytes is too small to list ids up to `highest`."""
-    most = max(size, _FREE_IDS)
-    if type(highest) is not int or not 0 <= highest < most:
-        raise error(
-            f"{where}: an id is {highest!r}, but a file of {size:,} bytes cannot name as many "
-            f"tokens: ids here end below {most:,}. Fetch the tokenizer again."
-        )
-
-
 def most_unpacked(size: int) -> int:
     """The most bytes that an archive of `size` bytes may unpack to in memory."""
     return min(_MOST_BYTES, max(_FREE_BYTES, _RATIO * size))
 
 
-def check_unpacked(total: int, path: Path, error: type[TokengraftError] = TokengraftError) -> None:
+def check_unpacked(total: int, path: Path, error: type[TokengraftError]) -> None:
     """`error` if `total`, the unpacked size of an archive, is more than its own size allows."""
     size = path.stat().st_size
     if total > (most := most_unpacked(size)):

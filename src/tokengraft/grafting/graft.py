@@ -37,8 +37,7 @@ from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
-from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
-from tokengraft.tokenizer.sentence_piece import checked_file
+from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 
 _MOST_LINES = 20_000  # of training text that a graft is verified on, besides the check lines
 

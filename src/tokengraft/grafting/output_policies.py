@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import look_up
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Tables, text_config
+from tokengraft.tokenizer.vocabulary import decoded
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def removable(
     tokenizer.
     """
     seen = {part for group in parts for part in group} - set(emitted)
-    return tuple(sorted(p for p in seen if len(pieces[p]) > 1 and not _whole(pieces[p])))
+    return tuple(sorted(p for p in seen if len(pieces[p]) > 1 and decoded(pieces[p]) is None))
 
 
 def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: int) -> str:
@@ -182,21 +183,13 @@ def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: in
     if removed:
         return f"remove bars {removed} of the {len(every)} old pieces that new tokens are made of"
     single = sum(len(pieces[part]) <= 1 for part in every)
-    whole = sum(len(pieces[part]) > 1 and _whole(pieces[part]) for part in every)
+    whole = sum(len(pieces[part]) > 1 and decoded(pieces[part]) is not None for part in every)
     needed = len(every) - single - whole
     return (
         f"remove bars nothing, so this is as shared: of the {len(every)} old pieces that new "
         f"tokens are made of, {single} are single bytes, which stay so that every text can be "
         f"written, {whole} are whole characters, and {needed} are still needed by some text"
     )
-
-
-def _whole(piece: bytes) -> bool:
-    try:
-        piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def barred(

@@ -32,6 +32,7 @@ from tokengraft.planning.prove import Proof, prove
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
+from tokengraft.tokenizer.vocabulary import decoded
 
 _ATTEMPTS = 4
 
@@ -341,15 +342,10 @@ def _tokens_of(learner: Learner, proof: Proof) -> tuple[NewToken, ...]:
         parts[step.result] = of(step)
         name = symbols.names[step.result]
         piece = symbols.piece(name)
-        try:
-            text = piece.decode("utf-8")
-        except UnicodeDecodeError:
-            text = None
-        count = proof.emitted.get(step.result, 0)
-        example = proof.examples.get(step.result)
         tokens.append(
             NewToken(
-                step.result, name, piece.hex(), text, parts[step.result], count, example=example
+                step.result, name, piece.hex(), decoded(piece), parts[step.result],
+                proof.emitted.get(step.result, 0), example=proof.examples.get(step.result),
             )
-        )
+        )  # fmt: skip
     return tuple(tokens)

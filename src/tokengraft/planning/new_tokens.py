@@ -15,7 +15,7 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def check_tokens(
         piece = token.token.encode("utf-8", "surrogatepass") if literal else read(token.token)
         if token.bytes != piece.hex():
             _refuse(token, f"its bytes are {piece.hex()}, not {token.bytes}")
-        if token.text != (text := _decoded(piece)):
+        if token.text != (text := decoded(piece)):
             _refuse(token, f"its text is {text!r}, not {token.text!r}")
     if literal or kind in ("unigram", "wordpiece"):
         _check_encoded(tokenizer, tokens, literal)
@@ -89,15 +89,8 @@ def _check_encoded(tokenizer: dict[str, Any], tokens: Sequence[NewToken], litera
             _refuse(token, f"the old tokenizer spells it {list(parts)}, not {list(token.parts)}")
 
 
-def _decoded(piece: bytes) -> str | None:
-    try:
-        return piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 def _shown(piece: bytes) -> str:
-    text = _decoded(piece)
+    text = decoded(piece)
     return piece.hex() if text is None else repr(text)
 
 

@@ -35,8 +35,7 @@ from tokengraft.tokenizer.boundaries import tells_case
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
-from tokengraft.tokenizer.sentence_piece import FILE as SENTENCEPIECE
-from tokengraft.tokenizer.sentence_piece import checked_file
+from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
 INSERTED = "tokengraft_insert.json"  # marks a folder that `insert_plan` wrote

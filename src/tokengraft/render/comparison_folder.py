@@ -17,7 +17,7 @@ from tokengraft.render.tables import Cell, Printed, latex, markdown, read_data, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE = "comparison.json"
+COMPARISON = "comparison.json"
 EDGES = 12  # languages at either end of a figure or printed table
 _NO_CHANGE = {"lost": "now UNK", "regained": "was UNK", "neither": "UNK"}
 
@@ -26,7 +26,7 @@ def write_comparison(
     facts: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], folder: Path, figures: bool
 ) -> list[Path]:
     """Write the comparison into `folder` and return every path written."""
-    paths = [write_json(folder / FILE, facts)]
+    paths = [write_json(folder / COMPARISON, facts)]
     for name, frame in tables.items():
         paths += write_data(frame, folder / "tables" / name)
     text = [
@@ -55,7 +55,7 @@ def write_comparison(
 def read_comparison(folder: Path) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
     """What `write_comparison` wrote: the facts, and the tables by name."""
     readers = {name: read_data(folder, name) for name in ("languages", "summary")}
-    facts = read_json(folder / FILE)
+    facts = read_json(folder / COMPARISON)
     facts["labels"], facts["corpus"]["source"]  # KeyError if this is no comparison
     if missing := [name for name, reader in readers.items() if reader is None]:
         raise TokengraftError(f"{folder}: this comparison lacks {', '.join(missing)}")

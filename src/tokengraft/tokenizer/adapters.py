@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
-from tokengraft.tokenizer.words import Ints, Rows, count_pieces, parted, together
+from tokengraft.tokenizer.words import (
+    Ints,
+    Rows,
+    count_pieces,
+    parted,
+    plain_quantifiers,
+    together,
+)
 
 Form: TypeAlias = Literal["NFC", "NFKC"]
 
@@ -272,8 +279,7 @@ def for_oniguruma(pattern: str) -> str:
     Oniguruma reads `{1,3}+` as "repeat", not as possessive, and `$` as end of line. Possessive
     quantifiers only save backtracking in these patterns, so plain ones match the same text.
     """
-    plain = re.sub(r"(?<!\\)([+*?]|\{\d+(?:,\d*)?\})\+", r"\1", pattern)
-    return re.sub(r"(?<!\\)\$", r"\\z", plain)
+    return re.sub(r"(?<!\\)\$", r"\\z", plain_quantifiers(pattern))
 
 
 #: Text on which programs that encode tend to differ: numbers, contractions, case, spaces, marks …

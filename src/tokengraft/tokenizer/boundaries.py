@@ -333,13 +333,14 @@ def splitter_of(tokenizer: dict[str, Any]) -> Splitter:
     return Splitter(Tokenizer.from_str(json.dumps(bare)), added)
 
 
-def steps_of(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The pre-tokenizer as a flat list of steps, sequences unfolded."""
-    if pre_tokenizer is None:
+def steps_of(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A pre-tokenizer, normaliser or decoder as a flat list of steps, sequences unfolded."""
+    if part is None:
         return []
-    if pre_tokenizer["type"] == "Sequence":
-        return [s for inner in pre_tokenizer["pretokenizers"] for s in steps_of(inner)]
-    return [pre_tokenizer]
+    for key in ("pretokenizers", "normalizers", "decoders"):
+        if key in part:
+            return [step for inner in part[key] for step in steps_of(inner)]
+    return [part]
 
 
 def is_relaxed(tokenizer: dict[str, Any]) -> bool:

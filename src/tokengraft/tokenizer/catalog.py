@@ -142,7 +142,7 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
         return _located(name, path.resolve().name, sources.folder(path), None)
     if path.is_file():
         inner = sources.folder(path.parent)
-        beside = {path.name, "tokenizer_config.json"}
+        beside = {path.name, CONFIG}
         beside |= {"merges.txt"} if path.name == "vocab.json" else set()
         alone = {n: read for n, read in inner.files.items() if n in beside}
         return _located(name, path.stem, Source(str(path), alone, inner.digests), path.name)

@@ -16,13 +16,13 @@ BPE = {
 }  # fmt: skip
 END = "<|endoftext|>"
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-# Kinds of model and of piece in a SentencePiece file.
-_UNIGRAM, _BYTE_PAIRS = 1, 2
-_NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
+#: Kinds of model in a SentencePiece file, and of piece, which llama.cpp numbers alike.
+UNIGRAM, BYTE_PAIRS = 1, 2
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 
 
 def from_tiktoken(
-    ranks: Mapping[bytes, int], pattern: str, specials: Mapping[str, int] | None = None
+    ranks: Mapping[bytes, int], pattern: str, specials: Mapping[str, int]
 ) -> dict[str, Any]:
     """A byte-level BPE that gives the ids of the tiktoken encoding with these ranks and pattern.
 
@@ -48,10 +48,10 @@ def from_tiktoken(
     ]
     vocab = {spell(piece): rank for piece, rank in ranks.items()}
     # Only in the vocabulary can a token keep an id after a gap (cl100k_base has no 100256).
-    vocab.update(specials or {})
+    vocab.update(specials)
     # tiktoken looks a whole piece up before it merges, hence `ignore_merges`.
     model = {**BPE, "ignore_merges": True, "vocab": vocab, "merges": merges}
-    added = sorted((specials or {}).items(), key=lambda item: item[1])
+    added = sorted(specials.items(), key=lambda item: item[1])
     return file_of(
         model,
         pre_tokenizer={"type": "Sequence", "pretokenizers": steps},
@@ -151,9 +151,9 @@ def from_sentencepiece(model: bytes) -> dict[str, Any]:
     if not parsed.pieces:
         raise TokenizerError("this is not a SentencePiece model (it has no pieces)")
     kind = parsed.trainer_spec.model_type
-    if kind == _UNIGRAM:
+    if kind == UNIGRAM:
         return _unigram(parsed)
-    if kind != _BYTE_PAIRS or not parsed.trainer_spec.byte_fallback:
+    if kind != BYTE_PAIRS or not parsed.trainer_spec.byte_fallback:
         raise TokenizerError("a SentencePiece model without byte fallback: give its tokenizer.json")
     return _byte_pairs(parsed, model)
 
@@ -199,7 +199,7 @@ def _byte_pairs(parsed: Any, model: bytes) -> dict[str, Any]:
     if processor.encode("a", out_type=str)[0].startswith(SPACE_MARK):
         normalizers.insert(0, {"type": "Prepend", "prepend": SPACE_MARK})
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    scored = [(p.piece, p.score) for p in parsed.pieces if p.type in (_NORMAL, _USER)]
+    scored = [(p.piece, p.score) for p in parsed.pieces if p.type in (NORMAL, USER)]
     bpe = {
         **BPE, "unk_token": parsed.pieces[parsed.trainer_spec.unk_id].piece, "fuse_unk": True,
         "byte_fallback": True, "ignore_merges": False, "merges": _all_merges(scored),
@@ -215,9 +215,9 @@ def _byte_pairs(parsed: Any, model: bytes) -> dict[str, Any]:
 
 def _added(parsed: Any) -> list[dict[str, Any]]:
     return [
-        {"id": number, "content": piece.piece, **FLAGS, "special": piece.type != _USER}
+        {"id": number, "content": piece.piece, **FLAGS, "special": piece.type != USER}
         for number, piece in enumerate(parsed.pieces)
-        if piece.type in (_UNKNOWN, _CONTROL, _USER)
+        if piece.type in (UNKNOWN, CONTROL, USER)
     ]
 
 

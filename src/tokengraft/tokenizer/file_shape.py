@@ -11,7 +11,10 @@ from collections.abc import Sized
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import check_highest_id, parse_json
+from tokengraft.core.files import parse_json
+
+#: Ids below this are allowed in a file of any size: tables of as many cost little.
+_FREE_IDS = 1 << 20
 
 
 def json_object(data: bytes, where: str, what: str = "a JSON object") -> dict[str, Any]:
@@ -45,10 +48,20 @@ def checked(parsed: Any, size: int, where: str) -> dict[str, Any]:
         raise TokenizerError(f"{where}: the normalizer or pre_tokenizer is damaged")
     ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab or ()))
     for number in (min(ids, default=0), max(ids, default=0), *(token["id"] for token in added)):
-        check_highest_id(number, size, where, TokenizerError)
+        check_highest_id(number, size, where)
     if len(set(ids)) != len(vocab or ()):
         raise TokenizerError(f"{where}: two tokens of this tokenizer.json have the same id")
     return dict(parsed)
+
+
+def check_highest_id(highest: Any, size: int, where: str) -> None:
+    """TokenizerError if a file of `size` bytes is too small to list ids up to `highest`."""
+    most = max(size, _FREE_IDS)
+    if type(highest) is not int or not 0 <= highest < most:
+        raise TokenizerError(
+            f"{where}: an id is {highest!r}, but a file of {size:,} bytes cannot name as many "
+            f"tokens: ids here end below {most:,}. Fetch the tokenizer again."
+        )
 
 
 class TokenizerKey:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Pipeline
 
 from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
-from tokengraft.core.files import check_highest_id, not_the_file, sha256
+from tokengraft.core.files import not_the_file, sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
-from tokengraft.tokenizer.boundaries import pattern_of
+from tokengraft.tokenizer.boundaries import pattern_of, steps_of
+from tokengraft.tokenizer.file_shape import check_highest_id
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 
@@ -85,7 +86,7 @@ class HuggingFace(Tokenizer):
         return any(
             part["type"] == "ByteLevel"
             for step in ("pre_tokenizer", "decoder")
-            for part in _parts(self._spec[step])
+            for part in self._spec[step]
         )
 
     @functools.cached_property
@@ -93,8 +94,8 @@ class HuggingFace(Tokenizer):
         # Byte-level, nothing normalised or stripped, all 256 bytes present: any string comes back.
         return (
             self._byte_level
-            and self._spec["normalizer"] is None
-            and not any(p.get("add_prefix_space") for p in _parts(self._spec["pre_tokenizer"]))
+            and not self._spec["normalizer"]
+            and not any(p.get("add_prefix_space") for p in self._spec["pre_tokenizer"])
             and not self._cut_out
             and not any(token.lstrip or token.rstrip for token in self._added.values())
             and {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
@@ -124,7 +125,7 @@ class HuggingFace(Tokenizer):
             return None
         if self._marked is not None:
             return "" if self._marked else " "
-        steps = _parts(self._spec["pre_tokenizer"])
+        steps = self._spec["pre_tokenizer"]
         kinds = [step["type"] for step in steps]
         if kinds == ["BertPreTokenizer"] and self._forms in ([], ["BertNormalizer"]):
             return "" if self._sign else None
@@ -146,22 +147,22 @@ class HuggingFace(Tokenizer):
 
         None for any other model, and for one with further rules for words, decoding or normalising.
         """
-        model, forms = self._spec["model"], _parts(self._spec["normalizer"])
+        model, forms = self._spec["model"], self._spec["normalizer"]
         own = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
         plain = model["type"] == "BPE" and not any(model.get(rule) for rule in own)
         first = _MARK_FIRST in forms
         known = _TO_MARKS in forms and all(form in (_TO_MARKS, _MARK_FIRST) for form in forms)
         decoder = [*_TO_TEXT, _UNMARK_FIRST] if first else _TO_TEXT
-        if not (plain and known and self._cuts_nothing and self._decoders == decoder):
+        if not (plain and known and self._cuts_nothing and self._spec["decoder"] == decoder):
             return None
         return None if self.pipeline.token_to_id(pieces.SPACE_MARK) is None else first
 
     @functools.cached_property
     def _cuts_nothing(self) -> bool:
         """Whether there is no pre-tokenizer, or one that cuts at spaces, all replaced by then."""
-        cuts = _parts(self._spec["pre_tokenizer"])
+        cuts = self._spec["pre_tokenizer"]
         at_space = all(cut["type"] == "Split" and cut["pattern"] == _SPACE for cut in cuts)
-        return not cuts or (at_space and _TO_MARKS in _parts(self._spec["normalizer"]))
+        return not cuts or (at_space and _TO_MARKS in self._spec["normalizer"])
 
     @functools.cached_property
     def _reaching(self) -> frozenset[str] | None:
@@ -193,13 +194,9 @@ class HuggingFace(Tokenizer):
         added: dict[int, Any] = self.pipeline.get_added_tokens_decoder()
         return added
 
-    @functools.cached_property
-    def _decoders(self) -> list[dict[str, Any]]:
-        return _parts(self._spec["decoder"])
-
     @property
     def spelled_after(self) -> bytes | None:
-        by_bytes = [part["type"] for part in self._decoders] == ["ByteLevel"]
+        by_bytes = [part["type"] for part in self._spec["decoder"]] == ["ByteLevel"]
         return b" " if self._marked else b"" if self._marked is False or by_bytes else None
 
     @functools.cached_property
@@ -208,7 +205,7 @@ class HuggingFace(Tokenizer):
 
     def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
         """As in `Tokenizer`; for WordPiece by what each token decodes to, first or after others."""
-        if [part["type"] for part in self._decoders] != ["WordPiece"]:
+        if [part["type"] for part in self._spec["decoder"]] != ["WordPiece"]:
             return super().gives_back(rows, texts, begin)
         ids = rows.ids
         if begin:
@@ -239,12 +236,12 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def _forms(self) -> list[Any]:
         """The types of the normaliser's steps."""
-        return [part["type"] for part in _parts(self._spec["normalizer"])]
+        return [part["type"] for part in self._spec["normalizer"]]
 
     @functools.cached_property
     def _patterns(self) -> list[str]:
         """The regular expressions of the pre-tokenizer's steps."""
-        patterns = map(pattern_of, _parts(self._spec["pre_tokenizer"]))
+        patterns = map(pattern_of, self._spec["pre_tokenizer"])
         return [pattern for pattern in patterns if pattern is not None]
 
     @functools.cached_property
@@ -271,7 +268,7 @@ class HuggingFace(Tokenizer):
             counts[added] = np.asarray(self.pretokens([words[n] for n in added]))
             return counts
         (*before, pattern) = self._patterns
-        if before or any(step["type"] == "Digits" for step in _parts(self._spec["pre_tokenizer"])):
+        if before or any(step["type"] == "Digits" for step in self._spec["pre_tokenizer"]):
             return super().pretokens_of_words(words, rows, begin)
         return self._pieces_of_words(pattern, words, begin, self._forms)
 
@@ -314,14 +311,14 @@ class HuggingFace(Tokenizer):
     def _drops(self) -> bool:
         whole = {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
         spelled = self._byte_level or bool(self._spec["model"].get("byte_fallback"))
-        takes = any(step.get("content") == "" for step in _parts(self._spec["normalizer"]))
+        takes = any(step.get("content") == "" for step in self._spec["normalizer"])
         unsaid = not (self.vocabulary.unknown or (whole and spelled))
         return unsaid or takes or any(not char.isspace() for char in self._cut_out)
 
     @functools.cached_property
     def _cut_out(self) -> str:
         """Characters that the pre-tokenizer removes; all of Unicode's first plane is tried."""
-        steps = _parts(self._spec["pre_tokenizer"])
+        steps = self._spec["pre_tokenizer"]
         if all(s["type"] not in _LEAVING_OUT and s.get("behavior") != "Removed" for s in steps):
             return ""
         every = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0x10000))))
@@ -347,7 +344,7 @@ class HuggingFace(Tokenizer):
             "WordPiece": pieces.wordpiece_piece,
             "BPE": pieces.byte_level_piece if self._byte_level else pieces.sentencepiece_piece,
         }.get(self._spec["model"]["type"], pieces.sentencepiece_piece)
-        check_highest_id(max(table.values(), default=0), self._size, self.name, TokenizerError)
+        check_highest_id(max(table.values(), default=0), self._size, self.name)
         by_id = [b""] * (max(table.values(), default=-1) + 1)
         for token, number in table.items():
             by_id[number] = token.encode("utf-8") if number in added else to_piece(token)
@@ -364,7 +361,7 @@ class HuggingFace(Tokenizer):
 
     def clean_vocabulary(self) -> frozenset[bytes]:
         with panics_as_errors("reading its vocabulary"):
-            prefix = self.pipeline.encode(pieces.clean_prefix(), add_special_tokens=False).tokens
+            prefix = self.pipeline.encode(pieces.CLEAN_PREFIX, add_special_tokens=False).tokens
             tokens = self.pipeline.get_vocab(with_added_tokens=True)
             decoder = self.pipeline.decoder
             decode = decoder.decode if decoder is not None else " ".join
@@ -372,10 +369,11 @@ class HuggingFace(Tokenizer):
 
 
 def _outline(pipeline: Any) -> dict[str, Any]:
-    """The pipeline's own description, without vocabulary and merges."""
+    """The pipeline's own description: each part's steps, and the model's settings."""
+    parts = {name: getattr(pipeline, name) for name in ("normalizer", "pre_tokenizer", "decoder")}
     spec: dict[str, Any] = {
-        step: None if (part := getattr(pipeline, step)) is None else json.loads(part.__getstate__())
-        for step in ("normalizer", "pre_tokenizer", "decoder")
+        name: [] if part is None else steps_of(json.loads(part.__getstate__()))
+        for name, part in parts.items()
     }
     model = pipeline.model
     if type(model).__name__ == "Unigram":  # has no attribute for its UNK
@@ -384,13 +382,3 @@ def _outline(pipeline: Any) -> dict[str, Any]:
         settings = {name: getattr(model, name, None) for name in _SETTINGS}
         spec["model"] = {"type": type(model).__name__, **settings}
     return spec
-
-
-def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The parts of a pipeline step, whether it is a Sequence or a single part."""
-    if step is None:
-        return []
-    for key in ("pretokenizers", "decoders", "normalizers"):
-        if key in step:
-            return [inner for part in step[key] for inner in _parts(part)]
-    return [step]

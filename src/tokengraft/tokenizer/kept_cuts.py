@@ -32,7 +32,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.tokenizer.file_shape import TokenizerKey, as_pair
-from tokengraft.tokenizer.vocabulary import byte_level_piece
+from tokengraft.tokenizer.vocabulary import byte_level_piece, decoded
 
 _OF_A_WORD = re.compile("[Ġ-]?[A-Za-z]*")  # byte-level: Ġ is a space
 
@@ -178,13 +178,11 @@ def in_class(text: str, name: str) -> str:
 
 def _only_whole(known: _ByteLevelVocabulary, letters: str) -> tuple[str, ...]:
     """Tokens that may be pieces of a word but that no merges build: only a lookup finds them."""
-    read = {}
-    for token, piece in known.pieces.items():
-        if not piece.isascii():
-            try:
-                read[token] = piece.decode("utf-8")
-            except UnicodeDecodeError:
-                continue
+    read = {
+        token: text
+        for token, piece in known.pieces.items()
+        if not piece.isascii() and (text := decoded(piece)) is not None
+    }
     concerned = set(in_class("".join(set().union(*read.values())), rf"{letters}\p{{M}}"))
     return tuple(
         sorted(

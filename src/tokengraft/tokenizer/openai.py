@@ -15,9 +15,10 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import check_highest_id, parse_json
+from tokengraft.core.files import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, for_oniguruma, pretoken_counter
-from tokengraft.tokenizer.convert import from_tiktoken
+from tokengraft.tokenizer.convert import END, from_tiktoken
+from tokengraft.tokenizer.file_shape import check_highest_id
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
 from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces
 
@@ -36,18 +37,18 @@ PATTERNS = {
         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
-_END, _PROMPT = "<|endoftext|>", "<|endofprompt|>"
+_PROMPT = "<|endofprompt|>"
 #: Ids that are taken, though rank files do not say so: new tokens must not take them.
 SPECIALS = {
-    "gpt2": {_END: 50256},
+    "gpt2": {END: 50256},
     "cl100k_base": {
-        _END: 100257,
+        END: 100257,
         "<|fim_prefix|>": 100258,
         "<|fim_middle|>": 100259,
         "<|fim_suffix|>": 100260,
         _PROMPT: 100276,
     },
-    "o200k_base": {_END: 199999, _PROMPT: 200018},
+    "o200k_base": {END: 199999, _PROMPT: 200018},
 }
 
 
@@ -83,7 +84,7 @@ class TikToken(Tokenizer):
                 raise TokenizerError(f"{name}: line {number} is not a tiktoken rank") from error
         if not ranks:
             raise TokenizerError(f"{name}: the file of ranks is empty")
-        check_highest_id(max(ranks.values(), default=0), len(data), name, TokenizerError)
+        check_highest_id(max(ranks.values(), default=0), len(data), name)
         return cls._build(name, fingerprint, ranks, encoding)
 
     @classmethod
@@ -91,8 +92,8 @@ class TikToken(Tokenizer):
         """Read GPT-2's `vocab.json`, whose ids are the merge ranks."""
         try:
             table: dict[str, int] = parse_json(vocab)
-            ranks = {byte_level_piece(t): n for t, n in table.items() if t != "<|endoftext|>"}
-            check_highest_id(max(ranks.values(), default=0), len(vocab), name, TokenizerError)
+            ranks = {byte_level_piece(t): n for t, n in table.items() if t != END}
+            check_highest_id(max(ranks.values(), default=0), len(vocab), name)
         except (AttributeError, TypeError, ValueError) as error:
             raise TokenizerError(f"{name}: vocab.json cannot be read ({error})") from error
         return cls._build(name, fingerprint, ranks, "gpt2")

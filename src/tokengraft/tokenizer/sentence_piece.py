@@ -27,16 +27,22 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import check_highest_id
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import AWKWARD, Tokenizer, difference
-from tokengraft.tokenizer.file_shape import json_object, settings
+from tokengraft.tokenizer.convert import (
+    BYTE,
+    BYTE_PAIRS,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER,
+)
+from tokengraft.tokenizer.file_shape import check_highest_id, json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
-_BYTE_PAIRS = 2  # SentencePiece's number for a BPE model
-_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # and for kinds of pieces
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that combine nothing with a space
 _OWN = (*_INERT, "nmt_nfkc_cf", "nfkc_cf")  # the library's normalisers, which remove no letter
 
@@ -78,7 +84,7 @@ class SentencePiece(Tokenizer):
 
     @property
     def family(self) -> str:
-        fallback = any(kind == _BYTE for _, kind in self._named)
+        fallback = any(kind == BYTE for _, kind in self._named)
         return "SentencePiece" + (" with byte fallback" if fallback else "")
 
     @property
@@ -157,7 +163,7 @@ class SentencePiece(Tokenizer):
     def word_prefix(self) -> str | None:
         rules, trained = self._model.normalizer_spec, self._model.trainer_spec
         apart = (
-            trained.model_type == _BYTE_PAIRS
+            trained.model_type == BYTE_PAIRS
             and rules.name in _INERT
             and self.spelled_after is not None
             and self._reaching is not None
@@ -195,8 +201,8 @@ class SentencePiece(Tokenizer):
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        unknown = {n for n, (_, kind) in enumerate(self._named) if kind == _UNKNOWN}
-        silent = unknown | {n for n, (_, kind) in enumerate(self._named) if kind == _CONTROL}
+        unknown = {n for n, (_, kind) in enumerate(self._named) if kind == UNKNOWN}
+        silent = unknown | {n for n, (_, kind) in enumerate(self._named) if kind == CONTROL}
         if self._table is not None:
             unknown |= {n for n, name in enumerate(self._names) if name not in self._table}
         by_id = [pieces.sentencepiece_piece(name) for name in self._names]
@@ -207,7 +213,7 @@ class SentencePiece(Tokenizer):
     def clean_vocabulary(self) -> frozenset[bytes]:
         from tokenizers import decoders
 
-        prefix = self.processor.encode(pieces.clean_prefix(), out_type=str)
+        prefix = self.processor.encode(pieces.CLEAN_PREFIX, out_type=str)
         tokens = [*(self._table or self._names), *self._config.get("additional_special_tokens", [])]
         if self._config.get("tokenizer_class") == "M2M100Tokenizer":
             # transformers decodes this one with SentencePiece itself and strips the result.
@@ -239,13 +245,11 @@ def _plain(texts: Sequence[str]) -> NDArray[np.bool_]:
 def _ids_of(table: bytes, name: str) -> dict[str, int]:
     ids = json_object(table, f"{name}: vocab.json", "a table of ids")
     for number in ids.values():
-        check_highest_id(number, len(table), f"{name}: vocab.json", TokenizerError)
+        check_highest_id(number, len(table), f"{name}: vocab.json")
     return ids
 
 
-FILE = "tokenizer.model"
-#: Kinds of piece; SentencePiece and llama.cpp number them alike.
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+SENTENCEPIECE = "tokenizer.model"
 _UNREACHED = -1e6  # the score of a token that no merge makes
 
 
@@ -319,7 +323,7 @@ def checked_file(
         if otherwise is None:
             return model, ""
         said = said or otherwise
-    return None, f"no {FILE} is written: {said}"
+    return None, f"no {SENTENCEPIECE} is written: {said}"
 
 
 def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> bytes:
@@ -331,7 +335,9 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
         try:
             made.ParseFromString(old)
         except Exception as error:  # protobuf's own errors differ with its backend
-            raise TokenizerError(f"the base's {FILE} is not a SentencePiece model") from error
+            raise TokenizerError(
+                f"the base's {SENTENCEPIECE} is not a SentencePiece model"
+            ) from error
     kept = len(made.pieces)
     rows = 1 + max(*vocabulary(tokenizer).values(), *added_ids(tokenizer).values())
     pieces = scored_pieces(tokenizer, rows)
@@ -351,7 +357,7 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
     """Fill in the settings of a new file: nothing is normalised but the space."""
     from tokenizers import Tokenizer
 
-    made.trainer_spec.model_type = _BYTE_PAIRS
+    made.trainer_spec.model_type = BYTE_PAIRS
     made.trainer_spec.byte_fallback = True
     ids = vocabulary(tokenizer) | added_ids(tokenizer)
     unknown = tokenizer["model"].get("unk_token")
@@ -369,7 +375,6 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
 
 def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]) -> str | None:
     """How SentencePiece with `model` encodes lines unlike `tokenizer.json`, in words, or None."""
-    import sentencepiece
     from tokenizers import Tokenizer
 
     try:

@@ -13,25 +13,24 @@ from typing import Any
 
 from tokengraft.core.files import refuse_code
 from tokengraft.tokenizer.boundaries import is_relaxed, steps_of
-from tokengraft.tokenizer.convert import FLAGS
+from tokengraft.tokenizer.convert import END, FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
 
 #: The class that takes `tokenizer.json` as it is.
 PLAIN = "PreTrainedTokenizerFast"
 _INPUTS = ["input_ids", "attention_mask"]
-_END = "<|endoftext|>"
 _SENTENCE = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 _T5 = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 _BERT = {
     "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }  # fmt: skip
-_GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+_GPT2 = {"unk_token": END, "bos_token": END, "eos_token": END}
 _GEMMA = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
 #: What each class sets if tokenizer_config.json does not.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "GPT2Tokenizer": _GPT2,
-    "Qwen2Tokenizer": {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+    "Qwen2Tokenizer": {"unk_token": END, "eos_token": END, "pad_token": END},
     "LlamaTokenizer": {**_SENTENCE, "padding_side": "left"},
     "CodeLlamaTokenizer": {**_SENTENCE, "padding_side": "left"},
     "GemmaTokenizer": {**_GEMMA, "padding_side": "left"},

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_PREFIX = "abcdef"
+CLEAN_PREFIX = "abcdef"  # each token of a clean vocabulary is decoded after it
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 SPACE_MARK = "▁"  # SentencePiece writes a space as U+2581
 CONTINUATION_MARK = "##"  # WordPiece marks pieces inside a word
@@ -97,10 +97,7 @@ class Vocabulary:
         texts = set()
         for piece in self.pieces:
             if 0 < len(piece) <= 5:
-                try:
-                    text = piece.decode("utf-8")
-                except UnicodeDecodeError:
-                    continue
+                text = decoded(piece) or ""
                 text = text[1:] if len(text) == 2 and text[0] == " " else text
                 if len(text) == 1:
                     texts.add(text)
@@ -153,22 +150,25 @@ def wordpiece_piece(token: str) -> bytes:
     return (inner or token).encode("utf-8")
 
 
+def decoded(piece: bytes) -> str | None:
+    """A token's text; None if its bytes are not whole characters."""
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def clean_decoded(
     tokens: Iterable[str], prefix_tokens: Sequence[str], decode: Callable[[list[str]], str]
 ) -> frozenset[bytes]:
     """The paper's normalisation for a tokenizer that decodes token strings."""
     base = list(prefix_tokens)
-    if _PREFIX not in decode(base):
+    if CLEAN_PREFIX not in decode(base):
         base = []  # the vocabulary cannot spell the prefix: decode each token by itself
-    skip = len(_PREFIX) if base else 0
+    skip = len(CLEAN_PREFIX) if base else 0
     texts = (decode([*base, token]) for token in tokens)
-    strings = {text[text.index(_PREFIX if base else "") + skip :] for text in texts}
+    strings = {text[text.index(CLEAN_PREFIX if base else "") + skip :] for text in texts}
     return frozenset(text.encode("utf-8") for text in strings)
-
-
-def clean_prefix() -> str:
-    """The fixed text after which each token is decoded."""
-    return _PREFIX
 
 
 def recovered_text(piece: bytes) -> str:
@@ -178,10 +178,6 @@ def recovered_text(piece: bytes) -> str:
     """
     for front, back in _TRIMS:
         inner = piece[front : len(piece) - back]
-        if len(inner) < 2:
-            continue
-        try:
-            return inner.decode("utf-8")
-        except UnicodeDecodeError:
-            continue
+        if len(inner) > 1 and (text := decoded(inner)) is not None:
+            return text
     return ""

@@ -60,10 +60,14 @@ _POSSESSIVE = re.compile(r"(?<!\\)([+*?]|\{\d+(?:,\d*)?\})\+")
 _OUTSIDE = re.compile(r"\|(?![^(]*\))(?![^\[]*\])")
 
 
+def plain_quantifiers(pattern: str) -> str:
+    """A split pattern with plain quantifiers, which match the same text here, if more slowly."""
+    return _POSSESSIVE.sub(r"\1", pattern)
+
+
 def cuts_at_spaces(pattern: str) -> bool:
     """Whether a split pattern is known to cut before every space that stands alone."""
-    plain = _POSSESSIVE.sub(r"\1", pattern)
-    alternatives = set(_OUTSIDE.split(plain))
+    alternatives = set(_OUTSIDE.split(plain_quantifiers(pattern)))
     return alternatives <= _ALTERNATIVES and not {r"\s+", r"\s"}.isdisjoint(alternatives)
 
 
@@ -92,7 +96,7 @@ def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
     """
     import polars as pl
 
-    alternatives = _OUTSIDE.split(_POSSESSIVE.sub(r"\1", pattern))
+    alternatives = _OUTSIDE.split(plain_quantifiers(pattern))
     matched = "|".join([one for one in alternatives if not one.startswith(r"\s")] + [r"\s"])
     every_kind = pl.Series(["aAǅʰ中\u0301\u09011²!€\u200c"])
     if every_kind.str.replace_all(matched, "")[0]:

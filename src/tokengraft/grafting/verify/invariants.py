@@ -190,8 +190,8 @@ class _Verification:
             ("loads", self._loads),
             ("output policy", self._output),
         ]
-        if (self.folder / sentence_piece.FILE).is_file():
-            steps.append((sentence_piece.FILE, self._pieces))
+        if (self.folder / sentence_piece.SENTENCEPIECE).is_file():
+            steps.append((sentence_piece.SENTENCEPIECE, self._pieces))
         if self.trained:
             steps.append(("protected text", self._protected))
         if (self.folder / MANIFEST).is_file():
@@ -397,7 +397,7 @@ class _Verification:
 
     def _pieces(self) -> tuple[bool, str]:
         """`tokenizer.model`, the vocabulary in SentencePiece's format, read by SentencePiece."""
-        model = (self.folder / sentence_piece.FILE).read_bytes()
+        model = (self.folder / sentence_piece.SENTENCEPIECE).read_bytes()
         lines = self.encoded.lines
         otherwise = sentence_piece.read_otherwise(model, self.pair.new, lines)
         said = otherwise or f"SentencePiece gives {len(lines)} lines the same ids"

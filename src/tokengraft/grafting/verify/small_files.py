@@ -33,7 +33,7 @@ from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
     CONFIG, small_files.GENERATION, CARD, MANIFEST, INDEX,
-    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece.FILE,
+    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece.SENTENCEPIECE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")

@@ -14,7 +14,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
 from tokengraft.render.selection import source_name
 from tokengraft.tokenizer import Located, Tokenizer, find
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded
 
 # A token is its text; if that is not valid UTF-8, [its bytes in hexadecimal]; for UNK, 0.
 Shown = str | list[str] | int
@@ -155,7 +155,5 @@ def _shown(tokenizer: Tokenizer, token: int, spaced: bool) -> Shown:
     if token in vocabulary.unknown:
         return 0
     piece = vocabulary.pieces[token] if token < len(vocabulary.pieces) else b""
-    try:
-        return (" " if spaced else "") + piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return [piece.hex()]
+    text = decoded(piece)
+    return [piece.hex()] if text is None else (" " if spaced else "") + text

@@ -29,6 +29,7 @@ from tokengraft.render.page.build import Page
 from tokengraft.render.page.document import CARD, CARD_SIZE, font_css, hashed, preview
 from tokengraft.tokenizer import Located, find
 from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, as_json
+from tokengraft.tokenizer.insert import merge_pairs
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 PAGE = 3000  # characters of a page in the pivot language
@@ -342,7 +343,6 @@ def packed(located: Located) -> bytes:
     for token, number in vocabulary.items():
         if token not in added:
             pieces[number] = byte_level_piece(token).decode("latin-1")
-    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
     spec = {
         "label": located.label,
         "pattern": pattern,
@@ -350,7 +350,7 @@ def packed(located: Located) -> bytes:
         "normalized": normalizer,
         "whole": bool(model.get("ignore_merges")),
         "pieces": pieces,
-        "merges": [vocabulary[part] for pair in pairs for part in pair],
+        "merges": [vocabulary[part] for pair in merge_pairs(parsed) for part in pair],
         "added": added,
     }
     return gzip.compress(json.dumps(spec, ensure_ascii=False).encode("utf-8"), 6, mtime=0)
