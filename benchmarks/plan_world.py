@@ -100,7 +100,7 @@ class Run:
         text += "-protected" if options.protect else ""
         objective = self.objective.replace(":", "-")
         self.path = options.out / f"{self.name}-{objective}-{text}-{len(self.codes)}.json"
-        kept = protected_text(options.protect, bundled=True, names=options.keep_names)
+        kept = protected_text(options.protect, bundled=True, keep_names=options.keep_names)
         assert kept is not None
         self.protected = kept
         self.row: dict[str, Any] = {

@@ -124,7 +124,7 @@ def test_words_with_a_capital_keep_their_ids(
     name: str, planned: list[str], name_: str, before: str
 ) -> None:
     """Though the name stands in the planning text, and nothing but a full stop is protected."""
-    text = Protected(("given",), ["."], names=True)
+    text = Protected(("given",), ["."], keep_names=True)
     lines = [*planned, *planned, *(f"{before}{name_} {name_.lower()} baba" for _ in range(3))]
     try:
         plan = plan_tokens(base(name), {"swh_Latn": lines}, Planning(budget=30), protect=text)
@@ -140,7 +140,7 @@ def test_words_with_a_capital_keep_their_ids(
 @given(planned=st.lists(st.text("abeoiéā '", min_size=2, max_size=30), min_size=1, max_size=6))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_where_words_are_looked_up_no_new_token_is_a_part_of_one(planned: list[str]) -> None:
-    text = Protected(("given",), ["."], names=True)
+    text = Protected(("given",), ["."], keep_names=True)
     try:
         lines = [*planned, *planned, "Beebo beebo"]
         plan = plan_tokens(

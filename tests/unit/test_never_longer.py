@@ -207,7 +207,7 @@ def test_a_plan_for_text_that_writes_letters_as_digits() -> None:
     for letter, digit in spelled.items():
         lines = [line.replace(letter, digit) for line in lines]
     english = ["the 7th at 5pm, 3 km", "a 3-year-old x2 = 2b in utf8"]
-    kept = Protected(("English",), english, names=True)
+    kept = Protected(("English",), english, keep_names=True)
     plan = plan_tokens(gpt4, {"mlt_Latn": lines}, Planning(budget=150), protect=kept)
     assert plan.cut.scripts == (LATIN,) and plan.check.longer == 0
     digits = [t.text for t in plan.tokens if t.text and any(c in DIGITS for c in t.text)]

@@ -138,7 +138,7 @@ def test_what_can_be_named(tmp_path) -> None:
         with pytest.raises(UsageError, match=said):
             protected_text(wrong, bundled=True)
     with pytest.raises(UsageError, match="--keep-names"):  # else names would change, unsaid
-        protected_text(["nothing"], bundled=True, names=True)
+        protected_text(["nothing"], bundled=True, keep_names=True)
 
 
 def test_plans_that_keep_names_and_a_dictionary(gpt2: dict) -> None:

@@ -177,7 +177,8 @@ class Job:
                     options.objective, request.languages, self._known, self._least, self.old_totals
                 )
             curve.follow(learner, choose, request.budget)
-            dead = {s.result for s in learner.steps if s.spends} - _alive(learner)
+            made = {step.result for step in learner.steps if step.spends}
+            dead = {symbol for symbol in made if learner.frequency(symbol) <= 0}
             if not dead:
                 return learner, curve
             banned |= {learner.symbols.names[symbol] for symbol in dead}
@@ -185,10 +186,6 @@ class Job:
             f"in {_ATTEMPTS} attempts no plan was found whose every token is used in the text: "
             "choose another budget, or give more text"
         )
-
-
-def _alive(learner: Learner) -> set[int]:
-    return {s.result for s in learner.steps if learner.frequency(s.result) > 0}
 
 
 def _restrict(
@@ -209,7 +206,7 @@ def _restrict(
             return True
         if belongs is not None and not belongs(piece) and (right or not alone(left)):
             return True
-        if protected.names and not keeps_names(piece, not right, looked_up):
+        if protected.keep_names and not keeps_names(piece, not right, looked_up):
             return True
         return mode == "characters" and not within_character(piece)
 

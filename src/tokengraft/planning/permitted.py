@@ -34,7 +34,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.corpus import load
 from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.symbols import completions, piece_reader
+from tokengraft.planning.symbols import character_size, completions, piece_reader
 from tokengraft.tokenizer.boundaries import SCRIPTS
 
 if TYPE_CHECKING:
@@ -237,5 +237,4 @@ def _span(lead: bytes) -> str:
 
     "" where more bytes are missing: a lone E0 or F0 begins characters of many scripts.
     """
-    size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
-    return "".join(completions(lead)) if len(lead) == size - 1 else ""
+    return "".join(completions(lead)) if len(lead) == character_size(lead[0]) - 1 else ""

@@ -25,6 +25,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError
+from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.job import Request
 from tokengraft.planning.learn import Learner
@@ -46,7 +47,6 @@ from tokengraft.planning.words import (
     Cutter,
     Encoded,
     Encoder,
-    Ints,
     Pool,
     emitted_ids,
     encode,
@@ -148,7 +148,8 @@ def _missing(
     lost = {unknown_of(tokenizer)} | {known[name] for name in known if _BYTE.fullmatch(name)}
     wordpiece = family(tokenizer) == "wordpiece"
     lacking: Counter[str] = Counter()
-    for word, ids, count in zip(words, _encode(tokenizer, words), times.tolist(), strict=True):
+    encoded = Encoder(load(tokenizer)).ids(words)
+    for word, ids, count in zip(words, encoded, times.tolist(), strict=True):
         if count and isinstance(word, str) and not lost.isdisjoint(ids):
             for place, character in enumerate(word):
                 mark = CONTINUATION_MARK if wordpiece and place else ""
@@ -194,10 +195,6 @@ def _emitted(
         room = budget - len(kept) if refills else 0
         refills -= 1 if refills else 0
         chosen, waiting = kept + waiting[:room], waiting[room:]
-
-
-def _encode(tokenizer: dict[str, Any], words: Sequence[Word]) -> Encoded:
-    return Encoder(load(tokenizer)).ids(words)
 
 
 def _fill(
@@ -246,7 +243,8 @@ def _longer_pieces(
         or left + right in added
         or not belongs(symbols.piece(left + right))
     )
-    learner = Learner(_encode(extended, words), counts, counts.sum(axis=1)[:, None], symbols)
+    encoded = Encoder(load(extended)).ids(words)
+    learner = Learner(encoded, counts, counts.sum(axis=1)[:, None], symbols)
     while learner.spent < budget - len(chosen):
         key = learner.best()
         if key is None:

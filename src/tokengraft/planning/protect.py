@@ -64,7 +64,7 @@ class Protected:
 
     sources: tuple[str, ...]
     lines: Sequence[str]
-    names: bool = False  # words that begin with a capital keep their ids too, by rule
+    keep_names: bool = False  # words that begin with a capital keep their ids too, by rule
 
     @functools.cached_property
     def hash(self) -> str:
@@ -80,27 +80,27 @@ class Forbidden:
     words: frozenset[str] = frozenset()  # texts of words, where those are looked up first
     characters: frozenset[str] = frozenset()
     old: Sequence[Encoded] = ()
-    names: bool = False  # as `Protected.names`
+    keep_names: bool = False  # as `Protected.keep_names`
 
 
 def protected_text(
-    asked: Iterable[str | Path], bundled: bool, names: bool = False
+    asked: Iterable[str | Path], bundled: bool, keep_names: bool = False
 ) -> Protected | None:
     """The text that `asked` names (files, or languages of the bundled UDHR), None for none.
 
-    With `bundled` the bundled sample comes first, unless "nothing" is asked for; with `names` too,
+    With `bundled` the bundled sample comes first, unless "nothing" is asked for; with `keep_names`
     the bundled dictionary follows, and the rule applies that keeps words with a capital.
     """
     wanted = [str(one) for one in asked]
-    if NOTHING in wanted and (names or len(wanted) > 1):
-        other = "keep_names (--keep-names)" if names else "other text"
+    if NOTHING in wanted and (keep_names or len(wanted) > 1):
+        other = "keep_names (--keep-names)" if keep_names else "other text"
         raise UsageError(f"protect {NOTHING!r} does not go with {other}: leave one of them out")
     sources: list[str] = []
     lines: list[str] = []
     if bundled and NOTHING not in wanted:
         sources.append(BUNDLED)
         lines += sample()
-        if names:
+        if keep_names:
             sources.append(DICTIONARY)
             lines += dictionary()
     for one in wanted:
@@ -174,7 +174,7 @@ def forbidden(tokenizer: dict[str, Any], pipeline: Tokenizer, text: Protected | 
         words = frozenset(w for line in text.lines for one in kinds for w in one.findall(line))
     normal = pipeline.normalizer
     seen = {c for line in text.lines for c in set(normal.normalize_str(line) if normal else line)}
-    return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old, text.names)
+    return Forbidden(distinct(np.concatenate(keys)), words, frozenset(seen), old, text.keep_names)
 
 
 def newly_emitted(extended: Tokenizer, text: Protected, old: Sequence[Encoded]) -> set[int]:

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokengraft.tokenizer.insert import Family, family, first_free_id, merge_pairs, vocabulary
-from tokengraft.tokenizer.vocabulary import byte_level_piece, sentencepiece_piece, wordpiece_piece
+from tokengraft.tokenizer.vocabulary import (
+    byte_level_piece,
+    decoded,
+    sentencepiece_piece,
+    wordpiece_piece,
+)
 
 WHOLE = 1 << 30  # symbols from here on are whole characters that the old tokenizer spells in bytes
 
@@ -76,23 +81,23 @@ def borders(piece: bytes) -> tuple[bool, bool]:
     for back in range(1, min(len(piece), 4) + 1):
         lead = piece[-back]
         if lead & 0xC0 != 0x80:
-            size = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-            return starts, back >= size
+            return starts, back >= character_size(lead)
     # Only continuation bytes: they may complete a character begun by the token before.
     return starts, not starts
 
 
+def character_size(lead: int) -> int:
+    """How many bytes a character has in UTF-8, by its first."""
+    return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
 def completions(lead: bytes) -> Iterator[str]:
     """Every assigned character whose UTF-8 begins with `lead`, in order."""
-    size = 2 if lead[0] < 0xE0 else 3 if lead[0] < 0xF0 else 4
-    missing = size - len(lead)
+    missing = character_size(lead[0]) - len(lead)
     for number in range(64**missing):
         rest = bytes(0x80 | number >> 6 * (missing - 1 - i) & 63 for i in range(missing))
-        try:
-            character = (lead + rest).decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        if unicodedata.category(character) not in ("Cn", "Cs"):
+        character = decoded(lead + rest)
+        if character and unicodedata.category(character) not in ("Cn", "Cs"):
             yield character
 
 

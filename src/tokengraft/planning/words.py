@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice, pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.models import BPE
 
 from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.corpus.lines_of import CountedText
+from tokengraft.planning.chain import Ints
 from tokengraft.planning.symbols import WHOLE, Symbols
 from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.file_shape import TokenizerKey
@@ -40,8 +40,6 @@ _BPE = (
     "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
     "byte_fallback", "ignore_merges",
 )  # fmt: skip
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Cutter:
