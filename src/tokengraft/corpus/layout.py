@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tokengraft.core.errors import CorpusError, did_you_mean
 from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.corpus.parallel import ParallelCorpus, choose
 
 _BOM = b"\xef\xbb\xbf"
 #: Published numbers on FLORES use both splits in this order.
@@ -121,6 +121,29 @@ def check_counts(counts: Mapping[str, tuple[str, int]]) -> None:
             f"Line n of every file must be the same unit: add the missing lines or leave "
             f"{wrong[0]} out."
         )
+
+
+def load_files(
+    bundle: Bundle,
+    named: Iterable[tuple[str, str]],
+    languages: Iterable[str] | None,
+    name: str,
+    source: str,
+) -> ParallelCorpus:
+    """A corpus of the chosen languages with one file each, given as (code, file).
+
+    Two files of one language are a CorpusError.
+    """
+    files: dict[str, str] = {}
+    for code, file in named:
+        if code in files:
+            raise CorpusError(f"{code} occurs twice: {files[code]} and {bundle.place(file)}.")
+        files[code] = file
+    texts = {}
+    for code in choose(languages, files, bundle.where):
+        place = bundle.place(files[code])
+        texts[code] = (place, read_lines(bundle.read(files[code]), place))
+    return align(name, source, texts)
 
 
 def align(

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_lines
-from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.layout import CorpusLayout, choose_splits, load_files
+from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages import codes as table
 
 _NAME = re.compile(r"newstest2019-(?:src|ref)(?:-(?P<more>\d))?\.(?P<label>[^.]+)\.txt")
@@ -46,22 +46,15 @@ def recognise(bundle: Bundle) -> bool:
 def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
     """The chosen languages; there are no splits, so choosing one is a CorpusError."""
     choose_splits(split, (), bundle.where)
-    files: dict[str, str] = {}
+    source = f"NTREX-128, from {bundle.title}"
+    return load_files(bundle, _named(bundle), languages, "ntrex128", source)
+
+
+def _named(bundle: Bundle) -> Iterator[tuple[str, str]]:
     for name in bundle.names:
-        match = _NAME.fullmatch(PurePosixPath(name).name)
-        if match is None:
-            continue
-        code = code_of(match["label"], bundle.place(name))
-        code += f"-ref{match['more']}" if match["more"] else ""
-        if code in files:
-            raise CorpusError(f"{code} occurs twice: {files[code]} and {bundle.place(name)}.")
-        files[code] = name
-    chosen = choose(languages, files, bundle.where)
-    texts = {}
-    for code in chosen:
-        place = bundle.place(files[code])
-        texts[code] = (place, read_lines(bundle.read(files[code]), place))
-    return align("ntrex128", f"NTREX-128, from {bundle.title}", texts)
+        if match := _NAME.fullmatch(PurePosixPath(name).name):
+            code = code_of(match["label"], bundle.place(name))
+            yield f"{code}-ref{match['more']}" if match["more"] else code, name
 
 
 def code_of(label: str, where: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import Bundle, read_file
-from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, read_lines
-from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, load_files, read_lines
+from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import resolve, resolve_at
 
 #: Files that describe a folder rather than belong to its corpus.
@@ -52,17 +52,11 @@ def recognise(bundle: Bundle) -> bool:
 def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
     """The chosen languages; there are no splits, so choosing one is a CorpusError."""
     choose_splits(split, (), bundle.where)
-    files: dict[str, str] = {}
-    for name in _files(bundle):
-        code = resolve_at(PurePosixPath(name).stem, bundle.place(name))
-        if code in files:
-            raise CorpusError(f"{code} occurs twice: {files[code]} and {bundle.place(name)}.")
-        files[code] = name
-    texts = {}
-    for code in choose(languages, files, bundle.where):
-        place = bundle.place(files[code])
-        texts[code] = (place, read_lines(bundle.read(files[code]), place))
-    return align(Path(bundle.title).stem, f"text files from {bundle.title}", texts)
+    named = (
+        (resolve_at(PurePosixPath(name).stem, bundle.place(name)), name) for name in _files(bundle)
+    )
+    source = f"text files from {bundle.title}"
+    return load_files(bundle, named, languages, Path(bundle.title).stem, source)
 
 
 def _files(bundle: Bundle) -> list[str]:
