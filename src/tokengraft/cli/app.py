@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, compare, evaluate, graft, plan, publish, reproduce
-from tokengraft.cli import listings as lists
+from tokengraft.cli import audit, compare, evaluate, graft, listings, plan, publish, reproduce
 from tokengraft.cli.options import Command, Commands
 
 app = typer.Typer(
@@ -34,12 +33,12 @@ _VERBS: dict[str, Callable[..., None]] = {
     "report": publish.report,
     "push": publish.push,
     "playground": publish.playground,
-    "tokenizers": lists.tokenizers,
-    "corpora": lists.corpora,
-    "languages": lists.languages,
+    "tokenizers": listings.tokenizers,
+    "corpora": listings.corpora,
+    "languages": listings.languages,
 }
 for _name, _verb in _VERBS.items():
-    _epilog = lists.files_read() if _name == "tokenizers" else None
+    _epilog = listings.files_read() if _name == "tokenizers" else None
     app.command(_name, cls=Command, epilog=_epilog)(_verb)
 app.add_typer(reproduce.app, name="reproduce")
 

@@ -78,14 +78,7 @@ def audit(
         ),
     ] = None,
     tokenizers: options.TokenizersOption = None,
-    language: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--language",
-            "-l",
-            help="Only this language (shn_Mymr, shn or Shan); repeat for more. Default: all.",
-        ),
-    ] = None,
+    language: options.LanguageOption = None,
     pivot: options.PivotOption = PIVOT,
     split: options.SplitOption = None,
     prices: Annotated[

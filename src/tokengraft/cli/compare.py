@@ -28,14 +28,7 @@ def compare(
             "of the two is an audit, else the bundled Declaration of Human Rights."
         ),
     ] = None,
-    language: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--language",
-            "-l",
-            help="Only this language (shn_Mymr, shn or Shan); repeat for more. Default: all.",
-        ),
-    ] = None,
+    language: options.LanguageOption = None,
     split: options.SplitOption = None,
     pivot: Annotated[
         str | None,

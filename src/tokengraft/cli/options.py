@@ -165,6 +165,14 @@ TokenizersOption = Annotated[
         help="A folder or archive in which named tokenizers are looked up first.",
     ),
 ]
+LanguageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--language",
+        "-l",
+        help="Only this language (shn_Mymr, shn or Shan); repeat for more. Default: all.",
+    ),
+]
 ModelArgument = Annotated[
     str, typer.Argument(help="rootstock (bundled), a model folder or a hub id.")
 ]

@@ -21,6 +21,7 @@ from tokengraft.cli.options import (
     panel,
 )
 from tokengraft.core.errors import UsageError
+from tokengraft.core.options import PIVOT
 from tokengraft.core.wording import counted
 from tokengraft.planning import MODES, Mode
 
@@ -128,7 +129,7 @@ def plan(
         str, typer.Option(help="Parallel corpus on which premiums are measured.")
     ] = "udhr",
     split: options.SplitOption = None,
-    pivot: options.PivotOption = "eng_Latn",
+    pivot: options.PivotOption = PIVOT,
     tokenizers: options.TokenizersOption = None,
     out: Annotated[
         Path | None,

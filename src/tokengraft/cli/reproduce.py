@@ -169,7 +169,7 @@ def fidelity(
         ),
     ] = Path("fidelity"),
     force: ForceOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print every cell as JSON.")] = False,
+    json: JSON = False,
 ) -> None:
     """The paper's 40 strategies × 12 languages, by its metric and by those that rank correctly.
 
