@@ -20,8 +20,9 @@ from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
-from tokengraft.grafting.verify.tokens import around, wrong_first_part
+from tokengraft.grafting.verify.tokens import wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
 from tokengraft.tokenizer.boundaries import GPT2

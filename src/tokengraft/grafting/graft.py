@@ -31,7 +31,7 @@ from tokengraft.grafting.write_folder import Changes, Learned, Written, write_mo
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout, is_encoder
 from tokengraft.model.folder import CONFIG, MANIFEST, Model, resolve
-from tokengraft.model.tokenizer_files import base_tokenizer, sentencepiece_file
+from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer, sentencepiece_file
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
@@ -317,7 +317,7 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     if policy.pools:
         processors.append(WinnerTakesAll(new, first, output["bias"] if bias is None else bias))
     if policy.trains and greedy:
-        parsed = read_json(Path(folder) / "tokenizer.json")
+        parsed = read_json(Path(folder) / TOKENIZER)
         names = {number: token for token, number in vocabulary(parsed).items()}
         read = piece_reader(family(parsed))
         processors.append(GreedyText(new, first, [read(names[number]) for number in new]))

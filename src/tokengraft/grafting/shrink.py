@@ -9,7 +9,6 @@ that verification and evaluation see a graft in which every old id means what it
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -24,8 +23,12 @@ from tokengraft.grafting.manifest import file_hashes, read_manifest
 from tokengraft.model.checkpoint import INDEX, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, find_layout
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
-from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
-from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.model.tokenizer_files import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    base_tokenizer,
+    write_tokenizer_json,
+)
 from tokengraft.tokenizer import transformers_classes as classes
 from tokengraft.tokenizer.insert import first_free_id, fold, replaced, unfold, without_entries
 
@@ -46,7 +49,7 @@ def shrink(folder: Path, base: Path, places: Sequence[int]) -> None:
         return kept
 
     _rewrite_tables(folder, folder, layout, cut)
-    _write_tokenizer(folder, fold(tokenizer, places))
+    write_tokenizer_json(folder, fold(tokenizer, places))
     config = read_json(folder / TOKENIZER_CONFIG)
     write_json(folder / TOKENIZER_CONFIG, without_entries(config, places))
     for name in (CONFIG, INDEX):
@@ -111,7 +114,7 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
             folder, whole, ignore=lambda _, names: changed & {*names}, copy_function=_share
         )
         _rewrite_tables(folder, whole, layout, grow)
-        _write_tokenizer(whole, tokenizer)
+        write_tokenizer_json(whole, tokenizer)
         write_json(whole / TOKENIZER_CONFIG, settings)
         write_json(whole / CONFIG, small_files.grown(config, layout.rows, after))
         own = read_if_there(base / small_files.GENERATION).get("suppress_tokens") or ()
@@ -155,11 +158,6 @@ def _table(path: Path, name: str) -> Table:
 
     with safe_open(path, "pt") as held:
         return held.get_tensor(name)
-
-
-def _write_tokenizer(folder: Path, tokenizer: Mapping[str, Any]) -> None:
-    text = json.dumps(tokenizer, ensure_ascii=False, indent=1)
-    (folder / TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -85,7 +84,7 @@ def modules(model_dir: Path) -> list[str]:
 
 def _left(name: str) -> bool:
     return (
-        name in (CARD, MANIFEST, "tokenizer.json")
+        name in (CARD, MANIFEST, tokenizer_files.TOKENIZER)
         or name in tokenizer_files.STALE
         or name.endswith(".index.json")
         or name.startswith(".")
@@ -121,10 +120,8 @@ def write_tokenizer(
     tokenizer: dict[str, Any],
 ) -> None:
     """Write the new tokenizer and its config as transformers loads them."""
-    old = read_if_there(model_dir / tokenizer_files.CONFIG)
-    text = json.dumps(classes.with_start(tokenizer, old), ensure_ascii=False, indent=1)
-    # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
-    (folder / tokenizer_files.TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
+    old = read_if_there(model_dir / tokenizer_files.TOKENIZER_CONFIG)
+    tokenizer_files.write_tokenizer_json(folder, classes.with_start(tokenizer, old))
     relaxed = base.get("pre_tokenizer") != tokenizer.get("pre_tokenizer")
     new = classes.tokenizer_config(old, config, tokenizer, relaxed)
-    write_json(folder / tokenizer_files.CONFIG, new)
+    write_json(folder / tokenizer_files.TOKENIZER_CONFIG, new)

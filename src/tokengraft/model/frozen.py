@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, UsageError
 from tokengraft.core.files import refuse_code
-from tokengraft.model.checkpoint import read_json
+from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve
 from tokengraft.model.libraries import body, load_frozen, pick_devices, require_torch
-from tokengraft.model.tokenizer_files import model_tokenizer, surroundings
+from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, model_tokenizer, surroundings
 from tokengraft.tokenizer.adapters import Tokenizer
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ class FrozenModel:
     @functools.cached_property
     def manifest(self) -> dict[str, Any]:
         """The graft's manifest; empty for a model that is no graft."""
-        file = self.folder / MANIFEST
-        return read_json(file) if file.is_file() else {}
+        return read_if_there(self.folder / MANIFEST)
 
     @property
     def policy(self) -> str:
@@ -181,9 +180,8 @@ class FrozenModel:
     def window(self) -> int:
         """The most tokens read at once."""
         limits = [_MOST_WINDOW, getattr(self._config, "max_position_embeddings", None)]
-        settings = None if self._folder is None else self._folder / "tokenizer_config.json"
-        if settings is not None and settings.is_file():
-            limits.append(read_json(settings).get("model_max_length"))
+        if self._folder is not None:
+            limits.append(read_if_there(self._folder / TOKENIZER_CONFIG).get("model_max_length"))
         known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < _SANE]
         return self._window or min(known)
 

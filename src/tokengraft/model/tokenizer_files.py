@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tokengraft.tokenizer.file_shape import checked
 from tokengraft.tokenizer.transformers_classes import completed, with_start
 
 TOKENIZER = "tokenizer.json"
-CONFIG = "tokenizer_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 #: The old vocabulary in other formats, left out of a graft: a program might read these instead.
 STALE = frozenset(
     {"vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "tekken.json", "vocab.txt"}
@@ -31,11 +33,18 @@ def base_tokenizer(folder: Path) -> dict[str, Any]:
             parsed = from_sentencepiece(pieces)
         except RuntimeError as error:
             raise TokenizerError(f"tokenizer.model cannot be read: {error}") from None
-        return completed(parsed, read_if_there(folder / CONFIG))
+        return completed(parsed, read_if_there(folder / TOKENIZER_CONFIG))
     raise ModelError(
         f"{folder.name} holds no {TOKENIZER}: save the fast tokenizer with "
         "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)`"
     )
+
+
+def write_tokenizer_json(folder: Path, tokenizer: Mapping[str, Any]) -> None:
+    """Write a parsed `tokenizer.json` into the folder; equal values give equal bytes."""
+    # Lone surrogates cannot occur in a parsed tokenizer.json that was UTF-8.
+    text = json.dumps(tokenizer, ensure_ascii=False, indent=1)
+    (folder / TOKENIZER).write_text(text, encoding="utf-8", newline="\n")
 
 
 def sentencepiece_file(folder: Path) -> bytes | None:
@@ -56,7 +65,7 @@ def model_tokenizer(folder: Path) -> Tokenizer:
         return load(folder)
     from tokengraft.tokenizer.huggingface import HuggingFace
 
-    whole = with_start(parsed, read_if_there(folder / CONFIG))
+    whole = with_start(parsed, read_if_there(folder / TOKENIZER_CONFIG))
     return HuggingFace.from_parsed(str(folder), whole)
 
 
@@ -66,9 +75,19 @@ def surroundings(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]
     if pipeline is None:
         return (), ()
     # Every vocabulary has "a"; an UNK would do as well.
-    inner = pipeline.encode("a", add_special_tokens=False).ids
-    whole = pipeline.encode("a", add_special_tokens=True).ids
-    for start in range(len(whole) - len(inner) + 1):
-        if inner and whole[start : start + len(inner)] == inner:
-            return tuple(whole[:start]), tuple(whole[start + len(inner) :])
-    return (), ()
+    text = pipeline.encode("a", add_special_tokens=False).ids
+    before, *after = around(pipeline.encode("a", add_special_tokens=True).ids, text)
+    return (tuple(before), tuple(after[0])) if after else ((), ())
+
+
+def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
+    """The ids in `dressed` before, between and after the texts'; all of it if a text is absent."""
+    whole, pieces, at = list(dressed), [], 0
+    for text in map(list, texts):
+        places = range(at, len(whole) - len(text) + 1)
+        place = next((i for i in places if text and whole[i : i + len(text)] == text), None)
+        if place is None:
+            return [whole]
+        pieces.append(whole[at:place])
+        at = place + len(text)
+    return [*pieces, whole[at:]]

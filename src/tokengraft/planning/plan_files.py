@@ -24,6 +24,7 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import CountedText, Source, Sources, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known, language, listed, meanings, resolve, well_formed
+from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, write_tokenizer_json
 from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
@@ -187,19 +188,18 @@ def insert_plan(
         beside = side_files(base)
         for name, data in beside.items():
             (folder / name).write_bytes(data)
-        said = settings(beside.get("tokenizer_config.json", b"{}"), base.name)
+        said = settings(beside.get(TOKENIZER_CONFIG, b"{}"), base.name)
         config = without_entries(tokenizer_config(said, {}, extended), chosen.places or ())
         if not taken_as_it_is(said, extended):
             config["tokenizer_class"] = PLAIN
-        write_json(folder / "tokenizer_config.json", config)
+        write_json(folder / TOKENIZER_CONFIG, config)
         facts = {"tokenizer": base.label, "new_tokens": len(chosen.tokens)}
         if chosen.places is not None:
             facts["replaced"] = replaced(grown, chosen.places)
         write_json(folder / INSERTED, {**facts, **({"note": note} if note else {})})
         if pieces is not None:
             (folder / SENTENCEPIECE).write_bytes(pieces)
-        text = json.dumps(extended, ensure_ascii=False, indent=1)
-        (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
+        write_tokenizer_json(folder, extended)
     return out
 
 

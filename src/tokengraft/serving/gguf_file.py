@@ -26,12 +26,13 @@ from tokengraft.core.files import writing
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.model.checkpoint import Checkpoint, Tensor, read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout
+from tokengraft.model.folder import CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving import gguf_layers
 from tokengraft.serving.gguf_tokenizer import (
     Fields,
-    Spelling,
-    spelling,
+    GgufVocabulary,
+    gguf_vocabulary,
     suppressed,
     tokenizer_fields,
 )
@@ -63,7 +64,7 @@ def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | N
     `pre` names llama.cpp's split pattern. Raises ModelError for an unsupported architecture.
     """
     gguf = library()
-    config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
+    config, checkpoint = read_json(folder / CONFIG), read_checkpoint(folder)
     layout = find_layout(config, checkpoint)
     tokenizer = read_json(folder / TOKENIZER)
     arch = gguf_layers.architecture_of(config).name
@@ -72,7 +73,7 @@ def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | N
         "general.file_type": gguf_layers.FILE_TYPES.get(kind or layout.input.dtype, 0),
         **({"general.quantization_version": gguf.GGML_QUANT_VERSION} if kind else {}),
         **gguf_layers.size_fields(config, layout),
-        **tokenizer_fields(folder, spelling(tokenizer, layout.rows), pre),
+        **tokenizer_fields(folder, gguf_vocabulary(tokenizer, layout.rows), pre),
     }
     count = int(fields[f"{arch}.block_count"])
     blocks = []
@@ -102,10 +103,10 @@ def write_from_base(base: Gguf, folder: Path, out: Path, *, pre: str | None = No
             "GGUF cannot be extended with them; export it without --base"
         )
     new = range(*manifest["output"]["new"])
-    config, checkpoint = read_json(folder / "config.json"), read_checkpoint(folder)
+    config, checkpoint = read_json(folder / CONFIG), read_checkpoint(folder)
     layout = find_layout(config, checkpoint)
     arch = str(base.get("general.architecture"))
-    spelled = spelling(read_json(folder / TOKENIZER), layout.rows)
+    spelled = gguf_vocabulary(read_json(folder / TOKENIZER), layout.rows)
     changed = _changed(base, spelled, new)
     if f"{arch}.vocab_size" in base.values:
         changed[f"{arch}.vocab_size"] = layout.rows
@@ -147,7 +148,7 @@ def _grown(tensor: Stored, checkpoint: Checkpoint, table: Tensor, new: range) ->
     return np.concatenate([data[:first], added, data[new.stop :]])
 
 
-def _changed(base: Gguf, spelled: Spelling, new: range) -> Fields:
+def _changed(base: Gguf, spelled: GgufVocabulary, new: range) -> Fields:
     """The base's keys that change; ModelError if its tokens or merges are not the graft's."""
     tokens, kind = base.get("tokenizer.ggml.tokens"), base.get("tokenizer.ggml.model")
     if tokens is None or kind != spelled.model:
@@ -206,7 +207,7 @@ def write_probe(folder: Path, out: Path, pre: str | None) -> None:
         "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": width,
     }  # fmt: skip
     fields: Fields = {f"llama.{key}": value for key, value in shape.items()}
-    fields |= tokenizer_fields(folder, spelling(tokenizer, rows), pre)
+    fields |= tokenizer_fields(folder, gguf_vocabulary(tokenizer, rows), pre)
     sizes = {"token_embd": (rows, width), "output_norm": (width,)}
     sizes |= {f"blk.0.{part}_norm": (width,) for part in ("attn", "ffn")}
     squares = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.grafting.verify.tokens import around
+from tokengraft.grafting.small_files import GENERATION
 from tokengraft.model.checkpoint import read_if_there, read_json
-from tokengraft.model.tokenizer_files import CONFIG, TOKENIZER
+from tokengraft.model.folder import CONFIG
+from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, around
 from tokengraft.planning.words import load
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.sentence_piece import named_pieces, scored_pieces
+from tokengraft.tokenizer.vocabulary import SPACE_MARK
 
 #: GGUF's keys and values; the writer turns Python's types into those that llama.cpp expects.
 Fields: TypeAlias = dict[str, Any]
@@ -27,7 +29,7 @@ _SPECIALS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "pa
 
 
 @dataclass(frozen=True)
-class Spelling:
+class GgufVocabulary:
     """A vocabulary by id; `merges` if `model` is `gpt2`, `scores` if it is `llama`."""
 
     model: str
@@ -37,7 +39,7 @@ class Spelling:
     scores: tuple[float, ...] = ()
 
 
-def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
+def gguf_vocabulary(tokenizer: dict[str, Any], rows: int) -> GgufVocabulary:
     """The vocabulary for `rows` rows, spare ones under made-up names; TokenizerError unless BPE."""
     kind = family(tokenizer)
     if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
@@ -45,12 +47,12 @@ def spelling(tokenizer: dict[str, Any], rows: int) -> Spelling:
     if kind == "byte-level-bpe":
         tokens, kinds = named_pieces(tokenizer, rows)
         merges = tuple(f"{left} {right}" for left, right in merge_pairs(tokenizer))
-        return Spelling("gpt2", tokens, tuple(kinds), merges=merges)
+        return GgufVocabulary("gpt2", tokens, tuple(kinds), merges=merges)
     pieces = scored_pieces(tokenizer, rows)
-    return Spelling("llama", pieces.tokens, pieces.kinds, scores=pieces.scores)
+    return GgufVocabulary("llama", pieces.tokens, pieces.kinds, scores=pieces.scores)
 
 
-def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields:
+def tokenizer_fields(folder: Path, spelled: GgufVocabulary, pre: str | None) -> Fields:
     """Every `tokenizer.*` key of a model folder."""
     fields: Fields = {
         "tokenizer.ggml.model": spelled.model,
@@ -64,7 +66,7 @@ def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields
         fields["tokenizer.ggml.pre"] = "default"
         fields["tokenizer.ggml.scores"] = list(spelled.scores)
     tokenizer = read_json(folder / TOKENIZER)
-    said = read_if_there(folder / CONFIG)
+    said = read_if_there(folder / TOKENIZER_CONFIG)
     ids = special_ids(folder, tokenizer)
     fields |= {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
     start, end, prefixed = frame(tokenizer)
@@ -81,7 +83,7 @@ def tokenizer_fields(folder: Path, spelled: Spelling, pre: str | None) -> Fields
 
 def barred_ids(folder: Path) -> set[int]:
     """The ids that the folder's generation config says must never be written."""
-    ids = read_if_there(folder / "generation_config.json").get("suppress_tokens") or ()
+    ids = read_if_there(folder / GENERATION).get("suppress_tokens") or ()
     return set(map(int, ids))
 
 
@@ -93,7 +95,7 @@ def suppressed(folder: Path) -> Fields:
 
 def special_ids(folder: Path, tokenizer: dict[str, Any]) -> dict[str, int]:
     """Ids of the start, end, unknown and padding tokens that the folder names."""
-    said, config = read_if_there(folder / CONFIG), read_if_there(folder / "config.json")
+    said, config = (read_if_there(folder / name) for name in (TOKENIZER_CONFIG, CONFIG))
     known = vocabulary(tokenizer) | added_ids(tokenizer)
     ids: dict[str, int] = {}
     for name, key in _SPECIALS.items():
@@ -110,5 +112,5 @@ def frame(tokenizer: dict[str, Any]) -> tuple[int | None, int | None, bool]:
     pipeline = load(tokenizer)
     bare = pipeline.encode("a", add_special_tokens=False)
     before, behind = [*around(pipeline.encode("a").ids, bare.ids), []][:2]
-    prefixed = bare.tokens[0].startswith("▁")
+    prefixed = bare.tokens[0].startswith(SPACE_MARK)
     return (before[0] if before else None), (behind[-1] if behind else None), prefixed

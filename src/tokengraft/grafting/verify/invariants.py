@@ -26,8 +26,7 @@ from tokengraft.grafting.verify.protected import Moved
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder, is_tied
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
-from tokengraft.model.tokenizer_files import CONFIG as TOKENIZER_CONFIG
-from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer
+from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, base_tokenizer
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.transformers_classes import rebuilt

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.grafting.verify.tokens import EncodedBoth, around
+from tokengraft.grafting.verify.tokens import EncodedBoth
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import Tables, is_encoder
+from tokengraft.model.folder import CONFIG
 from tokengraft.model.libraries import dtype_option, quiet
-from tokengraft.model.tokenizer_files import TOKENIZER
+from tokengraft.model.tokenizer_files import TOKENIZER, around
 from tokengraft.planning.words import encode, load
 
 _PROMPT = "The history of the world is"
@@ -53,7 +54,7 @@ def reloaded(tokenizer: Any, folder: Path) -> Any:
     """The tokenizer as it comes back after `save_pretrained`, beside the model's own config."""
     with tempfile.TemporaryDirectory() as scratch, quiet(warnings=False):
         tokenizer.save_pretrained(scratch)
-        shutil.copyfile(folder / "config.json", Path(scratch) / "config.json")
+        shutil.copyfile(folder / CONFIG, Path(scratch) / CONFIG)
         return load_tokenizer(Path(scratch))
 
 
@@ -93,7 +94,7 @@ def _available(source: Path = Path("/proc/meminfo")) -> int | None:
 
 def _class(transformers: Any, folder: Path) -> Any:
     """The transformers class that loads a folder, by the architecture in its config."""
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     if not is_encoder(config):
         return transformers.AutoModelForCausalLM
     guesses = not str(config["architectures"][0]).endswith("Model")

@@ -33,7 +33,7 @@ from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
     CONFIG, small_files.GENERATION, CARD, MANIFEST, INDEX,
-    tokenizer_files.TOKENIZER, tokenizer_files.CONFIG, sentence_piece.SENTENCEPIECE,
+    tokenizer_files.TOKENIZER, tokenizer_files.TOKENIZER_CONFIG, sentence_piece.SENTENCEPIECE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
@@ -183,7 +183,7 @@ def foreign_token(
 def frame_difference(base: Path, old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """How the tokens that tokenizer.json puts around texts differ from a graft's, or None."""
     split = {**old, "pre_tokenizer": new.get("pre_tokenizer")}
-    whole = classes.with_start(split, read_if_there(base / tokenizer_files.CONFIG))
+    whole = classes.with_start(split, read_if_there(base / tokenizer_files.TOKENIZER_CONFIG))
     kept = {**old, "post_processor": whole.get("post_processor")}
     difference = first_difference(frames(kept), frames(new))
     return difference and f"{tokenizer_files.TOKENIZER}: {difference}"
@@ -196,7 +196,7 @@ def settings_difference(
 
     `old` and `new` are the two tokenizers: a changed split pattern may need another class.
     """
-    before, after = (read_if_there(d / tokenizer_files.CONFIG) for d in (base, folder))
+    before, after = (read_if_there(d / tokenizer_files.TOKENIZER_CONFIG) for d in (base, folder))
     relaxed = old.get("pre_tokenizer") != new.get("pre_tokenizer")
     free = {"tokenizer_class", "add_prefix_space"} if relaxed else {"tokenizer_class"}
     kept = {key: value for key, value in before.items() if key not in free}
@@ -207,7 +207,7 @@ def settings_difference(
     allowed = (before.get("tokenizer_class"), *_CLASSES)
     if not difference and after.get("tokenizer_class") not in allowed:
         difference = f"tokenizer_class is {after.get('tokenizer_class')!r}"
-    return difference and f"{tokenizer_files.CONFIG}: {difference}"
+    return difference and f"{tokenizer_files.TOKENIZER_CONFIG}: {difference}"
 
 
 def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | None:

@@ -12,14 +12,14 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.corpus import udhr
+from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.plan import lost_characters, unknown_of
 from tokengraft.planning.symbols import borders, completions, piece_reader
-from tokengraft.planning.words import Encoder, load
+from tokengraft.planning.words import Encoder, emitted_ids, encode, load
 from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
-_BATCH = 1 << 14
 _TRIES = 4096  # strings tried for one token before it counts as unproven
 
 
@@ -71,7 +71,7 @@ class Pair:
 
     def emitted(self, lines: Iterable[str]) -> set[int]:
         """Ids that the grafted tokenizer emits on the lines."""
-        return {i for ids in _ids(self._new_pipeline, list(lines)) for i in ids}
+        return emitted_ids(self._new_pipeline, list(lines))
 
     @property
     def literal(self) -> bool:
@@ -89,19 +89,6 @@ class Pair:
     @functools.cached_property
     def _splitters(self) -> tuple[Splitter, Splitter]:
         return splitter_of(self.base), splitter_of(self.new)
-
-
-def around(dressed: Sequence[int], *texts: Sequence[int]) -> list[list[int]]:
-    """The ids in `dressed` before, between and after the texts'; all of it if a text is absent."""
-    whole, pieces, at = list(dressed), [], 0
-    for text in map(list, texts):
-        places = range(at, len(whole) - len(text) + 1)
-        place = next((i for i in places if text and whole[i : i + len(text)] == text), None)
-        if place is None:
-            return [whole]
-        pieces.append(whole[at:place])
-        at = place + len(text)
-    return [*pieces, whole[at:]]
 
 
 def frames(tokenizer: dict[str, Any]) -> dict[str, Any]:
@@ -254,14 +241,8 @@ class _Characters:
         return [c for c in self.all if piece in c.encode("utf-8", "ignore")]
 
 
-def _ids(pipeline: Tokenizer, lines: list[str]) -> list[list[int]]:
-    return [
-        one.ids
-        for start in range(0, len(lines), _BATCH)
-        for one in pipeline.encode_batch_fast(
-            lines[start : start + _BATCH], add_special_tokens=False
-        )
-    ]
+def _ids(pipeline: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+    return [ids for batch in encode(pipeline, lines) for ids in batch]
 
 
 def _ratio(tokens: Sequence[Sequence[int]], pivot: Sequence[Sequence[int]]) -> float:
