@@ -24,11 +24,11 @@ from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
 from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.permitted import territory
-from tokengraft.planning.pieces import plan_pieces
-from tokengraft.planning.places import give_places
 from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Protection, Proven
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
+from tokengraft.planning.same_size import give_places
+from tokengraft.planning.unigram_wordpiece import plan_pieces
 from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
@@ -56,8 +56,8 @@ def plan_tokens(
     follows from how merges are appended and pieces joined (`insert`, `kept_cuts`). It is checked
     with the real encoder as well: on every word of `texts` and, if boundaries are relaxed, on every
     line of `check` and of the planned scripts in `test`. Every line of `protect` keeps its ids,
-    which is proved by encoding it. Unigram and WordPiece promise something else (`pieces`; the
-    plan's notes say so).
+    which is proved by encoding it. Unigram and WordPiece promise something else
+    (`unigram_wordpiece`; the plan's notes say so).
 
     Raises TokengraftError if a check fails or no token at all can be planned; if only some
     languages get none, a note says so. `test` is a parallel corpus with the pivot; without it there

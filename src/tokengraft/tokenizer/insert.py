@@ -34,7 +34,7 @@ The vocabulary need not grow: new tokens may take the ids of old ones that are g
 A *leaf* is a token that some merge makes and no merge uses. Once made it stays to the end, so a
 text whose tokens do not include the leaf never made it. Without the leaf and its merges such text
 is encoded exactly as before. Text that did include it falls into the leaf's parts and gets longer;
-the planner chooses which text that may be (`planning.places`). Leaf pruning of vocabularies is
+the planner chooses which text that may be (`planning.same_size`). Leaf pruning of vocabularies is
 known from Purason et al. 2025 (arXiv 2512.03989); changed: leaves go only to make room, one for
 each new token.
 """
