@@ -12,7 +12,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,8 +48,8 @@ class Refused(Exception):
     reason: str
 
 
-class Bench:
-    """Tokenizers by label, each opened when first used and kept."""
+class Tokenizers:
+    """The tokenizers of the page, each opened when first used and kept."""
 
     def __init__(self, tokenizers: Sequence[tuple[Located, bool]]) -> None:
         self._tokenizers = tuple(tokenizers)
@@ -92,8 +92,8 @@ class Playground(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, html: bytes, bench: Bench) -> None:
-        self.html, self.bench, self.host = html, bench, host
+    def __init__(self, host: str, port: int, html: bytes, tokenizers: Tokenizers) -> None:
+        self.html, self.tokenizers, self.host = html, tokenizers, host
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), Handler)
@@ -150,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
         if origin is not None and origin.partition("://")[2] != self.headers.get("Host"):
             raise Refused(HTTPStatus.FORBIDDEN, "asked from another site")
         text, reference = read_request(self.rfile.read(self._length()))
-        return json.dumps(self.server.bench.tokenize(text, reference)).encode("ascii")
+        return json.dumps(self.server.tokenizers.tokenize(text, reference)).encode("ascii")
 
     def _length(self) -> int:
         given = self.headers.get("Content-Length", "")
@@ -160,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY:,} bytes")
         return int(given)
 
-    def _answer(self, make: Any, kind: str) -> None:
+    def _answer(self, make: Callable[[], bytes], kind: str) -> None:
         self.close_connection = True
         status = HTTPStatus.OK
         try:
@@ -215,10 +215,9 @@ def make_server(
     """
     located = [(find(name, tokenizers), False) for name in bundled]
     located += [(find(name, tokenizers), True) for name in own]
-    bench = Bench(located)
     page = make_page(runs, tokenizers=tokenizers, live=example())
     try:
-        server = Playground(host, port, page.html.encode("utf-8"), bench)
+        server = Playground(host, port, page.html.encode("utf-8"), Tokenizers(located))
     except OSError as error:
         raise UsageError(f"cannot listen on {host}:{port} ({error}); try another --port") from error
     return server
@@ -237,7 +236,7 @@ def example() -> dict[str, Any]:
 
 def serve(server: Playground) -> None:
     """Serve until interrupted; a thread opens the tokenizers, so that the first answer is quick."""
-    threading.Thread(target=server.bench.warm, daemon=True).start()
+    threading.Thread(target=server.tokenizers.warm, daemon=True).start()
     try:
         server.serve_forever()
     except KeyboardInterrupt:
