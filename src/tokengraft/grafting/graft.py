@@ -19,10 +19,9 @@ from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
-from tokengraft.grafting import output_policies as policies
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
-from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
+from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.shrink import shrink
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
@@ -366,8 +365,8 @@ def _removable(
     for token, number in vocabulary(old).items():
         pieces[number] = read(token)
     known = [[part for part in group if part < len(pieces)] for group in parts]
-    removed = policies.removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
-    return removed, policies.removal(known, pieces, len(removed))
+    removed = removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
+    return removed, removal(known, pieces, len(removed))
 
 
 def check_target(out: Path, base: Path, force: bool, known: str = MANIFEST) -> None:

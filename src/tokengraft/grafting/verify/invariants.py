@@ -128,6 +128,14 @@ class _Verification:
         self.old_tokenizer = base_tokenizer(base)
 
     @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        return read_json(self.folder / CONFIG)
+
+    @functools.cached_property
+    def manifest(self) -> dict[str, Any] | None:
+        return read_manifest(self.folder)
+
+    @functools.cached_property
     def checkpoint(self) -> Checkpoint:
         return read_checkpoint(self.folder)
 
@@ -143,7 +151,7 @@ class _Verification:
     def encoded(self) -> verify_tokens.EncodedBoth:
         said: Mapping[str, Any] = {}
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
-            said = read_manifest(self.folder) or {}
+            said = self.manifest or {}
         lines = check_lines(said.get("languages", ())) if self.texts is None else self.texts
         # Words that emitted the new tokens when they were planned; whether they do is checked here.
         return self.pair.encode([*lines, *said.get("examples", ())])
@@ -156,18 +164,16 @@ class _Verification:
     @functools.cached_property
     def untied(self) -> bool:
         """Whether a tied base was given a separate head; only a policy that trains one may."""
-        manifest = read_manifest(self.folder)
-        if manifest is None or not self.layout.tied:
+        if self.manifest is None or not self.layout.tied:
             return False
-        config = read_json(self.folder / CONFIG)
-        trains = POLICIES[manifest["output"]["policy"]].trains
-        return trains and not is_tied(config, self.layout.head_name in self.checkpoint.tensors)
+        trains = POLICIES[self.manifest["output"]["policy"]].trains
+        return trains and not is_tied(self.config, self.layout.head_name in self.checkpoint.tensors)
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
         """Tensors that the manifest says were trained, besides new rows; never a table."""
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
-            said = (read_manifest(self.folder) or {}).get("trained", {})
+            said = (self.manifest or {}).get("trained", {})
             return tuple(name for name in said.get("tensors", ()) if name in self.movable)
         return ()
 
@@ -241,12 +247,11 @@ class _Verification:
 
     def _preserved(self) -> tuple[bool, str]:
         refuse_links_out(self.folder, ModelError)
-        config = read_json(self.folder / CONFIG)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new
         wrong = (
             verify_files.config_difference(
-                self.old_config, config, self.layout, self.rows, self.untied
+                self.old_config, self.config, self.layout, self.rows, self.untied
             )
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
@@ -285,11 +290,10 @@ class _Verification:
         return None
 
     def _foreign_token(self) -> str | None:
-        manifest = read_manifest(self.folder)
-        if manifest is None or self.pair.literal:
+        if self.manifest is None or self.pair.literal:
             return None
         tokenizers = self.pair.base, self.pair.new
-        return verify_files.foreign_token(*tokenizers, self.new, manifest["languages"])
+        return verify_files.foreign_token(*tokenizers, self.new, self.manifest["languages"])
 
     def _trait_difference(self) -> str | None:
         try:
@@ -313,8 +317,7 @@ class _Verification:
         again = verify_load.reloaded(tokenizer, self.folder)
         limit = ""
         if wrong := verify_load.same_ids(again, self.encoded.lines, self.encoded.new):
-            config = read_json(self.folder / CONFIG)
-            if not rebuilt(config, self.pair.new):
+            if not rebuilt(self.config, self.pair.new):
                 return False, f"after save_pretrained: {wrong}"
             limit = (
                 "; NOT promised after save_pretrained, where this transformers takes Qwen2's own "
@@ -337,7 +340,7 @@ class _Verification:
                 same,
                 f"an encoder: English is {'' if same else 'not '}read as by the base",
             )
-        manifest = read_manifest(self.folder)
+        manifest = self.manifest
         own, said = (
             set(read_if_there(d / small_files.GENERATION).get("suppress_tokens") or ())
             for d in (self.base, self.folder)
@@ -404,7 +407,7 @@ class _Verification:
 
     def _protected(self) -> tuple[bool, str]:
         """How far protected text moved: reported, and a failure if it is far more than promised."""
-        manifest = read_manifest(self.folder) or {}
+        manifest = self.manifest or {}
         promised = manifest["trained"]["promised"]
         if not 0 < promised["kl"] < _PROMISED:
             return False, f"what was trained may move text by KL {promised['kl']}: no promise"
@@ -417,8 +420,7 @@ class _Verification:
         return all(one.kl <= _TOLERATED * promised["kl"] for one in moved.values()), moves
 
     def _manifest(self) -> tuple[bool, str]:
-        manifest = read_manifest(self.folder) or {}
-        return verify_files.hash_difference(self.folder, manifest["files"])
+        return verify_files.hash_difference(self.folder, (self.manifest or {})["files"])
 
 
 def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:

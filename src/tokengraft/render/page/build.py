@@ -24,7 +24,6 @@ from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 
 LIMIT = 8_000_000  # bytes of a page
-Place = Path | str
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def make_page(
     runs: Runs,
     *,
     tokenizers: Sequence[Path] = (),
-    corpus: Place | ParallelCorpus | None = None,
+    corpus: str | Path | ParallelCorpus | None = None,
     live: dict[str, Any] | None = None,
     place: str | None = None,
 ) -> Page:
@@ -111,7 +110,7 @@ def _audit(
     tables: AuditTables,
     grafts: Sequence[Shelf],
     tokenizers: Sequence[Path],
-    corpus: Place | ParallelCorpus | None,
+    corpus: str | Path | ParallelCorpus | None,
     notes: list[str],
 ) -> dict[str, Any]:
     audit, manifest = audit_data(tables), tables.manifest()
