@@ -233,8 +233,8 @@ class Verified(Report, Result):
         return cls(checks, facts["graft"], facts["base"])
 
     def _in_short(self) -> str:
-        held = sum(check.passed for check in self.checks)
-        return f"{self.graft} against {self.base}: {held} of {len(self.checks)} checks hold"
+        passed = sum(check.passed for check in self.checks)
+        return f"{self.graft} against {self.base}: {passed} of {len(self.checks)} checks hold"
 
     def _lead(self) -> pl.DataFrame:
         return self.tables()["checks"]

@@ -186,7 +186,7 @@ class TokenCounter:
 
     def _add_pairs(self, batch: Batch, encoded: dict[str, Ints]) -> None:
         for name, table in encoded.items():
-            held = self._pairs[name]
+            pairs = self._pairs[name]
             tokens, inside = table[:, 0].tolist(), table[:, 2].tolist()
             start = 0
             for row in batch.rows:
@@ -196,7 +196,7 @@ class TokenCounter:
                 if not pivot:  # without pivot tokens a unit has no ratio
                     continue
                 for (code, _, _), n in zip(row, unit, strict=True):
-                    sums = held.setdefault(code, {}).setdefault(pivot, [0, 0, 0, 0])
+                    sums = pairs.setdefault(code, {}).setdefault(pivot, [0, 0, 0, 0])
                     sums[0] += 1
                     sums[1] += tokens[n]
                     sums[2] += tokens[n] ** 2

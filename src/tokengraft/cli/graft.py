@@ -381,9 +381,9 @@ def verify(
     else:
         for line in report.lines():
             stdout.print(line, markup=False)
-        held = sum(check.passed for check in report.checks)
+        passed = sum(check.passed for check in report.checks)
         verdict = "Sound" if report.passed else "Not sound"
-        stdout.print(f"{verdict}: {held} of {counted(len(report.checks), 'check')} passed")
+        stdout.print(f"{verdict}: {passed} of {counted(len(report.checks), 'check')} passed")
     if not report.passed:
         raise typer.Exit(3)
 

@@ -65,18 +65,18 @@ class Verdict:
 
 def judge(figures: Sequence[Judged]) -> Verdict:
     """The verdict on all figures of one graft."""
-    held = [one for one in figures if one.measure in TELLING and one.floor is not None]
-    if not held:
+    deciding = [one for one in figures if one.measure in TELLING and one.floor is not None]
+    if not deciding:
         return Verdict(
             "No verdict: no floor was measured, so these figures cannot be told from those of a "
             "graft that kept nothing."
         )
-    below = tuple(one for one in held if one.below)
+    below = tuple(one for one in deciding if one.below)
     if below:
         named = "; ".join(map(str, below[:_NAMED])) + ("; …" if len(below) > _NAMED else "")
-        outcome = "did not work" if 2 * len(below) >= len(held) else "works only in part"
+        outcome = "did not work" if 2 * len(below) >= len(deciding) else "works only in part"
         return Verdict(
-            f"This graft {outcome}: {len(below)} of {len(held)} deciding figures "
+            f"This graft {outcome}: {len(below)} of {len(deciding)} deciding figures "
             f"{'is' if len(below) == 1 else 'are'} no better than if the new tokens had learned "
             f"nothing ({named}). {_advice(below)}",
             below,
@@ -88,7 +88,7 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         if others
         else ""
     )
-    return Verdict(f"This graft works: {_kept(held)}.{more}")
+    return Verdict(f"This graft works: {_kept(deciding)}.{more}")
 
 
 def _advice(below: Sequence[Judged]) -> str:
@@ -102,16 +102,16 @@ def _advice(below: Sequence[Judged]) -> str:
     )
 
 
-def _kept(held: Sequence[Judged]) -> str:
-    same = [one for one in held if one.measure == "top1"]
+def _kept(deciding: Sequence[Judged]) -> str:
+    same = [one for one in deciding if one.measure == "top1"]
     if not same:
-        return f"all {len(held)} deciding figures are better than their floor"
+        return f"all {len(deciding)} deciding figures are better than their floor"
     value = fmean([one.value for one in same])
     floor = fmean([one.floor or 0.0 for one in same])
     ceilings = [one.ceiling for one in same if one.ceiling is not None]
     best = f", the base model on text cut differently: {fmean(ceilings):.0%}" if ceilings else ""
     return (
         f"its likeliest next token is the base model's in {value:.0%} of the places (a graft that "
-        f"learned nothing: {floor:.0%}{best}), and all {len(held)} deciding figures are better "
+        f"learned nothing: {floor:.0%}{best}), and all {len(deciding)} deciding figures are better "
         "than their floor"
     )

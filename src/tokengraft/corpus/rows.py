@@ -411,8 +411,8 @@ def _parquet(span: Span, layout: Layout, seen: Seen) -> Iterator[tuple[int, Row]
             step = max(1, min(1024, (rows * 8 * BATCH_BYTES) // max(1, size)))
             batches = opened.iter_batches(step, row_groups=groups, columns=columns)
             while (batch := next(batches, None)) is not None:
-                held = [_values(batch.column(name)) for name in columns]
-                for values in zip(*held, strict=True):
+                cells = [_values(batch.column(name)) for name in columns]
+                for values in zip(*cells, strict=True):
                     seen.lines += 1
                     try:
                         row = make(dict(zip(columns, values, strict=True)))

@@ -234,14 +234,14 @@ def _row_groups(file: File, shard_bytes: int, code: str) -> list[Shard]:
     except Exception:  # a damaged file is one shard; whoever reads it reports the damage
         return [Shard((Span(file, 0, -1, code),), file.size)]
     shards = []
-    begin, held = 0, 0
+    begin, gathered = 0, 0
     share = file.size / max(1, sum(sizes))
     for number, size in enumerate(sizes):
-        held += size
-        if held >= shard_bytes or number == len(sizes) - 1:
+        gathered += size
+        if gathered >= shard_bytes or number == len(sizes) - 1:
             span = Span(file, begin, number + 1, code)
-            shards.append(Shard((span,), int(held * share)))
-            begin, held = number + 1, 0
+            shards.append(Shard((span,), int(gathered * share)))
+            begin, gathered = number + 1, 0
     return shards or [Shard((Span(file, 0, 0, code),), file.size)]
 
 

@@ -206,9 +206,9 @@ class Meter:
 
     def read(self) -> tuple[int, int, int, int]:
         """Rows, bytes of text and tokens so far, and bytes on disk that are done."""
-        held = list(self._figures.items())
-        rows, size, tokens = (int(sum(figures[n] for _, figures in held)) for n in range(3))
-        return rows, size, tokens, int(sum(self.sizes[n] * f[3] for n, f in held))
+        shards = list(self._figures.items())
+        rows, size, tokens = (int(sum(figures[n] for _, figures in shards)) for n in range(3))
+        return rows, size, tokens, int(sum(self.sizes[n] * f[3] for n, f in shards))
 
 
 OnMeter = Callable[[Meter], None]

@@ -101,9 +101,9 @@ def _write(folder: Path, made: Derived, about: dict[str, str]) -> None:
     from tokengraft.model import input_adapter
 
     assert made.student is not None
-    held = {name: one.detach().cpu() for name, one in made.student.front.state_dict().items()}
-    held["rows"] = torch.from_numpy(made.rows)
-    save_file(held, folder / input_adapter.FILE, about)
+    tensors = {name: one.detach().cpu() for name, one in made.student.front.state_dict().items()}
+    tensors["rows"] = torch.from_numpy(made.rows)
+    save_file(tensors, folder / input_adapter.FILE, about)
     loader = Path(input_adapter.__file__)
     write_text(folder / loader.name, loader.read_text(encoding="utf-8"))
 

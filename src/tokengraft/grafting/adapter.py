@@ -75,16 +75,16 @@ def _fill(wrapped: Any, student: FrozenModel, merged: Any, ids: list[int]) -> No
     """Copy the student's LoRA weights and the merged model's new rows into the adapter."""
     import torch
 
-    learned = {name.replace(".default", ""): held for name, held in student.learning.items()}
+    learned = {name.replace(".default", ""): weight for name, weight in student.learning.items()}
     with torch.no_grad():
-        for name, held in wrapped.named_parameters():
+        for name, weight in wrapped.named_parameters():
             short = name.removeprefix("base_model.model.").replace(".default", "")
             if short in learned:
-                held.copy_(learned[short])
+                weight.copy_(learned[short])
             elif "trainable_tokens_delta" in name:
                 inside = any(part == "lm_head" for part in name.split("."))
                 table = merged.get_output_embeddings() if inside else merged.get_input_embeddings()
-                held.copy_(table.weight[ids])
+                weight.copy_(table.weight[ids])
 
 
 def _compared(folder: Path, base: Path, merged: Any, written: Written) -> str:

@@ -143,8 +143,8 @@ def _rewrite_tables(
     for file in sorted({table.file for table in layout.tables}):
         path = folder / file
         tensors = load_file(source / file)
-        with safe_open(source / file, "pt") as held:
-            metadata = held.metadata()
+        with safe_open(source / file, "pt") as opened:
+            metadata = opened.metadata()
         for table in layout.tables:
             if table.name in tensors:
                 tensors[table.name] = change(table.name, tensors[table.name]).contiguous()
@@ -156,8 +156,8 @@ def _rewrite_tables(
 def _table(path: Path, name: str) -> Table:
     from safetensors import safe_open
 
-    with safe_open(path, "pt") as held:
-        return held.get_tensor(name)
+    with safe_open(path, "pt") as opened:
+        return opened.get_tensor(name)
 
 
 def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:

@@ -240,7 +240,7 @@ def _patches(
 def _trained(checkpoint: Checkpoint, layout: Tables, changes: Changes) -> dict[str, _Patch]:
     """Patches for the trained weights, by their names in the checkpoint."""
     tables = {table.name for table in layout.tables}
-    known = {name: held for name, held in checkpoint.tensors.items() if name not in tables}
+    known = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in tables}
 
     def patch(tensor: Tensor, change: Callable[[Any], Any]) -> _Patch:
         def data() -> bytes:

@@ -135,8 +135,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise ModelError(f"the checkpoint lacks {', '.join(missing)}; fetch the model again")
     checkpoint = Checkpoint(folder, tuple(read_shard(folder / name) for name in names), index)
     if index is not None:
-        held = {tensor.name: tensor.file for s in checkpoint.shards for tensor in s.tensors}
-        wrong = sorted(name for name, file in index["weight_map"].items() if held.get(name) != file)
+        file_of = {tensor.name: tensor.file for s in checkpoint.shards for tensor in s.tensors}
+        listed = index["weight_map"].items()
+        wrong = sorted(name for name, file in listed if file_of.get(name) != file)
         if wrong:
             raise ModelError(f"{INDEX} lists {wrong[0]} in a file that does not hold it")
     return checkpoint

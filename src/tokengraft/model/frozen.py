@@ -79,7 +79,7 @@ class FrozenModel:
         self.model = model.eval().requires_grad_(False)
         named = model.named_parameters() if learning else ()
         self.learning: dict[str, torch.Tensor] = {
-            name: held.requires_grad_() for name, held in named if name in learning
+            name: weight.requires_grad_() for name, weight in named if name in learning
         }
         self.kind, self.name, self._folder = kind, name, folder
         self.front: Any = None
@@ -250,9 +250,9 @@ class FrozenModel:
         config = self.model.config.to_dict()
         config.pop("_name_or_path", None)  # where it was loaded from does not matter
         digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-        for name, held in (*self.model.named_parameters(), *self.model.named_buffers()):
-            digest.update(f"{name} {held.dtype} {tuple(held.shape)}\n".encode())
-            flat = held.detach().reshape(-1).view(require_torch().uint8)
+        for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            flat = tensor.detach().reshape(-1).view(require_torch().uint8)
             for start in range(0, len(flat), _HASHED):
                 digest.update(flat[start : start + _HASHED].cpu().numpy())
         return digest.hexdigest()

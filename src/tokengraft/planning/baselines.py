@@ -120,9 +120,9 @@ def _places(learner: Learner, strings: set[str]) -> Mapping[str, list[tuple[int,
         at = [0, *accumulate(len(c.encode("utf-8")) for c in text)]
         for start in range(len(text)):
             for end in range(start + 1, min(len(text), start + LONGEST) + 1):
-                held = places[text[start:end]] if text[start:end] in strings else None
-                if held is not None and len(held) < _PLACES:
-                    held.append((word, at[start], at[end]))
+                string = text[start:end]
+                if string in strings and len(places[string]) < _PLACES:
+                    places[string].append((word, at[start], at[end]))
     return places
 
 

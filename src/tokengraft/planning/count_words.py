@@ -87,8 +87,8 @@ class WordCounter:
                 lines.setdefault(code, []).extend(text_lines(text))
                 self._bytes += size
                 self._rows += 1
-        for code, held in lines.items():
-            self._chunks.setdefault(code, Counter()).update(count_chunks(held))
+        for code, own in lines.items():
+            self._chunks.setdefault(code, Counter()).update(count_chunks(own))
 
     def payload(self) -> Payload:
         """The counts since `begin`."""

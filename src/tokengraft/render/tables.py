@@ -136,11 +136,11 @@ def matrix(audit: AuditTables) -> pl.DataFrame:
 def printed(audit: AuditTables) -> dict[str, Printed]:
     """The audit's tables in printed form, by name of the frame; not every frame has one."""
     alike = "Jaccard similarity of each pair of normalised vocabularies"
-    held = "Share of the row’s normalised vocabulary that the column’s holds too"
+    contained = "Share of the row’s normalised vocabulary that the column’s holds too"
     makers: dict[str, Callable[[AuditTables], Printed]] = {
         "premiums": _premiums, "summary": _summary, "vocabulary": _vocabulary,
         "jaccard": partial(_square, name="jaccard", caption=alike),
-        "containment": partial(_square, name="containment", caption=held),
+        "containment": partial(_square, name="containment", caption=contained),
         "coverage": _coverage, "cost": _cost, "equiprobable": _equiprobable,
     }  # fmt: skip
     return {name: make(audit) for name, make in makers.items() if name in audit.frames}

@@ -264,7 +264,7 @@ _SIMPLE = {
 }  # fmt: skip
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 _VERSIONS = (2, 3)
-_Held = TypeVar("_Held")
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
@@ -339,14 +339,14 @@ def _read(whole: NDArray[np.uint8], name: str) -> Gguf:
     return Gguf(values, _unique(tensors))
 
 
-def _unique(pairs: Iterable[tuple[str, _Held]]) -> dict[str, _Held]:
+def _unique(pairs: Iterable[tuple[str, _Entry]]) -> dict[str, _Entry]:
     """The pairs as a dict; ValueError if a name comes twice."""
-    held: dict[str, _Held] = {}
+    entries: dict[str, _Entry] = {}
     for name, one in pairs:
-        if name in held:
+        if name in entries:
             raise ValueError(f"{name} is there twice")
-        held[name] = one
-    return held
+        entries[name] = one
+    return entries
 
 
 class _Cursor:

@@ -219,16 +219,16 @@ class HuggingFace(Tokenizer):
 
         A text decodes to these strings in a row.
         """
-        held, size = self._decoded_so_far, len(self.vocabulary)
+        known, size = self._decoded_so_far, len(self.vocabulary)
         wanted = np.zeros(2 * size, bool)
         wanted[ids] = True
         numbers = np.flatnonzero(wanted).tolist()
-        if new := [n for n in numbers if n not in held]:
+        if new := [n for n in numbers if n not in known]:
             (a,), rest = self.encode(["a"])[0], len("a")
             rows = [[n - size] if n >= size else [a, n] for n in new]
             texts = zip(new, self.decode(rows), strict=True)
-            held.update((n, (t if n >= size else t[rest:]).encode("utf-8")) for n, t in texts)
-        spelled, *about = spelling([held[n] for n in numbers])
+            known.update((n, (t if n >= size else t[rest:]).encode("utf-8")) for n, t in texts)
+        spelled, *about = spelling([known[n] for n in numbers])
         starts, sizes = np.zeros((2, 2 * size), np.int64)
         starts[numbers], sizes[numbers] = about
         return spelled, starts, sizes
@@ -303,7 +303,7 @@ class HuggingFace(Tokenizer):
             for start, end in encoding.offsets:
                 covered[start:end] = True
             dropped[number] = len(text) - sum(
-                held and char not in lost for char, held in zip(text, covered.tolist(), strict=True)
+                kept and char not in lost for char, kept in zip(text, covered.tolist(), strict=True)
             )
         return dropped
 

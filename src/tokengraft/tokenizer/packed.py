@@ -49,8 +49,8 @@ class Packed:
 
             return TikToken(self.name, self.fingerprint, tiktoken.Encoding(**self.encoding))
         assert self.kind is not None
-        held = {name: functools.partial(bytes, data) for name, data in self.files.items()}
-        return open_files(self.name, self.fingerprint, Source(self.where, held), self.kind)
+        readers = {name: functools.partial(bytes, data) for name, data in self.files.items()}
+        return open_files(self.name, self.fingerprint, Source(self.where, readers), self.kind)
 
 
 def limit_threads(threads: int) -> None:

@@ -82,9 +82,9 @@ def archive(path: Path) -> dict[str, Source]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as zipped:
-                held = [one for one in zipped.infolist() if _wanted(one.filename)]
-                check_unpacked(sum(one.file_size for one in held), path, TokenizerError)
-                pairs = [(one.filename, zipped.read(one)) for one in held]
+                wanted = [one for one in zipped.infolist() if _wanted(one.filename)]
+                check_unpacked(sum(one.file_size for one in wanted), path, TokenizerError)
+                pairs = [(one.filename, zipped.read(one)) for one in wanted]
         else:
             with tarfile.open(path) as tar:
                 pairs, total = [], 0
@@ -104,9 +104,9 @@ def archive(path: Path) -> dict[str, Source]:
         members.setdefault(inner.parent.name, {})[inner.name] = data
     return {
         name: Source(
-            f"{path}:{name}", {n: functools.partial(bytes, data) for n, data in held.items()}
+            f"{path}:{name}", {n: functools.partial(bytes, data) for n, data in files.items()}
         )
-        for name, held in members.items()
+        for name, files in members.items()
     }
 
 

@@ -83,8 +83,8 @@ def reaching(spaced: Iterable[str]) -> frozenset[str] | None:
 def holding(texts: Sequence[str], across: Collection[str]) -> list[int]:
     """The numbers of the texts that contain one of the strings `across`."""
     joined = "\n".join(texts) if across else ""
-    held = [x for x in across if x in joined]
-    return sorted({n for x in held for n, text in enumerate(texts) if x in text})
+    present = [x for x in across if x in joined]
+    return sorted({n for x in present for n, text in enumerate(texts) if x in text})
 
 
 def count_pieces(pattern: str, words: Sequence[str]) -> Ints | None:
