@@ -19,6 +19,7 @@ from tokengraft.corpus.parallel import ParallelCorpus, choose
 _BOM = b"\xef\xbb\xbf"
 #: Published numbers on FLORES use both splits in this order.
 _ORDER = {"dev": 0, "devtest": 1}
+_NAMED = 5  # empty lines that a message names
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,12 @@ def read_lines(data: bytes, where: str) -> tuple[str, ...]:
     return lines
 
 
-def describe(numbers: Sequence[int], what: str = "line", limit: int = 5) -> str:
+def describe(numbers: Sequence[int], what: str = "line") -> str:
     """'line 3 is empty' or 'lines 3, 9, 12, … are empty (17 in all)'."""
     if len(numbers) == 1:
         return f"{what} {numbers[0]} is empty"
-    shown = ", ".join(str(number) for number in numbers[:limit])
-    more = ", …" if len(numbers) > limit else ""
+    shown = ", ".join(str(number) for number in numbers[:_NAMED])
+    more = ", …" if len(numbers) > _NAMED else ""
     return f"{what}s {shown}{more} are empty ({len(numbers)} in all)"
 
 

@@ -200,7 +200,6 @@ def bias_curve(
     new: Sequence[int],
     first_parts: Sequence[int],
     lines: Sequence[str],
-    biases: Sequence[float] = BIASES,
 ) -> list[Tried]:
     """No pooling, then every bias, tried on the first lines; UsageError if all are too short."""
     encoded = [ids[: graft.window - 2] for ids in graft.tokenizer.encode(list(lines)[:_LINES])]
@@ -213,7 +212,7 @@ def bias_curve(
     at = [np.arange(len(one) - 1) for one in sequences]
     states = read(graft, sequences, at).states[::step]
     head, after, prefixes = graft.head().exact(), after[::step], _prefixes(pieces)
-    ways: list[float | None] = [None, *biases]
+    ways: list[float | None] = [None, *BIASES]
     sums = np.zeros((len(ways), 2))
     for start in range(0, len(after), _CHUNK):
         logits = head.logits(states[start : start + _CHUNK]).cpu()

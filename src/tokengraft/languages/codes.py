@@ -24,6 +24,7 @@ from typing import Any
 from tokengraft.core.errors import CorpusError
 from tokengraft.core.files import ASSETS
 
+_SUGGESTED = 3  # languages that a message suggests
 WELL_FORMED = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}(-\w+)?", re.ASCII)
 
 
@@ -217,14 +218,14 @@ def check_code(code: str, where: str) -> str:
     return code
 
 
-def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
+def suggest(got: str, choices: Collection[str]) -> str:
     """' Did you mean shn_Mymr (Shan)?': names with all words of `got`, else the closest; or ''."""
     words = set(_words(got))
     rows = [language(code) for code in choices if well_formed(code) and "-" not in code]
     holding = [row for row in rows if words and words <= set(_words(_stem(row.name)))]
     if holding:
         holding.sort(key=lambda row: (-(row.speakers_total or 0), row.code))
-        shown = [_label(row.code) for row in holding[: 2 * limit]]
+        shown = [_label(row.code) for row in holding[: 2 * _SUGGESTED]]
         more = f", … ({len(holding)} in all)" if len(holding) > len(shown) else ""
         return f" Did you mean {', '.join(shown)}{more}?"
     index = _index(frozenset(choices))
@@ -235,8 +236,8 @@ def suggest(got: str, choices: Collection[str], limit: int = 3) -> str:
                 keys.setdefault(key, []).extend(codes)
     # In a code, one letter of three may be wrong; for longer words that is far too loose.
     cutoff = 0.6 if len(got) < 5 else 0.7
-    close = difflib.get_close_matches(_key(got), list(keys), n=limit, cutoff=cutoff)
-    closest = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:limit]
+    close = difflib.get_close_matches(_key(got), list(keys), n=_SUGGESTED, cutoff=cutoff)
+    closest = list(dict.fromkeys(code for key in close for code in sorted(keys[key])))[:_SUGGESTED]
     return f" Did you mean {', '.join(_label(code) for code in closest)}?" if closest else ""
 
 

@@ -35,6 +35,8 @@ from tokengraft.render.selection import (
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
 
+_NOTEBOOK_ROWS = 20  # of a table that a notebook shows
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -79,14 +81,15 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
     return (lambda: pl.read_csv(csv.read_bytes())) if csv.is_file() else None
 
 
-def html(title: str, frame: pl.DataFrame, most: int = 20) -> str:
+def html(title: str, frame: pl.DataFrame) -> str:
     """The first rows of a table for a notebook, under a title; all content is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row) + "</tr>"
-        for row in frame.head(most).rows()
+        for row in frame.head(_NOTEBOOK_ROWS).rows()
     )
-    more = f"<p>… and {frame.height - most:,} more rows</p>" if frame.height > most else ""
+    rest = frame.height - _NOTEBOOK_ROWS
+    more = f"<p>… and {rest:,} more rows</p>" if rest > 0 else ""
     return f"<p>{escape(title)}</p><table><tr>{head}</tr>{rows}</table>{more}"
 
 
