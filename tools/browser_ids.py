@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tokengraft.corpus import load
-from tokengraft.render.page.site import packed
+from tokengraft.render.page.browser_tokenizers import packed
 from tokengraft.tokenizer import find
 
 NAMES = ("gpt2", "claude-2.1", "olmo-2", "cl100k_base", "llama-3", "o200k_base", "rootstock")

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from tokengraft.api.report import report
 from tokengraft.corpus import udhr
 from tokengraft.render.colours import GROUND
-from tokengraft.render.page import site as sites
+from tokengraft.render.page import browser_tokenizers
 from tokengraft.tokenizer import find
 
 Open = Callable[..., Page]
@@ -46,7 +46,8 @@ class Quiet(SimpleHTTPRequestHandler):
 def site(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sites, "offered", functools.partial(sites.offered, BOXED))
+        offered = functools.partial(browser_tokenizers.offered, BOXED)
+        patch.setattr(browser_tokenizers, "offered", offered)
         report([run_folder / "audit"], folder, site=True, address="https://example.org/t")
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -70,8 +70,9 @@ def page_of(
     address: str | None = None,
 ) -> Page:
     """What `report` writes, with the page's notes about itself."""
+    from tokengraft.render.page.browser_tokenizers import offered
     from tokengraft.render.page.playground import example
-    from tokengraft.render.page.site import offered, site_files
+    from tokengraft.render.page.site import site_files
 
     if address is not None and not site:
         raise UsageError("an address is for a site: add --site (site=True), or leave it out")

@@ -96,7 +96,7 @@ def make_page(
     if comparisons and not counted and not runs.grafts:
         title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
     title = audits[0]["headline"]["title"] if audits else title
-    html = document(title, data, _scripts(data), live=live is not None, place=place)
+    html = document(title, data, _scripts(data), place)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
         raise TokengraftError(

@@ -39,13 +39,7 @@ _SCRIPTS = (
 _MARK = re.compile(r"\{\{(\w+)\}\}")
 
 
-def document(
-    title: str,
-    data: dict[str, Any],
-    scripts: Iterable[str],
-    live: bool = False,
-    place: str | None = None,
-) -> str:
+def document(title: str, data: dict[str, Any], scripts: Iterable[str], place: str | None) -> str:
     """The page as text. It holds the data as JSON, which reach the document only as text nodes.
 
     `place` is the page's future address, which link previews need. Only a site, whose playground
@@ -56,8 +50,8 @@ def document(
     script = '(() => {\n"use strict";\n' + "\n".join(map(_static, _SCRIPTS)) + "\n})();"
     parts = {
         "title": html.escape(title),
-        "preview": preview(title, title, place, image),
-        "policy": html.escape(policy(style, script, live), quote=True),
+        "preview": preview(title, place, image),
+        "policy": html.escape(policy(style, script, data["live"] is not None), quote=True),
         "style": style,
         "script": script,
         "data": safe_json(data),
@@ -65,10 +59,10 @@ def document(
     return _MARK.sub(lambda match: parts[match[1]], _static("page.html"))
 
 
-def preview(title: str, description: str, place: str | None, image: str | None = CARD) -> str:
+def preview(title: str, place: str | None, image: str | None) -> str:
     """Open Graph tags: how a link to the page at `place` is previewed."""
     tags = {"og:type": "website", "og:site_name": "tokengraft", "og:title": title}
-    tags |= {"og:description": description} | ({} if place is None else {"og:url": place})
+    tags |= {"og:description": title} | ({} if place is None else {"og:url": place})
     if image is not None:
         whole = image if place is None else f"{place}{image}"
         width, height = map(str, CARD_SIZE)
@@ -78,7 +72,7 @@ def preview(title: str, description: str, place: str | None, image: str | None =
         for name, value in tags.items()
     ]
     words.append('<meta name="twitter:card" content="summary_large_image">')
-    words.append(f'<meta name="description" content="{html.escape(description, quote=True)}">')
+    words.append(f'<meta name="description" content="{html.escape(title, quote=True)}">')
     return "".join(words)
 
 

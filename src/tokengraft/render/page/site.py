@@ -1,39 +1,25 @@
-r"""A folder for static hosting: the page, a page per language, preview cards, tokenizers.
+"""A folder for static hosting: the page, a page per language, preview cards.
 
-Nothing in it needs a server that computes: the browser itself (`static/bpe.js`) tokenizes what is
-typed into the playground, with the files in `tokenizers/`.
-
-A tokenizer's file is gzipped JSON: the pieces by id, the merges in order as pairs of ids, and the
-split pattern as a JavaScript regular expression. Patterns of `tokenizers` and of a browser differ
-in three things that matter here: `\s` (in a browser it includes U+FEFF and excludes U+0085), `\z`,
-and `(?i:…)`, which older browsers lack. A tokenizer that needs anything else is not offered.
+Nothing in it needs a server that computes: the browser itself tokenizes what is typed into the
+playground (`browser_tokenizers`).
 """
 
 from __future__ import annotations
 
-import gzip
 import html
 import io
-import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.languages.codes import well_formed
 from tokengraft.render.colours import GROUND, ground_css
 from tokengraft.render.page.build import Page
 from tokengraft.render.page.document import CARD, CARD_SIZE, font_css, hashed, preview
-from tokengraft.tokenizer import Located, find
-from tokengraft.tokenizer.catalog import BUNDLED, BY_NAME, as_json
-from tokengraft.tokenizer.insert import merge_pairs
-from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 PAGE = 3000  # characters of a page in the pivot language
-Offered = tuple[str, bytes]  # label and content of a tokenizer's file
 _STYLE = (
     ground_css()
     + """
@@ -55,20 +41,6 @@ img { width: 100%; height: auto; border: 1px solid var(--line); }
 ul { columns: 14rem; padding-left: 1.2rem; }
 """
 )
-
-
-def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict[str, Offered]:
-    """By file, the label and content of those tokenizers of `names` that a browser can run."""
-    files = {}
-    for name in names:
-        if name not in BY_NAME:
-            continue  # the user's own are only on this machine
-        try:
-            located = find(name, search)
-            files[f"tokenizers/{quote(name)}.bin"] = located.label, packed(located)
-        except (TokenizerError, Unavailable):
-            continue
-    return files
 
 
 def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
@@ -312,7 +284,7 @@ def _document(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="generator" content="tokengraft"><link rel="icon" href="data:,">'
         + (f'<link rel="stylesheet" href="{style}">' if style else "")
-        + f"{preview(title, title, place, card_)}<title>{html.escape(title)}</title>"
+        + f"{preview(title, place, card_)}<title>{html.escape(title)}</title>"
         f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
 
@@ -321,81 +293,3 @@ def _sitemap(base: str, places: Sequence[str]) -> str:
     urls = "".join(f"<url><loc>{html.escape(base + quote(p))}</loc></url>" for p in places)
     head = '<?xml version="1.0" encoding="UTF-8"?>\n'
     return f'{head}<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{urls}</urlset>\n'
-
-
-#: The pattern by which `ByteLevel` with `use_regex` splits: GPT-2's.
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_FOLDED = {"s": "sS\u017f", "k": "kK\u212a"}  # letters with a third form in Unicode
-
-
-def packed(located: Located) -> bytes:
-    """The tokenizer's file; TokenizerError if a browser could not give the same ids."""
-    parsed = as_json(located)
-    model = parsed["model"]
-    pattern, keep = _cut(parsed["pre_tokenizer"], located.name)
-    normalizer = (parsed.get("normalizer") or {}).get("type")
-    if model.get("type", "BPE") != "BPE" or normalizer not in (None, "NFKC"):
-        raise TokenizerError(f"{located.name}: a browser cannot tokenize as this one does")
-    # Special tokens are recognised in text with a tokenizer.json, but not with tiktoken's files.
-    added = _added(parsed, located.name) if located.kind == "tokenizer.json" else {}
-    vocabulary: dict[str, int] = model["vocab"]
-    pieces = [""] * (max(vocabulary.values()) + 1)
-    for token, number in vocabulary.items():
-        if token not in added:
-            pieces[number] = byte_level_piece(token).decode("latin-1")
-    spec = {
-        "label": located.label,
-        "pattern": pattern,
-        "keep": keep,
-        "normalized": normalizer,
-        "whole": bool(model.get("ignore_merges")),
-        "pieces": pieces,
-        "merges": [vocabulary[part] for pair in merge_pairs(parsed) for part in pair],
-        "added": added,
-    }
-    return gzip.compress(json.dumps(spec, ensure_ascii=False).encode("utf-8"), 6, mtime=0)
-
-
-def in_javascript(pattern: str) -> str:
-    """The pattern for a `RegExp` with the flag u; TokenizerError if it cannot express it."""
-    for group in re.findall(r"\(\?i:([^()]*)\)", pattern):
-        pattern = pattern.replace(f"(?i:{group})", f"(?:{_any_case(group)})")
-    pattern = pattern.replace(r"\s", r"\p{White_Space}").replace(r"\S", r"\P{White_Space}")
-    pattern = pattern.replace(r"\z", "(?![^])")
-    if re.search(r"\(\?[^:!=]|[+*?]\+|\{\d+(,\d*)?\}\+|&&|\\[AGhHRX]", pattern):
-        raise TokenizerError(f"a browser cannot cut by {pattern}")
-    return pattern
-
-
-def _any_case(group: str) -> str:
-    words, inside = "", False
-    for character in group:
-        inside = (inside or character == "[") and character != "]"
-        forms = _FOLDED.get(character, character + character.upper())
-        if not character.isalpha():
-            words += character
-        else:
-            words += forms if inside else f"[{forms}]"
-    return words
-
-
-def _cut(step: dict[str, Any] | None, name: str) -> tuple[str, bool]:
-    """The split pattern, and whether what it does not match is kept."""
-    steps = (step or {}).get("pretokenizers") or [step or {}]
-    *splits, last = steps
-    if last.get("type") == "ByteLevel" and not last.get("add_prefix_space"):
-        if not splits and last.get("use_regex", True):
-            return in_javascript(_GPT2), True
-        if len(splits) == 1 and splits[0]["type"] == "Split" and not last.get("use_regex", True):
-            behaviour = (splits[0]["behavior"], splits[0]["invert"])
-            pattern = splits[0]["pattern"].get("Regex")
-            if pattern and behaviour in (("Isolated", False), ("Removed", True)):
-                return in_javascript(pattern), behaviour[0] == "Isolated"
-    raise TokenizerError(f"{name}: a browser cannot cut text as this one does")
-
-
-def _added(parsed: dict[str, Any], name: str) -> dict[str, int]:
-    for token in parsed["added_tokens"]:
-        if token["lstrip"] or token["rstrip"] or token["single_word"] or token["normalized"]:
-            raise TokenizerError(f"{name}: its added tokens are not matched as they stand")
-    return {token["content"]: token["id"] for token in parsed["added_tokens"]}
