@@ -19,13 +19,13 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def runs(points: Iterable[int]) -> list[tuple[int, int]]:
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The (first, last) of each run of consecutive integers, in order: 1, 2, 5 → (1, 2), (5, 5)."""
-    runs: list[tuple[int, int]] = []
-    for point in sorted(points):
-        first = runs.pop()[0] if runs and point == runs[-1][1] + 1 else point
-        runs.append((first, point))
-    return runs
+    ends: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        first = ends.pop()[0] if ends and number == ends[-1][1] + 1 else number
+        ends.append((first, number))
+    return ends
 
 
 _MARKS = re.compile(r"([\\|*_`<\[\]~])")

@@ -1,7 +1,7 @@
 """Parallel text: loaded from any of the usual layouts, validated, aligned by position."""
 
-from tokengraft.corpus.catalog import CorpusInfo, available, load
+from tokengraft.corpus.catalog import available, load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.plain_layout import load_pairs
 
-__all__ = ["CorpusInfo", "ParallelCorpus", "available", "load", "load_pairs"]
+__all__ = ["ParallelCorpus", "available", "load", "load_pairs"]

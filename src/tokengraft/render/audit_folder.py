@@ -5,7 +5,7 @@ Nothing here imports matplotlib until figures are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +18,7 @@ from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import comparable_note, credit, disagreements, labels, pivot_name
 from tokengraft.render.tables import (
+    Printed,
     latex,
     markdown,
     matrix,
@@ -146,7 +147,7 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
 
         paths += save_figures(audit, folder / "figures")
     paths.append(write_json(folder / "manifest.json", audit.manifest()))
-    paths.append(write_text(folder / "README.md", write_up(audit, folder, paths)))
+    paths.append(write_text(folder / "README.md", write_up(audit, forms, folder, paths)))
     return paths
 
 
@@ -164,8 +165,13 @@ def read_audit(folder: Path) -> AuditTables:
     return audit
 
 
-def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
-    """Markdown for the README of `folder`, which holds `paths`; every claim comes from the data."""
+def write_up(
+    audit: AuditTables, forms: Mapping[str, Printed], folder: Path, paths: Sequence[Path]
+) -> str:
+    """Markdown for the README of `folder`, which holds `paths`; every claim comes from the data.
+
+    `forms` are the printed tables (`tables.printed`).
+    """
     pivot = pivot_name(audit)
     lines = [
         f"# Audit: {in_markdown(credit(audit))}",
@@ -183,7 +189,7 @@ def write_up(audit: AuditTables, folder: Path, paths: Sequence[Path]) -> str:
         "",
         *(f"- {in_markdown(finding)}" for finding in findings(audit)),
         "",
-        *(markdown(table) for name, table in printed(audit).items() if name == "summary"),
+        *([markdown(forms["summary"])] if "summary" in forms else []),
         *_pictures(folder, paths),
         "## Files",
         "",

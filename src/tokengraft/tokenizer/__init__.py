@@ -1,7 +1,7 @@
 """Adapters over tokenizer libraries, a catalog of names, and vocabularies as bytes."""
 
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.catalog import Entry, Located, find, load
+from tokengraft.tokenizer.catalog import Located, find, load
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["Entry", "Located", "Tokenizer", "Vocabulary", "find", "load"]
+__all__ = ["Located", "Tokenizer", "Vocabulary", "find", "load"]

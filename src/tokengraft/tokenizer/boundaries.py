@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer, pre_tokenizers
 
 from tokengraft.core.errors import TokenizerError, UsageError
-from tokengraft.core.wording import runs
+from tokengraft.core.wording import ranges
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.kept_cuts import KeptCuts, in_class, kept_cuts, only_whole_words
 from tokengraft.tokenizer.vocabulary import byte_level_piece
@@ -149,7 +149,7 @@ def _runs(parted: Mapping[str, frozenset[str]]) -> Iterator[str]:
 
 def _class(characters: Iterable[str]) -> str:
     """A regex class of exactly these characters, with runs of code points as ranges."""
-    ends = runs(map(ord, characters))
+    ends = ranges(map(ord, characters))
     return "[" + "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in ends) + "]"
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.files import ASSETS
-from tokengraft.core.wording import runs
+from tokengraft.core.wording import ranges
 from tokengraft.languages.codes import SAME_LETTERS
 from tokengraft.render.colours import colour_css
 
@@ -130,16 +130,16 @@ def _face(script: str) -> str:
     logging.getLogger("fontTools").setLevel(logging.ERROR)
     data = (ASSETS / "fonts" / _files()[script]).read_bytes()
     font: Any = TTFont(io.BytesIO(data), recalcTimestamp=False)
-    covered = runs(point for point in font.getBestCmap() if _own(point))
+    covered = ranges(point for point in font.getBestCmap() if _own(point))
     font.flavor = "woff"
     packed = io.BytesIO()
     font.save(packed, reorderTables=None)
     encoded = base64.b64encode(packed.getvalue()).decode()
-    ranges = ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in covered)
+    points = ", ".join(f"U+{a:X}" if a == b else f"U+{a:X}-{b:X}" for a, b in covered)
     return (
         f'@font-face {{ font-family: "tg-{script}"; font-display: block; '
         f'src: url("data:font/woff;base64,{encoded}") format("woff"); '
-        f"unicode-range: {ranges}; }}"
+        f"unicode-range: {points}; }}"
     )
 
 
