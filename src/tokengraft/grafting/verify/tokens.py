@@ -15,11 +15,12 @@ from tokengraft.corpus import udhr
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.plan import lost_characters, unknown_of
 from tokengraft.planning.symbols import borders, completions, piece_reader
-from tokengraft.planning.words import Encoder, emitted_ids, encode, load
+from tokengraft.planning.words import Encoder, load
 from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
 
+_BATCH = 1 << 14
 _TRIES = 4096  # strings tried for one token before it counts as unproven
 
 
@@ -71,7 +72,7 @@ class Pair:
 
     def emitted(self, lines: Iterable[str]) -> set[int]:
         """Ids that the grafted tokenizer emits on the lines."""
-        return emitted_ids(self._new_pipeline, list(lines))
+        return {i for ids in _ids(self._new_pipeline, list(lines)) for i in ids}
 
     @property
     def literal(self) -> bool:
@@ -241,8 +242,15 @@ class _Characters:
         return [c for c in self.all if piece in c.encode("utf-8", "ignore")]
 
 
-def _ids(pipeline: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
-    return [ids for batch in encode(pipeline, lines) for ids in batch]
+def _ids(pipeline: Tokenizer, lines: list[str]) -> list[list[int]]:
+    """The library's own word: nothing of the planner's encoding is between."""
+    return [
+        one.ids
+        for start in range(0, len(lines), _BATCH)
+        for one in pipeline.encode_batch_fast(
+            lines[start : start + _BATCH], add_special_tokens=False
+        )
+    ]
 
 
 def _ratio(tokens: Sequence[Sequence[int]], pivot: Sequence[Sequence[int]]) -> float:
