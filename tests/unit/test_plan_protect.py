@@ -175,6 +175,14 @@ def test_signs_of_other_scripts_are_no_names(sign: str) -> None:
     assert not keeps_names("’s".encode(), whole=False, looked_up=True)
 
 
+@pytest.mark.parametrize("token", ["ama2", "a7mada", "Il-ħ", "m/giờ", "ħ Ali"])
+def test_a_token_that_goes_on_behind_a_word_may_not_begin_in_a_name(token: str) -> None:
+    """`ama2` took the end of `Panama2`."""
+    assert not keeps_names(token.encode(), whole=False, looked_up=False)
+    for free in ("7mada", " ama2", "-ħ", "ọmọ.", "żħ-al", "ħIl"):
+        assert keeps_names(free.encode(), whole=False, looked_up=False), free
+
+
 def test_relaxed_scripts_of_protected_text_stay(gpt2: dict) -> None:
     udhr = load("udhr")
     texts = {code: udhr.lines(code)[:40] for code in ("hin_Deva", "tam_Taml")}

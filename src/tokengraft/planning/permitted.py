@@ -24,6 +24,7 @@ Three exceptions are deliberate:
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -157,9 +158,11 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
     """Whether a new token leaves every word that begins with a capital as it is.
 
     A word is an unbroken run of the letters that English and its names are written with
-    (`_NAME_LETTERS`). A token with any other letter or a combining accent never occurs in one, and
-    neither does a token with a digit, if it begins a word or holds three letters at least. Any
-    other token, unless it is made of signs that English does not use,
+    (`_NAME_LETTERS`) beside no other letter or accent. No token that goes on to a digit or a sign
+    begins inside one (`ama2` would change `Panama2`). A token with any other letter or a combining
+    accent then never occurs in one, and neither does a token with a digit, if it begins a word or
+    holds three letters at least. Any other token, unless it is made of signs that English does not
+    use,
 
     - is in lower case, with no hyphen but at its start (`co-` would change English `co-author`);
     - if it is `whole`, which the encoder takes before it merges, does not begin with a letter: what
@@ -168,9 +171,9 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
       `looked_up`, merges make no such token, so that none is ever a part of a longer word.
     """
     text = piece.decode("utf-8", "ignore")
-    if any(
-        (c.isalpha() and c not in _NAME_LETTERS) or unicodedata.category(c)[0] == "M" for c in text
-    ):
+    if _ends_a_name(text):
+        return False
+    if any(_in_a_word(c) and c not in _NAME_LETTERS for c in text):
         return True
     if len(text.encode("utf-8")) < len(piece):
         return not _torn_from_a_name(piece)
@@ -183,6 +186,17 @@ def keeps_names(piece: bytes, whole: bool, looked_up: bool) -> bool:
     if any(map(str.isdigit, text)):
         return text[0] in " -" or sum(map(str.isalpha, text)) > 2
     return text[:1] in (" ", "-") and not looked_up
+
+
+def _ends_a_name(text: str) -> bool:
+    """Whether the text holds more than a word, and a part that may end or be one with a capital."""
+    runs = ["".join(run) for _, run in itertools.groupby(text, _in_a_word)]
+    parts = [*runs[:1], *(run for run in runs[1:] if run[0].isupper())] if runs[1:] else []
+    return any(map(_NAME_LETTERS.issuperset, parts))
+
+
+def _in_a_word(character: str) -> bool:
+    return character.isalpha() or unicodedata.category(character)[0] == "M"
 
 
 def _torn_from_a_name(piece: bytes) -> bool:
