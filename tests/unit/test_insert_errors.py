@@ -89,6 +89,7 @@ def test_merges_that_no_string_can_hold_are_pairs(odd: tuple[str, str]) -> None:
         Additions(tokens=((400, "abc"),), merges=(("ab", "c"),)),
         Additions(tokens=((401, "ab"),)),
         Additions(tokens=((401, "xyz"),), merges=(("xy", "z"),)),
+        Additions(tokens=((401, "cd"),), merges=(("c", "d"), ("a", "b"))),  # `ab` would come last
     ],
 )
 def test_wrong_additions_are_refused(additions: Additions) -> None:

@@ -71,6 +71,11 @@ DIFFERENT: dict[str, tuple[Callable[..., Any], Callable[[dict[str, Any]], Any], 
         lambda new: new["model"]["vocab"].update(zz=400),
         "'zz' has id 400, which is not a new one",
     ),
+    "an old merge once more": (
+        insertion_difference,
+        lambda new: new["model"]["merges"].append(new["model"]["merges"][3]),
+        "is there twice, and only its last place counts",
+    ),
 }
 
 

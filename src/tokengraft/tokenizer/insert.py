@@ -177,8 +177,9 @@ def insert(tokenizer: dict[str, Any], additions: Additions) -> dict[str, Any]:
     new = {token: number for number, token in additions.tokens}
     model["vocab"] = {**model["vocab"], **new}
     if kind != "wordpiece":
-        _check_merges(model["vocab"], additions.merges)
-        model["merges"] = written([*merge_pairs(tokenizer), *additions.merges])
+        old = merge_pairs(tokenizer)
+        _check_merges(model["vocab"], additions.merges, old)
+        model["merges"] = written([*old, *additions.merges])
     elif additions.merges:
         raise TokenizerError("WordPiece has no merges: plan characters for it")
     return result
@@ -226,11 +227,27 @@ def _check_ids(tokenizer: dict[str, Any], additions: Additions) -> None:
         raise TokenizerError(f"{taken[0]!r} is already in the vocabulary with id {known[taken[0]]}")
 
 
-def _check_merges(vocab: dict[str, int], merges: Iterable[tuple[str, str]]) -> None:
+def _check_merges(
+    vocab: dict[str, int], merges: Sequence[tuple[str, str]], old: Iterable[tuple[str, str]]
+) -> None:
+    if again := repeated(old, merges):
+        raise TokenizerError(f"the merge {again[0]!r} + {again[1]!r} is there already")
     for left, right in merges:
         for token in (left, right, left + right):
             if token not in vocab:
                 raise TokenizerError(f"the merge {left!r} + {right!r} needs {token!r}: not a token")
+
+
+def repeated(
+    old: Iterable[tuple[str, str]], new: Iterable[tuple[str, str]]
+) -> tuple[str, str] | None:
+    """A new merge that is an old one too, or None.
+
+    `tokenizers` takes the last place of a pair that is there twice, so that an old merge would come
+    after all others, and text would change or get longer.
+    """
+    wanted = set(new)
+    return next((pair for pair in old if pair in wanted), None)
 
 
 def written(pairs: Sequence[tuple[str, str]]) -> list[Any]:

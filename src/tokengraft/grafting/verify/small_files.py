@@ -28,7 +28,7 @@ from tokengraft.tokenizer.boundaries import (
     steps_of,
     with_pattern,
 )
-from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, settle, vocabulary
+from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
@@ -136,7 +136,8 @@ def _vocabulary_difference(old: dict[str, Any], new: dict[str, Any], ids: range)
     if after[: len(before)] != before:
         place = next(n for n, pair in enumerate(before) if after[n : n + 1] != [pair])
         return f"merge {place} was {before[place]}: new ones may only follow the old"
-    return None
+    again = repeated(before, after[len(before) :])
+    return again and f"the merge {again} is there twice, and only its last place counts"
 
 
 def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
