@@ -10,16 +10,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.segment import Segment
 
 from tokengraft.core.progress import OnProgress, Progress
+from tokengraft.core.wording import one_line
+
+
+class HarmlessConsole(Console):
+    """Shows `?` for control characters in what it prints: names in files may hold any."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """What is printed, piece by piece; rich's own moves of the cursor stay."""
+        for part in super().render(renderable, options):
+            text = "\n".join(map(one_line, part.text.split("\n")))
+            yield part if part.control else part._replace(text=text)
+
 
 # Piped output goes to files and CI logs: wide enough that no table is cut off.
-stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+stdout = HarmlessConsole(highlight=False, width=None if sys.stdout.isatty() else 160)
 # A log is read line by line, so a message stays on one line.
-stderr = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+stderr = HarmlessConsole(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 EVERY = 60.0  # seconds between two lines of progress in a log
 
