@@ -50,7 +50,7 @@ def test_what_is_made_of_the_parsed_file_is_what_the_library_reads(name: str) ->
 
 @pytest.mark.parametrize(
     "merges",
-    [["a b", "ab c d"], [["a", "b", "c"]], [["a", "zz"]], "a b", 7, ["a b", ["a", "b"]]],
+    [["a b", "ab c d"], [["a", "b", "c"]], [["a", "zz"]], "a b", 7, {}, ["a b", ["a", "b"]]],
 )
 def test_what_the_library_refuses_of_the_text_is_refused(merges: Any) -> None:
     assert load(tiny(["a b"])).encode("ab").tokens == ["ab"]
@@ -212,6 +212,11 @@ CONTRADICTIONS = {
         lambda d: d["added_tokens"][0].update(id=5), "says that '<s>' has id 5"),
     "an added token behind a gap": (
         lambda d: d["added_tokens"][0].update(id=999), "says that '<s>' has id 999"),
+    "an added token behind one with a gap": (
+        lambda d: d["added_tokens"].append(
+            d["added_tokens"][0] | {"id": 401, "content": "<x>", "special": False}),
+        "says that '<x>' has id 401"),
+    "nothing for a list of added tokens": (lambda d: d.update(added_tokens=None), "cannot be used"),
     "one id twice": (lambda d: d["model"]["vocab"].update(a=5), "the id 5 to more than one"),
     "no version": (lambda d: d.update(version=None), "cannot be used"),
     "no type and no merges": (

@@ -272,13 +272,15 @@ def _loaded(key: TokenizerKey) -> Tokenizer:
 def _read(tokenizer: dict[str, Any]) -> Tokenizer:
     """What the library would read from the file's text.
 
-    BPE is built from the parsed objects, in half the time. If that fails, the text is read after
-    all, so that the library itself says what is wrong.
+    BPE is built from the parsed objects, in half the time. If that fails, or if added tokens might
+    get other ids in this way, the text is read after all, so that the library itself says what is
+    wrong.
     """
-    model, added = tokenizer["model"], tokenizer.get("added_tokens") or ()
-    if model.get("type") == "BPE" and all(token.keys() == _ADDED for token in added):
-        with contextlib.suppress(Exception):
-            merges = model["merges"]
+    model, added = tokenizer["model"], tokenizer.get("added_tokens", [])
+    with contextlib.suppress(Exception):
+        merges = model["merges"]
+        listed = model["type"] == "BPE" and isinstance(merges, list)
+        if listed and _numbered_alike(added, model["vocab"]):
             if merges and isinstance(merges[0], str):  # all are strings, or all are pairs
                 merges = [merge.split(" ") for merge in merges]
             settings = {name: model[name] for name in _BPE if model.get(name) is not None}
@@ -291,6 +293,17 @@ def _read(tokenizer: dict[str, Any]) -> Tokenizer:
                 add([AddedToken(**{k: v for k, v in t.items() if k != "id"}) for t in tokens])
             return pipeline
     return Tokenizer.from_str(json.dumps(tokenizer, ensure_ascii=False))
+
+
+def _numbered_alike(added: list[dict[str, Any]], vocab: Mapping[str, int]) -> bool:
+    """Whether added tokens get the same ids, all at once or in groups, as they do in `_read`."""
+    absent = [token["id"] for token in added if token["content"] not in vocab]
+    after = range(len(vocab), len(vocab) + len(absent))
+    return (
+        isinstance(added, list)
+        and all(token.keys() == _ADDED for token in added)
+        and (not absent or (absent == list(after) and max(vocab.values(), default=-1) < after[0]))
+    )
 
 
 def lengths(pipeline: Tokenizer, texts: Sequence[str]) -> Ints:
