@@ -123,8 +123,9 @@ spaced = st.one_of(
 
 def same_counts(tokenizer, texts):
     """The fast counts of the texts against those of `encode`, `decode` and the counter itself."""
-    fast = count(tokenizer, texts)
-    if tokenizer.word_prefix is not None:
+    if tokenizer.word_prefix is None:
+        fast = count(tokenizer, texts)
+    else:  # however few they are
         fast = count_by_words(tokenizer, texts, Cut.of(texts))
     ids = tokenizer.encode(texts)
     pieces, unknown = tokenizer.vocabulary.pieces, tokenizer.vocabulary.unknown

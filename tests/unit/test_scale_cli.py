@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tokengraft.api.verbs import count_words
 from tokengraft.cli.app import app
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load
@@ -74,6 +75,25 @@ def test_one_fixed_language_or_one_from_the_path(web: Path, tmp_path: Path) -> N
     assert [row["language"] for row in json.loads(fixed)] == ["eng_Latn"]
     assert [row["language"] for row in json.loads(by_path)] == ["eng_Latn", "shn_Mymr"]
     assert json.loads(fixed)[0]["tokens"] == json.loads(by_path)[0]["tokens"]
+
+
+def test_words_for_a_plan_are_counted_in_the_same_pass(web: Path, tmp_path: Path) -> None:
+    ways = ("--language-from-path", r"/(\w{3}_\w{4})\.jsonl", "--skip-bad", "--json")
+    (web / "tam_Taml.jsonl").write_text('{"text": "தமிழ்"}\nnot JSON\n')
+    alone = audit(web, *ways, state=tmp_path / "alone")
+    assert audit(web, *ways, "--words", state=tmp_path / "both") == alone
+    assert audit(web, *ways, "--words", state=tmp_path / "both") == alone
+    for code, kept in (("eng_Latn", 1), ("shn_Mymr", 1), ("tam_Taml", 0)):
+        files = {code: web / f"{code}.jsonl"}
+        own = count_words(files, skip_bad=True, state=tmp_path / "own")
+        both = count_words(files, skip_bad=True, state=tmp_path / "both")
+        assert both == own and both.total.payload == own.total.payload
+        assert (own.total.resumed, both.total.resumed) == (0, kept)  # no file with a bad row
+    fixed = (web / "eng*", "-l", "en", "--monolingual", "--json")
+    before = audit(*fixed, state=tmp_path / "later")  # which has no words yet
+    assert audit(*fixed, "--words", state=tmp_path / "later") == before
+    english = count_words({"eng": web / "eng_Latn.jsonl"}, state=tmp_path / "later")
+    assert english.total.resumed == 1
 
 
 @pytest.mark.parametrize("said", ["eng_Latn", "en", "English"])
@@ -177,6 +197,11 @@ def test_skipped_rows_are_told(web: Path, tmp_path: Path) -> None:
         (["x.jsonl", "--stream", "--monolingual"], "keep one"),
         (["udhr"], "--state goes with --monolingual"),
         (["x.jsonl", "--language-column", "a", "--detector", "b:c"], "both say the language"),
+        (["x.jsonl", "--monolingual", "--words"], "one language each"),
+        (["x.jsonl", "--language-column", "a", "--words"], "one language each"),
+        (["x.jsonl", "--language-from-path", "(x)", "-l", "en", "-l", "shn", "--words"], "no rows"),
+        (["x.jsonl", "-l", "en", "--stream", "--words"], "one language each"),
+        (["x.jsonl", "--monolingual", "-l", "en", "--words", "--shard-bytes", 9], "--shard-bytes"),
     ],
 )
 def test_contradictions_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tokengraft.engine import Counting, make_engine
 from tokengraft.grafting.output_policies import DEFAULT
 from tokengraft.languages.codes import listed
 from tokengraft.planning import Mode
-from tokengraft.planning.count_words import CountedTexts
+from tokengraft.planning.count_words import CountedTexts, WordWork
 from tokengraft.planning.count_words import count_words as count_files
 from tokengraft.planning.plan import Boundaries, Objective, Plan, Planning
 from tokengraft.planning.plan_files import TestedPlan, read_plan
@@ -104,19 +104,22 @@ def survey(
     shard_bytes: int = SHARD_BYTES,
     skip_bad: bool = False,
     state: Place | None = None,
+    words: bool = False,
     progress: OnProgress | None = None,
 ) -> Audit:
     """Audit a corpus of any size, streamed in shards.
 
     Text that is not parallel (the default) gives `counts`; with `parallel=True` it gives premiums.
     `layout` says which column holds what; see `Surveying` for how text is read and `Counting` for
-    how it is counted.
+    how it is counted. With `words`, files of one language each are counted for `plan` in the same
+    pass: `count_words` finds the result in the same `state`.
     """
+    layout = layout or Layout()
     tables = survey_files(
-        sources, _names(tokenizers),
-        Surveying(layout or Layout(), parallel, pivot, format_, search),
+        sources, _names(tokenizers), Surveying(layout, parallel, pivot, format_, search),
         counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
         on_meter=metered(progress),
+        beside=WordWork(Layout(text_column=layout.text_column)) if words else None,
     )  # fmt: skip
     return Audit.of(tables)
 

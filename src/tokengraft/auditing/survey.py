@@ -36,7 +36,7 @@ from tokengraft.corpus.shards import (
 )
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine import Counting
-from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
+from tokengraft.engine.count_shards import OnMeter, Payload, Total, Work, count_all
 from tokengraft.languages.codes import canonical, known, language_name, meanings, resolve, suggest
 from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
@@ -65,13 +65,15 @@ def survey(
     *,
     counting: Counting = Counting(),  # noqa: B008 - frozen
     on_meter: OnMeter | None = None,
+    beside: Work | None = None,
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
 
     `sources` are paths, folders, globs or URLs of JSONL, text or Parquet, plain or compressed. All
     engines and shard sizes give the same integers. Languages are named as everywhere (`shn`,
     `Shan`); `layout.only` may also name any label found in the data. A name in it that is neither a
-    language nor a label of any row is an error.
+    language nor a label of any row is an error. `beside` is counted in the same pass, of files of
+    one language each (`count_all`).
     """
     chosen, shard_bytes = counting.open(), counting.shard_bytes
     layout, parallel, format_ = options.layout, options.parallel, options.format_
@@ -79,6 +81,12 @@ def survey(
     names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
     if shard_bytes < 1:
         raise UsageError("--shard-bytes must be at least 1.")
+    rest = replace(layout, language=None, language_from_path=None)
+    if beside is not None and (rest == layout or rest != beside.layout):
+        raise UsageError(
+            "--words counts files of one language each, whole: name it with -l or find it with "
+            "--language-from-path, and choose no rows."
+        )
     if parallel:
         pivot = resolve(options.pivot)
         layout, shards = _parallel([str(s) for s in sources], layout, pivot, format_, shard_bytes)
@@ -89,14 +97,15 @@ def survey(
             layout = replace(layout, language=named if named == UNKNOWN else resolve(named))
         files = find_files(sources, format_)
         layout.row_maker(cut(files[:1])[0].spans[0])  # so that options that cannot work fail now
-        shards = cut(files, shard_bytes)
+        shards = [s for f in files for s in cut([f], shard_bytes, layout.language_of(f))]
     prices = read_prices(None)
     located, skipped = find_all(names, [Path(place) for place in options.search])
     packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(
-        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter
-    )
+        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter,
+        beside=beside,
+    )  # fmt: skip
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
     shown = _without_folders(total)

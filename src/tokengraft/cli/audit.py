@@ -116,6 +116,7 @@ def audit(
     max_row_bytes: options.MaxRowOption = None,
     shard_bytes: options.ShardOption = None,
     state: options.StateOption = None,
+    words: options.WordsOption = False,
 ) -> None:
     r"""Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
 
@@ -146,6 +147,8 @@ def audit(
         raise UsageError("--stream is for parallel text and --monolingual for any other; keep one.")
     if check is not None and monolingual:
         raise UsageError("--fail-above and --baseline need parallel text: no other has premiums.")
+    if words and shard_bytes:
+        raise UsageError("--words goes without --shard-bytes: plan cuts text in its own way.")
     if equiprobable is not None and (monolingual or stream):
         raise UsageError(
             "--equiprobable needs parallel text that is loaded whole: leave out "
@@ -154,7 +157,7 @@ def audit(
     if not (monolingual or stream):
         streamed = {
             "format": format_, "skip-bad": skip_bad, "max-row-bytes": max_row_bytes,
-            "shard-bytes": shard_bytes, "state": state,
+            "shard-bytes": shard_bytes, "state": state, "words": words,
         }  # fmt: skip
         if idle := [name for name, value in streamed.items() if value]:
             raise UsageError(f"--{idle[0]} goes with --monolingual or --stream.")
@@ -182,7 +185,7 @@ def audit(
                 format_=format_, search=tokenizers or (),
                 engine=engine, workers=workers, address=address,
                 shard_bytes=shard_bytes or SHARD_BYTES, skip_bad=skip_bad, state=state,
-                progress=progress,
+                words=words, progress=progress,
             )  # fmt: skip
         else:
             # None: this process, whose tokenizers use all cores.

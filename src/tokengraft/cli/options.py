@@ -271,6 +271,16 @@ StateOption = Annotated[
     ),
 ]
 
+WordsOption = Annotated[
+    bool,
+    _option(
+        "--words",
+        help="Count words for plan in the same pass: plan --text with these files and the same "
+        "--state then reads none of them again. For files of one language each (-l or "
+        "--language-from-path).",
+    ),
+]
+
 
 KINDS = "a file, folder, glob or URL of text, JSONL or Parquet, plain or compressed"
 

@@ -17,7 +17,7 @@ from typing import Any
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
 from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
-from tokengraft.corpus.shards import Shard, Span, parquet_module
+from tokengraft.corpus.shards import File, Shard, Span, parquet_module
 from tokengraft.languages.codes import canonical
 
 # A Hugging Face tokenizer takes 200 bytes of memory per byte of text: 400 MB for the longest row.
@@ -97,15 +97,7 @@ class Layout:
         """
         if self.columns:
             return self._unit
-        fixed = self.language or span.code or UNKNOWN
-        if self.language_from_path:
-            match = re.search(self.language_from_path, span.file.url)
-            if match is None or not (fixed := next((g for g in match.groups() if g), "")):
-                raise UsageError(
-                    f"{span.file.url} does not match --language-from-path "
-                    f"{self.language_from_path!r}."
-                )
-            fixed = canonical(fixed)
+        fixed = self.language_of(span.file) or span.code or UNKNOWN
         detect = load_detector(self.detector) if self.detector else None
         only = None if self.only is None else frozenset(map(canonical, self.only))
         text_column, language_column = self.text_column, self.language_column
@@ -137,6 +129,18 @@ class Layout:
             return ((language, text, size),)
 
         return make
+
+    def language_of(self, file: File) -> str:
+        """The language of all rows of a file, as its path or a fixed one says; else empty."""
+        if not self.language_from_path:
+            return self.language or ""
+        match = re.search(self.language_from_path, file.url)
+        named = next((group for group in match.groups() if group), "") if match else ""
+        if not named:
+            raise UsageError(
+                f"{file.url} does not match --language-from-path {self.language_from_path!r}."
+            )
+        return canonical(named)
 
     def measure(self, text: str) -> int:
         """Bytes of `text` in UTF-8; a `BadRow` if it is not text, or too long."""

@@ -14,7 +14,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,19 +121,24 @@ class Work(Protocol):
 
 
 def count_shard(
-    shard: Shard, layout: Layout, counter: Counter, *, skip_bad: bool, report: Report | None = None
-) -> ShardResult:
+    shard: Shard, layout: Layout, counter: Counter, beside: Counter | None = None,
+    *, skip_bad: bool, report: Report | None = None,
+) -> ShardResult:  # fmt: skip
     """Count one shard, with the same result anywhere as long as its files do not change.
 
     Unless `skip_bad`, counting ends at the first batch with a bad row. A file that cannot be read
-    to its end gives a result without counts.
+    to its end gives a result without counts. `beside` counts the same rows; its counts are its own.
     """
     seen = Seen()
     counter.begin()
+    if beside is not None:
+        beside.begin()
     reported = time.monotonic()
     try:
         for batch in read_rows(shard, layout, seen):
             counter.add(batch, seen)
+            if beside is not None:
+                beside.add(batch, seen)
             if seen.bad and not skip_bad:
                 break
             if report is not None and time.monotonic() - reported > REPORT_EVERY:
@@ -146,20 +151,39 @@ def count_shard(
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What engines map over shards; see `EngineTask`. A result is a packed `ShardResult`."""
+    """What engines map over shards; see `EngineTask`. A result is a packed `ShardResult`.
+
+    With `beside`, it is two, joined by `_join`; the second is empty unless every row was counted.
+    """
 
     work: Work
     skip_bad: bool
+    beside: Work | None = None
 
     def open(self, threads: int) -> Callable[[Shard, Report], bytes]:
         """Open a counter in this process."""
-        counter = self.work.open(threads)
+        counter, layout = self.work.open(threads), self.work.layout
+        beside = None if self.beside is None else self.beside.open(threads)
 
         def count(shard: Shard, report: Report) -> bytes:
-            layout = self.work.layout
-            return count_shard(shard, layout, counter, skip_bad=self.skip_bad, report=report).pack()
+            result = count_shard(
+                shard, layout, counter, beside, skip_bad=self.skip_bad, report=report
+            )
+            if beside is None:
+                return result.pack()
+            also = replace(result, payload=beside.payload(), figures=beside.progress())
+            return _join(result.pack(), also.pack() if result.sound else b"")
 
         return count
+
+
+def _join(first: bytes, second: bytes) -> bytes:
+    return len(first).to_bytes(8, "big") + first + second
+
+
+def _parted(joined: bytes) -> tuple[bytes, bytes]:
+    end = 8 + int.from_bytes(joined[:8], "big")
+    return joined[8:end], joined[end:]
 
 
 STATE = "shards.sqlite"
@@ -222,17 +246,21 @@ def count_all(
     skip_bad: bool = False,
     state: Path | str | None = None,
     on_meter: OnMeter | None = None,
+    beside: Work | None = None,
 ) -> Total:
     """Count every shard that the state lacks, then add up all of them.
 
     Without `skip_bad`, the first bad row or broken file is a CorpusError with file and line; shards
-    finished before it stay in the state.
+    finished before it stay in the state. Of `beside`, counted in the same pass, only the state is
+    left, for a later `count_all` of that work; shards with bad rows are left to it.
     """
     fingerprint = work.fingerprint
     keys = [shard.key(fingerprint) for shard in shards]
+    others = [] if beside is None else [shard.key(beside.fingerprint) for shard in shards]
     store = Store(None if state is None else Path(state), STATE)
     try:
-        todo = [n for n, key in enumerate(keys) if store.get(key) is None]
+        needed = zip(keys, others or keys, strict=True)
+        todo = [n for n, two in enumerate(needed) if any(store.get(key) is None for key in two)]
         sizes = [shards[n].size for n in todo]
         meter = Meter(sum(sizes), sizes)
 
@@ -242,12 +270,15 @@ def count_all(
                 on_meter(meter)
 
         kept = len(shards) - len(todo)
-        results = engine.map(ShardTask(work, skip_bad), [shards[n] for n in todo], on_progress)
-        for place, data in results:
+        task = ShardTask(work, skip_bad, beside)
+        for place, made in engine.map(task, [shards[n] for n in todo], on_progress):
+            data, more = (made, b"") if beside is None else _parted(made)
             number, outcome = todo[place], ShardResult.unpack(data)
             if not outcome.sound and not skip_bad:
                 raise _stop(shards[number], outcome)
             try:
+                if more:
+                    store.put(others[number], more)
                 store.put(keys[number], data)
             except TokengraftError as error:
                 raise TokengraftError(
