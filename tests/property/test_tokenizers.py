@@ -186,7 +186,10 @@ ALIKE = ("qwen3", "deepseek-v3", "mistral-nemo", "command-r-plus")
 def test_words_give_the_counts_of_other_tokenizers(flores, paper_tokenizers, name):
     tokenizer = not_bundled(name, paper_tokenizers)
     same_counts(tokenizer, flores_lines(flores, 0))
+    same_counts_of_any_text(tokenizer)
 
+
+def same_counts_of_any_text(tokenizer):
     @settings(max_examples=40, deadline=None)
     @given(batch=st.lists(spaced, min_size=1, max_size=8))
     def any_text(batch):
@@ -198,8 +201,9 @@ def test_words_give_the_counts_of_other_tokenizers(flores, paper_tokenizers, nam
 @pytest.mark.slow  # a quarter of an hour
 @pytest.mark.parametrize("name", [*BUNDLED, *OTHERS])
 def test_words_give_the_counts_of_every_line(flores, paper_tokenizers, name):
-    """All of the declaration and of FLORES-200, every figure of every line."""
+    """All of the declaration and of FLORES-200, every figure of every line; and any text."""
     tokenizer = opened(name) if name in BUNDLED else not_bundled(name, paper_tokenizers)
+    same_counts_of_any_text(tokenizer)
     for corpus in (load_corpus("udhr"), load_corpus(flores)):
         for codes in groups(corpus):  # as an audit counts them
             same_counts(tokenizer, [line for code in codes for line in corpus.lines(code)])
