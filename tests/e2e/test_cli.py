@@ -36,7 +36,7 @@ def test_help_teaches(tokengraft):
     shown = tokengraft("audit", "--help")
     assert shown.returncode == 0
     assert "tokengraft audit flores200.tar.xz" in shown.stdout
-    assert "mean over sentences" in shown.stdout
+    assert "mean over passages" in shown.stdout
 
 
 def test_no_arguments_show_the_verbs(tokengraft):
