@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,21 @@ def premiums(tokenizer: Tokenizer, corpus: ParallelCorpus, code: str) -> dict[st
     return {"mean": float((tokens / unit).mean()), "sums": float(tokens.sum() / unit.sum())}
 
 
-def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Namespace) -> Any:
-    """One language's plan and what it does to all of devtest."""
+def encoded(name: str, devtest: ParallelCorpus, options: argparse.Namespace) -> dict[str, Any]:
+    """Devtest's lines by language as the base encodes them, in little memory."""
+    base = Tokenizer.from_str(json.dumps(as_json(find(name, options.tokenizers))))
+    codes = devtest.languages[:: options.every]
+    return {code: [array("I", one) for one in ids(base, devtest.lines(code))] for code in codes}
+
+
+def measure(
+    name: str,
+    code: str,
+    devtest: ParallelCorpus,
+    before: dict[str, Any],
+    options: argparse.Namespace,
+) -> Any:
+    """One language's plan and what it does to devtest, which the base encodes as `before`."""
     started = time.process_time()
     dev = load(options.flores, split="dev") if options.seven else None
     text = dev.lines(code) if dev else sorted(options.text.glob(f"{code}*.txt"))
@@ -105,9 +119,10 @@ def measure(name: str, code: str, devtest: ParallelCorpus, options: argparse.Nam
         part = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(planned, size))))
         row[f"after_{size}"] = premiums(part, devtest, code)
     scripts = frozenset(SCRIPTS.get(script_of(code), ("Latin",)))
-    for lines in map(devtest.lines, devtest.languages[:: options.every]):
-        pairs = list(zip(lines, ids(base, lines), ids(new, lines), strict=True))
-        differ = [(line, old, now) for line, old, now in pairs if old != now]
+    for each, olds in before.items():
+        lines = devtest.lines(each)
+        pairs = zip(lines, olds, (array("I", one) for one in ids(new, lines)), strict=True)
+        differ = [(line, list(old), list(now)) for line, old, now in pairs if old != now]
         row["lines"] += len(lines)
         row["longer"] += sum(len(now) > len(old) for _, old, now in differ)
         row["changed_in_other_scripts"] += sum(not holds_script(o[0], scripts) for o in differ)
@@ -179,10 +194,12 @@ def main() -> None:
     for name in options.tokenizer or ["llama-3"]:
         path = options.out / f"{name}.json"
         rows = json.loads(path.read_text()) if path.exists() else []
-        for code in options.language or (SEVEN if options.seven else TWELVE):
-            if code in {row["language"] for row in rows}:
-                continue
-            rows.append(measure(name, code, devtest, options))
+        done = {row["language"] for row in rows}
+        codes = options.language or (SEVEN if options.seven else TWELVE)
+        missing = [code for code in codes if code not in done]
+        before = encoded(name, devtest, options) if missing else {}
+        for code in missing:
+            rows.append(measure(name, code, devtest, before, options))
             print(json.dumps(rows[-1]), flush=True)
             path.write_text(json.dumps(rows, indent=1) + "\n")
             written = table(rows, "sums" if options.seven else "mean")
