@@ -159,6 +159,10 @@ def test_paper_mode_warns_how_much_longer(tokengraft, tmp_path):
         (["plan", "gpt2", "-l", "shn", "-l", "tam", "--text", "a.txt"], "CODE=a.txt"),
         (["plan", "gpt2", "-l", "shn", "--text", "tam_Taml=a.txt"], "is not planned for"),
         (["plan", "gpt2", "-l", "shn", "--mode", "magic"], "magic"),
+        (
+            ["plan", "gpt2", "-l", "swh", "--protect", "fra", "spa"],
+            "(spa). For several values repeat",
+        ),
         (["plan", "gpt2", "-l", "shn", "--mode", "paper", "--budget", "20"], "takes no budget"),
     ],
 )

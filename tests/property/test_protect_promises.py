@@ -88,7 +88,7 @@ def test_protected_lines_keep_their_ids(
 @given(
     latin=st.lists(LATIN, min_size=1, max_size=4),
     hindi=st.lists(DEVANAGARI, min_size=1, max_size=6),
-    protected=st.lists(st.one_of(LATIN, ANY), min_size=1, max_size=4),
+    protected=st.lists(st.one_of(LATIN, ANY, DEVANAGARI), min_size=1, max_size=4),
     other=st.one_of(DEVANAGARI, LATIN, ANY),
 )
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -3,6 +3,7 @@
 import pytest
 
 from tokengraft.api.verbs import plan
+from tokengraft.cli.options import read_text
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
@@ -67,8 +68,35 @@ def test_minimax_stops_when_every_language_is_there() -> None:
         base, texts, Planning(budget=len(made.tokens), objective="parity"), test=test
     )
     assert max(o.premium_after for o in parity.languages.values()) > 0.9 * max(after.values())
+    assert "every language is at that premium" in made.notes[-1]
+    short = plan_tokens(base, texts, Planning(budget=9, objective="minimax:4"), test=test)
+    assert "budget of 9 tokens does not suffice for minimax:4" in short.notes[-1]
+    assert short.notes[-1].endswith("hye_Armn, amh_Ethi")
     with pytest.raises(UsageError, match="below"):
         plan_tokens(base, texts, Planning(budget=9, objective="minimax:99"), test=test)
+
+
+def test_languages_that_get_nothing_share_a_note_and_a_world_of_them_is_counted() -> None:
+    udhr = load("udhr")
+    codes = [code for code in udhr.languages if code.endswith("_Cyrl")][:30]
+    made = plan_tokens(
+        as_json(find("gpt2")),
+        {"amh_Ethi": udhr.lines("amh_Ethi"), **{code: udhr.lines(code)[:1] for code in codes}},
+        Planning(budget=2),
+    )
+    (note,) = [one for one in made.notes if "no new token helps" in one]
+    others = [code for code in codes if code in note]
+    assert len(others) == 8 and "and 22 more languages: no new token helps" in note
+    assert "the whole budget went to others" in note
+
+
+def test_text_of_a_folder_is_trained_on_by_language_if_every_file_names_one(tmp_path) -> None:
+    for code in ("amh_Ethi", "shn_Mymr"):
+        (tmp_path / f"{code}.txt").write_text(f"{code}\n")
+    assert read_text([str(tmp_path)]) == {"amh_Ethi": ["amh_Ethi"], "shn_Mymr": ["shn_Mymr"]}
+    (tmp_path / "more.txt").write_text("more\n")
+    assert sorted(read_text([str(tmp_path)])) == ["amh_Ethi", "more", "shn_Mymr"]
+    assert read_text([f"amh={tmp_path / 'more.txt'}"]) == ["more"]
 
 
 @pytest.mark.parametrize("wrong", ["minimax", "minimax:x", "minimax:-1", "fair"])

@@ -21,6 +21,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import Lock, hold, real
+from tokengraft.core.wording import one_line
+from tokengraft.corpus.lines_of import Sources
 from tokengraft.corpus.shards import Format
 from tokengraft.engine import ENGINES
 from tokengraft.languages.codes import resolve
@@ -64,6 +66,15 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """Every option and argument, `--help` among them."""
         return _named(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual; whoever writes `--protect fra spa` is told how to give several values."""
+        ctx.allow_extra_args = True
+        extra = super().parse_args(ctx, args)
+        if extra and not ctx.resilient_parsing:
+            more = "For several values repeat the option, as in -l swh -l yor."
+            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(one_line, extra))}). {more}")
+        return extra
 
 
 class Commands(TyperGroup):
@@ -299,7 +310,8 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
     """`--text` values by language, under "" if none is named.
 
     With `planned` languages every value belongs to one of them: to the only one, or to the one it
-    names. A value is taken for a file, not CODE=FILE, if a file of that name exists.
+    names; without, a folder with one file per language is one of several languages. A value is
+    taken for a file, not CODE=FILE, if a file of that name exists.
     """
     sources: dict[str, list[str]] = {}
     for value in values:
@@ -308,6 +320,10 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
             code = resolve(label)
             if planned and code not in planned:
                 raise UsageError(f"--text {value}: {code} is not planned for; add -l {code}")
+        elif not planned and (files := _files_by_language(Path(value))):
+            for own, file in files.items():
+                sources.setdefault(own, []).append(str(file))
+            continue
         else:
             if len(planned) > 1:
                 raise UsageError(
@@ -318,14 +334,25 @@ def by_language(values: Sequence[str], planned: Collection[str] = ()) -> dict[st
     return sources
 
 
+def _files_by_language(folder: Path) -> dict[str, Path]:
+    """The files of a folder, if each is named after another language (`swh_Latn.txt`)."""
+    from tokengraft.planning.plan_files import texts_of_folder
+
+    try:
+        files = texts_of_folder(folder) if folder.is_dir() else {}
+    except UsageError:
+        return {}
+    return files if len(files) == sum(1 for _ in folder.iterdir()) else {}
+
+
 def read_text(
     values: Sequence[str] | None, text_column: str = "text", format_: Format | None = None
-) -> list[str] | None:
-    """The lines of all `--text` values, or None if there are none."""
+) -> Sources | None:
+    """The lines of all `--text` values, by language if there are several; None without any."""
     if not values:
         return None
     lines = lines_by_language(by_language(values), text_column, format_)
-    return [line for own in lines.values() for line in own]
+    return lines if len(lines) > 1 else next(iter(lines.values()))
 
 
 def lines_by_language(

@@ -35,6 +35,7 @@ from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, 
 from tokengraft.tokenizer.vocabulary import decoded
 
 _ATTEMPTS = 4
+_NAMED = 8  # languages that a note names
 
 
 def plan_tokens(
@@ -130,12 +131,13 @@ def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
 
     A graft without a new token would be the base again.
     """
-    idle = [
-        f"{code}: no new token helps, since {_foreign(code, texts) or _why_none(plan, code)}"
-        for code, figures in plan.languages.items()
-        if (figures.planning_before, figures.unknown_before)
-        == (figures.planning_after, figures.unknown_after)
-    ]
+    alike: dict[str, list[str]] = {}
+    for code, figures in plan.languages.items():
+        before, after = figures.planning_before, figures.planning_after
+        if (before, figures.unknown_before) == (after, figures.unknown_after):
+            why = _foreign(code, texts) or _why_none(plan, code)
+            alike.setdefault(why, []).append(code)
+    idle = [f"{_some(codes)}: no new token helps, since {why}" for why, codes in alike.items()]
     if not plan.tokens:
         why = "; ".join(idle) or "every pair worth joining makes a token that is there already"
         raise TokengraftError(
@@ -144,18 +146,30 @@ def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
     return replace(plan, notes=(*plan.notes, *idle, *_why_no_more(plan)))
 
 
+def _some(codes: Sequence[str]) -> str:
+    """The first of many codes and how many more there are; a plan for the world has hundreds."""
+    more = f" and {len(codes) - _NAMED} more languages" if len(codes) > _NAMED + 1 else ""
+    return ", ".join(codes[: _NAMED if more else None]) + more
+
+
 def _why_no_more(plan: Plan) -> list[str]:
-    """A note if the budget was not used up."""
+    """A note if the budget was not used up, or ended before every language was at the target."""
+    target = target_of(plan.objective)
+    above = [] if target is None else _above(plan, target)
+    named = f"above it still in the planning text: {_some(above)}"
     if len(plan.tokens) >= plan.budget:
-        return []
-    if target_of(plan.objective) is not None:
+        short = f"the budget of {plan.budget:,} tokens does not suffice for {plan.objective}"
+        return [f"{short}; {named}"] if above else []
+    if target is not None:
         done = "every language is at that premium in the planning text, or no further piece helps"
+        done = f"no further piece helps; {named}" if above else done
         return [
             f"{counted(len(plan.tokens), 'token')} of {plan.budget:,} by {plan.objective}: {done}"
         ]
+    kept = "" if plan.protected is None else " stands in protected text too,"
     why = (
-        f"every further piece in a planned script occurs fewer than {LEAST} times in its text, or "
-        "would not be used in it; more text gives more tokens"
+        f"every further piece in a planned script occurs fewer than {LEAST} times in its text,"
+        f"{kept} or would not be used in it; more text gives more tokens"
     )
     if MODES[plan.mode].rule is not None:
         why = f"no further string that mode {plan.mode} names can be made by merges in the text"
@@ -175,19 +189,29 @@ def _foreign(code: str, texts: Mapping[str, CountedText] | None) -> str:
     return f"its text (perhaps the wrong file) has no letter in its script, {script_of(code)}"
 
 
+def _above(plan: Plan, target: float) -> list[str]:
+    """The languages whose premium, where known, is still above `target` in the planning text."""
+    return [
+        code
+        for code, one in plan.languages.items()
+        if one.premium_before is not None
+        and one.premium_before * one.planning_after > target * one.planning_before
+    ]
+
+
 def _why_none(plan: Plan, code: str) -> str:
     if plan.mode == "paper":
-        return "the vocabulary holds every character of its text"
+        return "the vocabulary holds every character of the text"
     target, before = target_of(plan.objective), plan.languages[code].premium_before
     if target is not None and before is not None and before <= target:
-        return "its premium is not above that of the objective"
+        return "the premium is not above that of the objective"
     if len(plan.languages) > 1 and len(plan.tokens) >= plan.budget:
         return "the whole budget went to others"
     if plan.protected is not None:
-        return "what recurs in its text takes one token already, or stands in protected text too"
+        return "what recurs in the text takes one token already, or stands in protected text too"
     if plan.family in ("unigram", "wordpiece"):
-        return "the vocabulary holds every character of its script"
-    return "nothing that recurs in its text takes several tokens"
+        return "the vocabulary holds every character of the script"
+    return "nothing that recurs in the text takes several tokens"
 
 
 def _whole_lines(texts: Mapping[str, Iterable[str] | CountedText]) -> dict[str, Sequence[str]]:

@@ -278,9 +278,13 @@ def show_comparison(
             console.print(finding, markup=False)
 
 
+_MANY = 10  # languages from which on a plan's table is followed by a summary
+
+
 def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: TestedPlan) -> None:
     """Print what each objective's plan buys, then texts and checks of the `chosen` plan."""
     from tokengraft.languages.codes import language_name
+    from tokengraft.planning.curve import LIMIT, frontier
     from tokengraft.planning.plan import CAPTION, spoilt
     from tokengraft.render.plan_folder import outcome_cells
 
@@ -308,6 +312,17 @@ def show_plans(console: Console, plans: Mapping[str, TestedPlan], chosen: Tested
     console.print(table)
     if any(map(spoilt, shares)):
         console.print(CAPTION)
+    for name, planned in plans.items():
+        if len(planned.plan.languages) >= _MANY and (
+            spreads := list(frontier(planned.plan).values())
+        ):
+            was, now = spreads[0], spreads[-1]
+            console.print(
+                f"By {name}: highest premium {was.highest:.2f} ({was.whose}) → {now.highest:.2f} "
+                f"({now.whose}), median {was.median:.2f} → {now.median:.2f}, Gini {was.gini:.3f} → "
+                f"{now.gini:.3f}, languages above {LIMIT:g}: {was.above} → {now.above}.",
+                markup=False,
+            )
     texts = f"Chosen on {chosen.chosen_on}; tested on {chosen.tested_on}."
     console.print(f"{texts} {chosen.plan.checked}", markup=False)
 
