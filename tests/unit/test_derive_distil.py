@@ -579,6 +579,48 @@ def test_choose_prefers_tokens_not_seen_yet(setting):
     assert held == {t for one in lots.train for t in one.new.tolist() if t >= 256}
 
 
+def test_languages_are_trained_on_alike_however_much_text_each_has(folder, parts, lines):
+    """One language has 90 lines, another 25 and a third 2, in words of their own."""
+    from tokengraft.tokenizer.huggingface import HuggingFace
+
+    new = HuggingFace.from_json("new", "", json.dumps(tokenizer(len(MERGES))).encode())
+    texts = [
+        lines[:90],
+        [one.upper() + " ab" for one in lines[90:115]],
+        ["dab 1" * 40, "ba 2" * 40],
+    ]
+    sizes = tuple(map(len, texts))
+    flat = [line for text in texts for line in text]
+    aligner = Aligner(load(folder), new)
+    lots = read_lots(flat, aligner, 256, held_out=0.2, languages=sizes)
+    spelled = [aligner.old.decode([one.old])[0] for one in lots.train]
+    whose = [2 if "1" in one or "2" in one else int(one[:2].isupper()) for one in spelled]
+    assert lots.languages == tuple(whose) and set(whose) == {0, 1, 2}
+    start = part_states(FrozenModel.load(folder), parts, [0])[0]
+    run = Distiller(Reader(FrozenModel.load(folder), 256), lots, start, RECIPE)
+    own = np.array(lots.languages)
+
+    def shares() -> list[float]:
+        per_round = -(-len(run._used) // 8)
+        drawn = np.concatenate([run._batch(step, 8) for step in range(per_round)])
+        return np.bincount(own[drawn], run.sizes[drawn]).tolist()
+
+    run._use(np.inf)
+    whole = np.bincount(own, run.sizes)
+    assert whole.max() > 3 * whole.min()
+    assert max(shares()) < 1.6 * min(shares())
+    total = sum(len(one.old) for one in lots.train)
+    run._use(total / 4)
+    assert max(shares()) < 1.6 * min(shares())
+    few = choose(lots.train, 256, total / 4, 0, lots.languages)
+    assert sum(len(lots.train[n].old) for n in few) <= total / 4
+    made = derive_rows(
+        folder, parts, text=flat, tokenizer=tokenizer(len(MERGES)),
+        options=options_from(Deriving, {"recipe": RECIPE, "languages": sizes}),
+    )  # fmt: skip
+    assert made.held_out.kl < made.start.kl
+
+
 def test_derive_rows_auto_says_what_it_took(folder, parts, lines):
     free = derive_rows(folder, parts)
     assert free.rows.shape == (len(parts), 16)

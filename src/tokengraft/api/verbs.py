@@ -20,7 +20,7 @@ from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import load_pairs
-from tokengraft.corpus.lines_of import Sources, lines_of
+from tokengraft.corpus.lines_of import Sources, lines_of, texts_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.rows import Layout
 from tokengraft.corpus.shards import SHARD_BYTES, Format
@@ -219,8 +219,8 @@ def derive(
     extended = insert_proved(base_tokenizer(base.path), steps_in, base.name)
     given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
     settings = _deriving(minutes, steps, device, progress, given)
-    lines = None if text is None else list(lines_of(text))
-    return derive_for(base.path, steps_in, extended, method, lines, {"seed": seed, **settings})
+    texts = None if text is None else texts_of(text)
+    return derive_for(base.path, steps_in, extended, method, texts, {"seed": seed, **settings})
 
 
 def graft(

@@ -70,7 +70,8 @@ def graft(
             "--text",
             metavar="FILE",
             help="Text to train the rows on (distil), FILE or CODE=FILE: "
-            f"{KINDS}; repeat for more.",
+            f"{KINDS}; repeat for more. Of several languages (CODE=FILE, or a folder with one file "
+            "per language) each has an equal share of the training.",
         ),
     ] = None,
     translation: Annotated[

@@ -73,6 +73,12 @@ def lines_of(
     return lines_of_files(named, text_column=text_column, format_=format_)
 
 
+def texts_of(source: Sources) -> list[list[str]]:
+    """`lines_of` each language of a mapping; of anything else, of all as one."""
+    each = source.values() if isinstance(source, Mapping) else (source,)
+    return [list(lines_of(one)) for one in each]
+
+
 def lines_of_files(
     sources: Iterable[str | Path], *, text_column: str = "text", format_: Format | None = None
 ) -> Iterator[str]:

@@ -34,8 +34,9 @@ class Deriving:
 
     For methods that read states: `layer`, `k` (neighbours) and `synthetic` (mixtures of each new
     token's parts as further anchors). For methods that train: `recipe`, `start` (a method that
-    needs no text, or rows) and `characters` (the longest passage). For distil alone: `writing`
-    trains output rows too, `adapting` the body, and `in_front` an `input_adapter` of that kind;
+    needs no text, or rows), `characters` (the longest passage) and `languages` (how many lines of
+    the text each language has, in this order: all are trained on alike). For distil alone:
+    `writing` trains output rows too, `adapting` the body, and `in_front` an `input_adapter`;
     `translation` has the text's lines in a language that an encoder reads, from which it learns
     what was UNK. `cache` keeps states of the vocabulary between calls; `work` keeps the teacher's
     states and a checkpoint, from which a second call with the same arguments continues.
@@ -52,6 +53,7 @@ class Deriving:
     start: str | Rows = TRAINING_FREE
     translation: Sequence[str] | None = None
     characters: int = 400
+    languages: tuple[int, ...] = ()
     cache: Path | str | None = None
     work: Path | str | None = None
 
@@ -120,6 +122,7 @@ class Task:
         if self.model.device.type == "cpu" and minutes is not None and minutes < _LITTLE:
             characters = min(characters, _SHORT)
         lots = read_lots(
-            self.text, aligner, self.first_new, characters, tokens, rows=rows, more=more
-        )
+            self.text, aligner, self.first_new, characters, tokens, rows=rows, more=more,
+            languages=self.options.languages,
+        )  # fmt: skip
         return Reader(self.model, self.first_new, prefix), lots

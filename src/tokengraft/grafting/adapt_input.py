@@ -13,13 +13,14 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import GraftError, UsageError, look_up
 from tokengraft.core.files import write_text, writing_folder
 from tokengraft.core.wording import in_code, in_markdown
-from tokengraft.corpus.lines_of import Sources, lines_of
+from tokengraft.corpus.lines_of import Sources, texts_of
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting import small_files
 from tokengraft.grafting.graft import check_target, derive_for
@@ -78,9 +79,10 @@ def adapt_input(
         )
     old = base_tokenizer(base.path)
     new = insert_proved(old, plan, base.name)
-    lines = list(lines_of(text))
+    texts = texts_of(text)
+    lines = list(chain.from_iterable(texts))
     settings = {**(options or {}), "in_front": kind}
-    made = derive_for(base.path, plan, new, "distil", lines, settings)
+    made = derive_for(base.path, plan, new, "distil", texts, settings)
     assert made.student is not None
     first = len(made.student.tokenizer.vocabulary)
     with writing_folder(out) as folder:

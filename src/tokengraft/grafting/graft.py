@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, Us
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr
-from tokengraft.corpus.lines_of import Sources, lines_of
+from tokengraft.corpus.lines_of import Sources, lines_of, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
@@ -120,7 +121,8 @@ def graft(
     chosen = named(output.policy)
     text = rows.text if isinstance(rows, Derivation) else None
     bias = _bias(output, text is not None or options.check is not None)
-    training = None if text is None else list(lines_of(text))
+    texts = None if text is None else texts_of(text)
+    training = None if texts is None else list(chain.from_iterable(texts))
     base = resolve(model)
     out = Path(out)
     check_target(out, base.path, options.force)
@@ -136,7 +138,7 @@ def graft(
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
             settings["adapting"] = adapting
-        made = derive_for(base.path, steps, new, rows.method, training, settings)
+        made = derive_for(base.path, steps, new, rows.method, texts, settings)
     elif isinstance(rows, Derived):
         made = rows
     else:
@@ -328,11 +330,17 @@ def derive_for(
     plan: Plan,
     tokenizer: dict[str, Any],
     method: str,
-    text: Sequence[str] | None,
+    texts: Sequence[Sequence[str]] | None,
     options: Mapping[str, Any],
 ) -> Derived:
-    """Rows for the plan's tokens, which `tokenizer` already holds; `options` as in `Derivation`."""
+    """Rows for the plan's tokens, which `tokenizer` already holds; `options` as in `Derivation`.
+
+    `texts` are lines, language by language: all of them are trained on alike.
+    """
     settings = dict(options)
+    text = None if texts is None else list(chain.from_iterable(texts))
+    if texts is not None and len(texts) > 1:
+        settings["languages"] = tuple(map(len, texts))
     parts = [token.parts for token in plan.tokens]
     return derive_rows(
         model, parts, method, text=text, tokenizer=tokenizer,

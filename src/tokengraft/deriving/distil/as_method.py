@@ -156,7 +156,8 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
         mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=rest, tokens=tokens)
         for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
     )
-    return Lots((*lots.train, *more), lots.held_out, tuple(judged))
+    whose = lots.languages and (*lots.languages, *(lots.languages[one.source] for one in more))
+    return Lots((*lots.train, *more), lots.held_out, tuple(judged), whose)
 
 
 def _writer(task: Task, reader: Reader) -> Writer | None:

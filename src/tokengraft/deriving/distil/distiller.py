@@ -44,7 +44,7 @@ from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.matching import continued, gradient, judge, unrelated
-from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose
+from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose, evenly
 from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Progress, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
@@ -384,8 +384,12 @@ class Distiller:
         self._used = np.arange(len(self.sizes))
         if self.teacher.sizes.sum() > most:
             whole = [one for one in self.lots.train if not isinstance(one, Mixture)]
-            chosen = choose(whole, self.reader.first_new, most, self.recipe.seed)
+            whose = self.lots.languages[: len(whole)]
+            chosen = choose(whole, self.reader.first_new, most, self.recipe.seed, whose)
             self._used = self.teacher.kin(chosen)
+        if self.lots.languages:
+            languages = np.array(self.lots.languages)[self._used]
+            self._used = self._used[evenly(languages, self.sizes[self._used])]
 
     def _batch(self, step: int, passages: int) -> Ints:
         """The step's passages: a function of seed and step alone, so a resumed run is the same."""

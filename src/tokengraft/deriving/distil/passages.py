@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ _RECUR = 3
 _FEW = 200  # passages: of less text lines are not joined, so that there is something to draw,
 _SHORT = 160  # and passages have so many characters at most
 _SAMPLE = 200  # lines by which the length of passages is found
+_AGAIN = 10  # times at most that a passage is read in a round, if its language has little text
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Lots:
     train: tuple[Alignment, ...]
     held_out: tuple[Alignment, ...]
     mixed: tuple[Alignment, ...] = ()  # held-out passages of mixed spelling
+    languages: tuple[int, ...] = ()  # of the passages to train on, where there are several
 
 
 @dataclass(frozen=True)
@@ -107,16 +110,48 @@ def read_lots(
     tokens: int = 512,
     held_out: float = HELD_OUT,
     rows: int | None = None,
-    more: Iterable[str] = (),
+    more: Sequence[str] = (),
+    languages: Sequence[int] = (),
 ) -> Lots:
     """Join, cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
 
     `more` lines are to be trained on, not to be judged by. Where `characters` take more tokens than
     that, passages are shorter. Of a model of `rows` rows, passages with an old token beyond them
-    are dropped: it has no row.
+    are dropped: it has no row. If `languages` says how many of the lines each of several languages
+    has, no passage holds text of two, and `Lots.languages` says whose it is (`more` are one more).
     """
+    texts: list[tuple[Sequence[str], Sequence[str]]] = [(list(lines), more)]
+    if len(languages) > 1:
+        every, ends = texts[0][0], pairwise([0, *np.cumsum(languages).tolist()])
+        texts = [(every[start:end], ()) for start, end in ends]
+        texts += [((), more)] if more else []
+    made = [_both(*text, aligner, first_new, characters, tokens, held_out, rows) for text in texts]
+    train = [(one, number) for number, (own, _) in enumerate(made) for one in own]
+    most = max(1, _MOST_JUDGES // len(made))
+    spaced = (judged[:: max(1, len(judged) // most)][:most] for _, judged in made)
+    judged = [one for turn in zip_longest(*spaced) for one in turn if one is not None]
+    if not train or not judged:
+        raise CorpusError(
+            f"the text holds {len(train)} passages with a new token to train on and {len(judged)} "
+            "to be judged by: give more text of the languages the plan was made for"
+        )
+    whose = tuple(number for _, number in train) if len(made) > 1 else ()
+    return Lots(tuple(one for one, _ in train), tuple(judged), languages=whose)
+
+
+def _both(
+    lines: Sequence[str],
+    more: Sequence[str],
+    aligner: Aligner,
+    first_new: int,
+    characters: int,
+    tokens: int,
+    held_out: float,
+    rows: int | None,
+) -> tuple[list[Alignment], list[Alignment]]:
+    """Passages of one text to train on and to judge by, as `read_lots` makes them."""
     distinct = [line for line in dict.fromkeys(one.strip() for one in lines) if line]
-    characters = min(characters, _fitting(distinct, aligner, tokens))
+    characters = min(characters, _fitting(distinct or more, aligner, tokens))
     lots: tuple[list[str], list[str]] = ([], [])
     for line in distinct:
         lots[is_held_out(line, held_out)].append(line)
@@ -131,18 +166,12 @@ def read_lots(
         )
         for lot in lots
     )
-    if not train or not judged:  # too few lines: all of them fell to one lot
+    if distinct and (not train or not judged):  # too few lines: all of them fell to one lot
         every = train or judged
         if len(every) >= 10:
             judged = every[::10]
             train = [one for number, one in enumerate(every) if number % 10]
-    if not train or not judged:
-        raise CorpusError(
-            f"the text holds {len(train)} passages with a new token to train on and {len(judged)} "
-            "to be judged by: give more text of the languages the plan was made for"
-        )
-    step = max(1, len(judged) // _MOST_JUDGES)
-    return Lots(tuple(train), tuple(judged[::step][:_MOST_JUDGES]))
+    return train, judged
 
 
 def _fitting(lines: Sequence[str], aligner: Aligner, tokens: int) -> int:
@@ -186,11 +215,38 @@ def batches(
     return [lots[n] for n in generator.permutation(len(lots))]
 
 
-def choose(passages: Sequence[Alignment], first_new: int, most: float, seed: int) -> Ints:
+def evenly(languages: Ints, sizes: Ints) -> Ints:
+    """Numbers of passages, those of languages with less text several times, for one round.
+
+    By `sizes` every language then has about as much, but none is read more than `_AGAIN` times.
+    """
+    totals = np.maximum(1, np.bincount(languages, sizes))
+    times = np.clip(np.round(totals.max() / totals), 1, _AGAIN).astype(np.int64)
+    return np.repeat(np.arange(len(sizes)), times[languages])
+
+
+def choose(
+    passages: Sequence[Alignment],
+    first_new: int,
+    most: float,
+    seed: int,
+    languages: Sequence[int] = (),
+) -> Ints:
     """Numbers of passages of at most `most` old tokens in all, chosen so that new tokens recur.
 
     Passages come in random order, first those that hold a new token seen fewer than three times.
+    Of several `languages` each has the same share; what one does not need is left to the others.
     """
+    if languages:
+        whose, sizes = np.array(languages), np.array([len(one.old) for one in passages])
+        own = [np.flatnonzero(whose == one) for one in np.unique(whose)]
+        own.sort(key=lambda numbers: int(sizes[numbers].sum()))
+        taken = []
+        for left, numbers in zip(range(len(own), 0, -1), own, strict=True):
+            some = choose([passages[n] for n in numbers.tolist()], first_new, most / left, seed)
+            taken.append(numbers[some])
+            most -= sizes[taken[-1]].sum()
+        return np.sort(np.concatenate(taken))
     order = np.random.default_rng(seed).permutation(len(passages))
     seen: Counter[int] = Counter()
     needed: list[int] = []

@@ -50,6 +50,8 @@ def key(
         "replay": None if replay is None else replay.facts(),
         "start": list(start.shape),
     }
+    if lots.languages:
+        facts["languages"] = lots.languages
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(np.ascontiguousarray(start, np.float32).tobytes())
     for one in (*lots.train, *lots.held_out, *lots.mixed):
