@@ -6,13 +6,18 @@ Tokens are chosen on FLORES dev with English and code protected, for each langua
 mode of `planning` that makes merges, and tested on devtest with plain `tokenizers` (mean of
 per-sentence ratios to English) at the first 250, 500, 1,000 and 2,000 tokens. Then `audit`'s
 baseline: what a language would pay if it had its own vocabulary of as many equiprobable strings as
-English has, and nothing else.
+English has, and nothing else. With `--peer FOLDER`, a checkout of
+https://github.com/taidopurason/tokenizer-extension, also their own continued BPE (Purason et al.
+2025, arXiv 2512.03989) on the same lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from plan_flores import first_tokens
-from plan_world import PIVOT, lengths, read
+from plan_world import PIVOT, changed, lengths, read
 from tokengraft.auditing.equiprobable import read_by_own
 from tokengraft.planning import MODES
 from tokengraft.planning.choose import plan_tokens
@@ -31,44 +36,85 @@ from tokengraft.tokenizer.catalog import as_json, find
 LANGUAGES = ("shn_Mymr", "tam_Taml", "swh_Latn", "yor_Latn")
 SIZES = (0, 250, 500, 1000, 2000)
 OWN = "strings of its own, English too"
+PEER = "continued BPE of Purason et al."
 
 
-def by_mode(name: str, mode: Any, code: str, texts: tuple[Any, Any]) -> dict[int, float]:
-    """Premiums of one language at each size of a plan."""
+def measured(base: Any, made: Callable[[int], Any], most: int, code: str, devtest: Any) -> Any:
+    """Premiums of one language at each size, and the lines of devtest's English that change."""
+    old, premiums, lines = Tokenizer.from_str(json.dumps(base)), {}, {}
+    for size in (size for size in SIZES if size <= most):
+        new = Tokenizer.from_str(json.dumps(made(size))) if size else old
+        ratios = lengths(new, devtest[code]) / lengths(new, devtest[PIVOT])
+        premiums[size] = float(ratios.mean())
+        lines[size] = changed(old, new, devtest[PIVOT])
+    return {"premiums": premiums, "english_lines_changed": lines}
+
+
+def by_mode(name: str, mode: Any, code: str, texts: tuple[Any, Any]) -> Any:
+    """What a plan of that mode does."""
     dev, devtest = texts
     base = as_json(find(name))
     kept = protected_text([], bundled=True)
     options = Planning(budget=max(SIZES), mode=mode)
     plan = plan_tokens(base, {code: dev[code]}, options, protect=kept)
-    premiums = {}
-    for size in (size for size in SIZES if size <= len(plan.tokens)):
-        made = insert(base, first_tokens(plan, size)) if size else base
-        new = Tokenizer.from_str(json.dumps(made))
-        ratios = lengths(new, devtest[code]) / lengths(new, devtest[PIVOT])
-        premiums[size] = float(ratios.mean())
-    return premiums
+
+    def made(size: int) -> Any:
+        return insert(base, first_tokens(plan, size))
+
+    return measured(base, made, len(plan.tokens), code, devtest)
 
 
-def own(code: str, texts: tuple[Any, Any]) -> dict[int, float]:
+def by_peer(name: str, code: str, texts: tuple[Any, Any]) -> Any:
+    """What their tokens do: merges appended to the old ones, the split pattern as it is."""
+    from tokenizer_extension.train_vocab_extension import (  # type: ignore[import-not-found]
+        train_vocab_extension,
+    )
+    from transformers import PreTrainedTokenizerFast
+
+    dev, devtest = texts
+    base = as_json(find(name))
+    pipeline = Tokenizer.from_str(json.dumps(base))
+    opened = PreTrainedTokenizerFast(tokenizer_object=pipeline)  # type: ignore[no-untyped-call]
+    # More than asked for: some of what it names is in the vocabulary already, and not added.
+    for wanted in range(2 * max(SIZES), 0, -500):
+        with contextlib.suppress(IndexError):  # no pair is left
+            learned = train_vocab_extension(opened, dev[code], wanted)
+            break
+    old = set(opened.get_vocab())
+    new = [token for token in learned["vocab"] if token not in old]
+
+    def made(size: int) -> Any:
+        model = base["model"]
+        first = max(opened.get_vocab().values()) + 1
+        vocab = model["vocab"] | {token: first + n for n, token in enumerate(new[:size])}
+        merges = [f"{a} {b}" if isinstance(model["merges"][0], str) else [a, b]
+                  for a, b in learned["merges"] if {a, b, a + b} <= vocab.keys()]  # fmt: skip
+        return base | {"model": model | {"vocab": vocab, "merges": model["merges"] + merges}}
+
+    return measured(base, made, len(new), code, devtest)
+
+
+def own(code: str, texts: tuple[Any, Any]) -> Any:
     """Premiums of one language if it and English have a vocabulary each."""
     dev, devtest = texts
     premiums = {}
     for size in SIZES[1:]:
         tokens = [np.array(read_by_own(dev[c], devtest[c], size)) for c in (code, PIVOT)]
         premiums[size] = float((tokens[0] / tokens[1]).mean())
-    return premiums
+    return {"premiums": premiums}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Premiums by language, mode and number of tokens."""
+    """Premiums by language, mode and number of tokens, and the English that changes with most."""
     lines = [
-        f"| language | mode | {' | '.join(f'{size:,}' for size in SIZES)} |",
-        f"|---|---|{'---:|' * len(SIZES)}",
+        f"| language | mode | {' | '.join(f'{n:,}' for n in SIZES)} | English lines changed |",
+        f"|---|---|{'---:|' * (len(SIZES) + 1)}",
     ]
     for row in rows:
         cells = {int(size): f"{premium:.2f}" for size, premium in row["premiums"].items()}
         shown = " | ".join(cells.get(size, "–") for size in SIZES)
-        lines.append(f"| {row['language']} | {row['mode']} | {shown} |")
+        last = [*row.get("english_lines_changed", {"0": "–"}).values()][-1]
+        lines.append(f"| {row['language']} | {row['mode']} | {shown} | {last} |")
     return "\n".join(lines) + "\n"
 
 
@@ -79,21 +125,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("-t", "--tokenizer", default="llama-3")
     parser.add_argument("--language", action="append", default=[])
+    parser.add_argument("--mode", action="append", default=[], help="These only.")
+    parser.add_argument("--peer", type=Path, help="A checkout of tokenizer-extension.")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     texts = read(options.flores, "dev"), read(options.flores, "devtest")
     path = options.out / f"{options.tokenizer}.json"
     rows = json.loads(path.read_text()) if path.exists() else []
     modes = [*(mode for mode in MODES if mode not in ("paper", "characters")), OWN]
+    if options.peer is not None:
+        sys.path.insert(0, str(options.peer))
+        modes.insert(1, PEER)
+    modes = options.mode or modes
     for code in options.language or LANGUAGES:
         for mode in modes:
             if (code, mode) in {(row["language"], row["mode"]) for row in rows}:
                 continue
             if mode == OWN:
-                premiums = own(code, texts)
+                found = own(code, texts)
+            elif mode == PEER:
+                found = by_peer(options.tokenizer, code, texts)
             else:
-                premiums = by_mode(options.tokenizer, mode, code, texts)
-            rows.append({"language": code, "mode": mode, "premiums": premiums})
+                found = by_mode(options.tokenizer, mode, code, texts)
+            rows.append({"language": code, "mode": mode, **found})
             path.write_text(json.dumps(rows, indent=1) + "\n")
             path.with_suffix(".md").write_text(table(json.loads(path.read_text())))
 

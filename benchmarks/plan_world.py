@@ -2,6 +2,8 @@
 
     python benchmarks/plan_world.py --flores flores200_dataset --out world \
         -t llama-3 --objective minimax:2.0 --objective parity --budget 64000 --processes 16
+    python benchmarks/plan_world.py --flores flores200_dataset --out world \
+        --objective parity --languages 50 --cost   # what planning for 50 languages takes
     python benchmarks/plan_world.py --out world   # tables and figures of what is there
     RAYON_NUM_THREADS=1 python benchmarks/plan_world.py --flores flores200_dataset --out world \
         --timed world/llama-3-parity-dev-203.plan.json.gz   # loading and encoding with the plan
@@ -99,7 +101,8 @@ class Run:
         text += "-names" if options.keep_names else ""
         text += "-protected" if options.protect else ""
         objective = self.objective.replace(":", "-")
-        self.path = options.out / f"{self.name}-{objective}-{text}-{len(self.codes)}.json"
+        end = f"{len(self.codes)}-cost" if options.cost else f"{len(self.codes)}"
+        self.path = options.out / f"{self.name}-{objective}-{text}-{end}.json"
         kept = protected_text(options.protect, bundled=True, keep_names=options.keep_names)
         assert kept is not None
         self.protected = kept
@@ -136,9 +139,12 @@ class Run:
         return plan
 
     def measure(self) -> None:
-        """Plan, and encode all of devtest both ways at every size."""
+        """Plan, and unless only the cost counts, encode all of devtest both ways at every size."""
         base_json = as_json(find(self.name, self.options.tokenizers))
         plan = self.plan(base_json)
+        if self.options.cost:
+            self._write()
+            return
         base = Tokenizer.from_str(json.dumps(base_json))
         old = {code: lengths(base, lines) for code, lines in self.devtest.items()}
         self.row |= {"lines": sum(map(len, old.values())), "longer": {}}
@@ -186,9 +192,9 @@ def write_up(out: Path) -> None:
     from tokengraft.render.figures.style import save_figure, styled
 
     every = [json.loads(path.read_text()) for path in sorted(out.glob("*-*-*-*.json"))]
-    every = [row for row in every if "frontier" in row]
+    every = [row for row in every if "planning_cpu_seconds" in row]
     whole = max(row["languages"] for row in every)
-    rows = [row for row in every if row["languages"] == whole]
+    rows = [row for row in every if row["languages"] == whole and "frontier" in row]
     (out / "frontier.md").write_text(frontier_table(rows))
     readme = out / "README.md"
     if readme.exists():
@@ -335,6 +341,7 @@ def main() -> None:
     parser.add_argument("--protect", action="append", default=[], help="Text besides the bundled.")
     parser.add_argument("--keep-names", action="store_true", help="Words with a capital too.")
     parser.add_argument("--languages", type=int, help="So many, evenly taken, for timing.")
+    parser.add_argument("--cost", action="store_true", help="Only plan, and say what that costs.")
     parser.add_argument("--timed", type=Path, help="Time the tokenizer with this plan instead.")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
