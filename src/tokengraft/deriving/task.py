@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
@@ -121,8 +124,10 @@ class Task:
         minutes = self.options.recipe.max_minutes
         if self.model.device.type == "cpu" and minutes is not None and minutes < _LITTLE:
             characters = min(characters, _SHORT)
+        ends = np.cumsum(self.options.languages)[:-1].tolist()
+        texts = [self.text[start:end] for start, end in pairwise([0, *ends, len(self.text)])]
         lots = read_lots(
-            self.text, aligner, self.first_new, characters, tokens, rows=rows, more=more,
-            languages=self.options.languages,
+            texts if ends else self.text, aligner, self.first_new, characters, tokens,
+            rows=rows, more=more,
         )  # fmt: skip
         return Reader(self.model, self.first_new, prefix), lots

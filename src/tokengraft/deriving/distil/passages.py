@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +103,7 @@ def joined(lines: Iterable[str], characters: int) -> list[str]:
 
 
 def read_lots(
-    lines: Iterable[str],
+    lines: Iterable[str] | Iterable[Sequence[str]],
     aligner: Aligner,
     first_new: int,
     characters: int = 400,
@@ -111,20 +111,21 @@ def read_lots(
     held_out: float = HELD_OUT,
     rows: int | None = None,
     more: Sequence[str] = (),
-    languages: Sequence[int] = (),
 ) -> Lots:
     """Join, cut, encode and align `lines`; duplicates count once, passages keep `tokens` tokens.
 
     `more` lines are to be trained on, not to be judged by. Where `characters` take more tokens than
     that, passages are shorter. Of a model of `rows` rows, passages with an old token beyond them
-    are dropped: it has no row. If `languages` says how many of the lines each of several languages
-    has, no passage holds text of two, and `Lots.languages` says whose it is (`more` are one more).
+    are dropped: it has no row. If `lines` are those of several languages, one sequence each, no
+    passage holds text of two, and `Lots.languages` says whose it is (`more` are one more).
     """
-    texts: list[tuple[Sequence[str], Sequence[str]]] = [(list(lines), more)]
-    if len(languages) > 1:
-        every, ends = texts[0][0], pairwise([0, *np.cumsum(languages).tolist()])
-        texts = [(every[start:end], ()) for start, end in ends]
-        texts += [((), more)] if more else []
+    every = list(lines)
+    texts: list[tuple[Sequence[str], Sequence[str]]]
+    texts = [(one, ()) for one in every if not isinstance(one, str)]
+    if not texts:
+        texts = [([one for one in every if isinstance(one, str)], more)]
+    elif more:
+        texts.append(((), more))
     made = [_both(*text, aligner, first_new, characters, tokens, held_out, rows) for text in texts]
     train = [(one, number) for number, (own, _) in enumerate(made) for one in own]
     most = max(1, _MOST_JUDGES // len(made))
