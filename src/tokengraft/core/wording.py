@@ -7,16 +7,27 @@ anyone may have written. None of them may become a heading, a link, an image or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+_NAMED = 8  # of many, before the rest is counted
+
+
 def counted(count: int, what: str) -> str:
     """`1 language`, `1,204 languages`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def some_of(names: Sequence[str], what: str) -> str:
+    """All names, or the first of many and how many more there are: `a, b and 7 more languages`."""
+    more = len(names) - _NAMED
+    if more < 2:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {counted(more, f'more {what}')}"
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
-from tokengraft.core.wording import counted
+from tokengraft.core.wording import counted, some_of
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.planning import MODES
 from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
@@ -35,7 +35,6 @@ from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, 
 from tokengraft.tokenizer.vocabulary import decoded
 
 _ATTEMPTS = 4
-_NAMED = 8  # languages that a note names
 
 
 def plan_tokens(
@@ -137,7 +136,10 @@ def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
         if (before, figures.unknown_before) == (after, figures.unknown_after):
             why = _foreign(code, texts) or _why_none(plan, code)
             alike.setdefault(why, []).append(code)
-    idle = [f"{_some(codes)}: no new token helps, since {why}" for why, codes in alike.items()]
+    idle = [
+        f"{some_of(codes, 'language')}: no new token helps, since {why}"
+        for why, codes in alike.items()
+    ]
     if not plan.tokens:
         why = "; ".join(idle) or "every pair worth joining makes a token that is there already"
         raise TokengraftError(
@@ -146,17 +148,11 @@ def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
     return replace(plan, notes=(*plan.notes, *idle, *_why_no_more(plan)))
 
 
-def _some(codes: Sequence[str]) -> str:
-    """The first of many codes and how many more there are; a plan for the world has hundreds."""
-    more = f" and {len(codes) - _NAMED} more languages" if len(codes) > _NAMED + 1 else ""
-    return ", ".join(codes[: _NAMED if more else None]) + more
-
-
 def _why_no_more(plan: Plan) -> list[str]:
     """A note if the budget was not used up, or ended before every language was at the target."""
     target = target_of(plan.objective)
     above = [] if target is None else _above(plan, target)
-    named = f"above it still in the planning text: {_some(above)}"
+    named = f"above it still in the planning text: {some_of(above, 'language')}"
     if len(plan.tokens) >= plan.budget:
         short = f"the budget of {plan.budget:,} tokens does not suffice for {plan.objective}"
         return [f"{short}; {named}"] if above else []
