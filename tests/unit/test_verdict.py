@@ -56,6 +56,19 @@ def test_a_graft_below_few_of_its_floors_works_in_part() -> None:
     assert [one.where for one in said.below] == ["w"]
 
 
+def test_text_without_new_tokens_decides_nothing() -> None:
+    """A plan for the world leaves some languages as they were: graft and floor are the base."""
+    untouched = [Judged("kl", "Chinese", 0.0, 0.0), Judged("top1", "Chinese", 1.0, 1.0)]
+    untouched += [Judged("continuation_excess", "English", 0.0003, 0.0)]
+    worked = [Judged("top1", "Shan", 0.9, 0.6)]
+    assert judge(untouched).sentence.startswith("No verdict")
+    said = judge(untouched + worked)
+    assert said.below == () and "all 1 deciding" in said.sentence
+    broken = judge([*untouched, *worked, Judged("kl", "Chinese", 0.2, 0.0)])
+    assert [one.value for one in broken.below] == [0.2]
+    assert judge([Judged("kl", "Shan", 0.0, 3.0)]).below == ()
+
+
 def test_without_floors_there_is_no_verdict() -> None:
     bare = {name: (value, None, 1.0) for name, (value, _, _) in GOOD.items()}
     assert evaluation(bare).verdict.sentence.startswith("No verdict")

@@ -22,6 +22,7 @@ _TELLING = {
     "aligned_cosine": "same inner state",
 }
 TELLING = tuple(_TELLING)
+_PERFECT = 0.0005  # from the best: what tables print as 0.000, or as 1.000
 LOWER = frozenset(
     {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
      "mutual_rank", "aligned_mutual_rank", "centred_mutual_rank"}
@@ -47,6 +48,17 @@ class Judged:
         lower = self.measure in LOWER
         return self.value >= self.floor if lower else self.value <= self.floor
 
+    @property
+    def tells(self) -> bool:
+        """Whether it decides: not where the text holds hardly any new token.
+
+        Then even a graft that learned nothing reads as the base does.
+        """
+        if self.measure not in TELLING or self.floor is None:
+            return False
+        lower = self.measure in LOWER
+        return any(_PERFECT < (x if lower else 1 - x) for x in (self.value, self.floor))
+
     def __str__(self) -> str:
         name = _TELLING.get(self.measure, self.measure)
         return f"{name} {self.value:.3g} in {self.where}, floor {self.floor:.3g}"
@@ -65,11 +77,11 @@ class Verdict:
 
 def judge(figures: Sequence[Judged]) -> Verdict:
     """The verdict on all figures of one graft."""
-    deciding = [one for one in figures if one.measure in TELLING and one.floor is not None]
+    deciding = [one for one in figures if one.tells]
     if not deciding:
         return Verdict(
-            "No verdict: no floor was measured, so these figures cannot be told from those of a "
-            "graft that kept nothing."
+            "No verdict: no floor was measured, or the text holds hardly any new token, so these "
+            "figures cannot be told from those of a graft that kept nothing."
         )
     below = tuple(one for one in deciding if one.below)
     if below:
