@@ -338,8 +338,10 @@ def _files_by_language(folder: Path) -> dict[str, Path]:
     """The files of a folder, if each is named after another language (`swh_Latn.txt`)."""
     from tokengraft.planning.plan_files import texts_of_folder
 
+    if not folder.is_dir():
+        return {}
     try:
-        files = texts_of_folder(folder) if folder.is_dir() else {}
+        files = texts_of_folder(folder)
     except UsageError:
         return {}
     return files if len(files) == sum(1 for _ in folder.iterdir()) else {}

@@ -57,7 +57,7 @@ class Judged:
         if self.measure not in TELLING or self.floor is None:
             return False
         lower = self.measure in LOWER
-        return any(_PERFECT < (x if lower else 1 - x) for x in (self.value, self.floor))
+        return any((x if lower else 1 - x) > _PERFECT for x in (self.value, self.floor))
 
     def __str__(self) -> str:
         name = _TELLING.get(self.measure, self.measure)
