@@ -190,7 +190,8 @@ class Tokenizer(abc.ABC):
             back = rows.spell(texts, before, self.vocabulary.spelling)
         doubtful = ~back
         if self.not_spelled is not None:
-            doubtful &= (rows.sums(self.not_spelled) > 0) | (rows.sizes == 0)
+            # An added token may be spelled as the text and yet decode otherwise (Gemma's `▁▁`).
+            doubtful = (rows.sums(self.not_spelled) > 0) | (doubtful & (rows.sizes == 0))
         if len(places := np.flatnonzero(doubtful)):
             lead, word = ([], "") if begin else (self.encode(["a"])[0], "a ")
             ids = [lead + row.tolist() for row in rows.chosen(places).arrays()]
