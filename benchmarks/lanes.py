@@ -70,7 +70,7 @@ def with_lanes(base: Any, count: int, first: int) -> Any:
         lane = functional.embedding((ids - first).clamp(min=0), table) * is_new
         turned = body.rotary_emb(x, torch.arange(ids.shape[1], device=x.device)[None])
         for n, block in enumerate(base.blocks):
-            my = {key.split(".")[1]: w for key, w in learning.items() if key.startswith(f"{n}.")}
+            my = _of_block(learning, n)
             read, side = normed(block.input_layernorm, x, lane)
             both, look = torch.cat([read, side], -1), block.self_attn
             q, k, v = (
@@ -98,6 +98,12 @@ def with_lanes(base: Any, count: int, first: int) -> Any:
 
     student.states, student.learning, student.first = states, learning, first
     return student
+
+
+def _of_block(learning: dict[str, torch.Tensor], number: int) -> dict[str, torch.Tensor]:
+    """What is learned in a block, by its name there."""
+    start = f"{number}."
+    return {name.removeprefix(start): w for name, w in learning.items() if name.startswith(start)}
 
 
 def _read_by(block: Any) -> dict[str, Any]:
@@ -143,7 +149,7 @@ def widened(base: Any, student: Any, rows: torch.Tensor) -> Any:
         to.weight.copy_(torch.cat([beside(table), beside(rows.to(table), lane)]))
     norm(model.model.norm, base.body.norm)
     for n, (to, of) in enumerate(zip(model.model.layers, base.blocks, strict=True)):
-        my = {key.split(".")[1]: w for key, w in learning.items() if key.startswith(f"{n}.")}
+        my = _of_block(learning, n)
         norm(to.input_layernorm, of.input_layernorm)
         norm(to.post_attention_layernorm, of.post_attention_layernorm)
         nothing = my["head_v"].new_zeros(len(my["head_v"]), width)
