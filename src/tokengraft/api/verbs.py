@@ -200,6 +200,7 @@ def derive(
     k: int | None = None,
     work: Place | None = None,
     device: str = "auto",
+    dtype: str = "auto",
     seed: int = 0,
     derive_options: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
@@ -208,8 +209,8 @@ def derive(
 
     `auto` distils if `text` is given, otherwise it takes the best method that needs none. `minutes`
     and `steps` limit training; with a `work` folder a second call continues it. `layer` and `k` are
-    for methods that read states; `derive_options` are further fields, by name, of `Deriving` or of
-    the options in it, such as `by_text`.
+    for methods that read states; `device` and `dtype` are those of `Reading`; `derive_options` are
+    further fields, by name, of `Deriving` or of the options in it, such as `by_text`.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -217,7 +218,7 @@ def derive(
 
     base, steps_in = resolve(_name(model)), _plan(plan)
     extended = insert_proved(base_tokenizer(base.path), steps_in, base.name)
-    given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
+    given = {"layer": layer, "k": k, "work": work, "dtype": dtype, **(derive_options or {})}
     settings = _deriving(minutes, steps, device, progress, given)
     texts = None if text is None else texts_of(text)
     return derive_for(base.path, steps_in, extended, method, texts, {"seed": seed, **settings})
@@ -237,6 +238,7 @@ def graft(
     k: int | None = None,
     work: Place | None = None,
     device: str = "auto",
+    dtype: str = "auto",
     translation: Sources | None = None,
     derive_options: Mapping[str, Any] | None = None,
     policy: str = DEFAULT,
@@ -271,7 +273,7 @@ def graft(
 
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
-    given = {"layer": layer, "k": k, "work": work, **(derive_options or {})}
+    given = {"layer": layer, "k": k, "work": work, "dtype": dtype, **(derive_options or {})}
     if translation is not None:
         given["translation"] = list(lines_of(translation))
     settings = _deriving(minutes, steps, device, progress, given)

@@ -95,6 +95,7 @@ def evaluate(
         int | None, typer.Option(min=8, help="Read at most this many tokens of a line.")
     ] = None,
     device: options.DeviceOption = "auto",
+    dtype: options.DtypeOption = "auto",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     out: options.ResultsOption = None,
     force: ForceOption = False,
@@ -135,7 +136,7 @@ def evaluate(
     with drawing() as progress:
         result = run_evaluate(
             base, graft, corpus, language or None, lines,
-            split=split, text=read_text(text, text_column, format_), device=device,
+            split=split, text=read_text(text, text_column, format_), device=device, dtype=dtype,
             window=window, against=against,
             prompts=prompts, tasks=task or (), tasks_include=task_files, tasks_limit=task_limit,
             probe=probe, ask=ask, most_positions=positions, resamples=resamples, seed=seed,

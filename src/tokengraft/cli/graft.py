@@ -12,6 +12,7 @@ import typer
 
 from tokengraft.cli.console import drawing, print_json, stdout, warn, working
 from tokengraft.cli.options import (
+    DTYPE,
     KINDS,
     WHOLE_RULE,
     DeviceOption,
@@ -196,6 +197,7 @@ def graft(
     device: Annotated[
         str, _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …")
     ] = "auto",
+    dtype: Annotated[str, _training(help=DTYPE)] = "auto",
     seed: Annotated[int, _training(help="Seed of every random choice.")] = 0,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -240,7 +242,7 @@ def graft(
     with drawing() as progress:
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
-            minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device,
+            minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device, dtype=dtype,
             translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),

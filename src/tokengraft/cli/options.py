@@ -193,6 +193,11 @@ SplitOption = Annotated[
     str | None, typer.Option(help="Part of FLORES: dev, devtest or dev+devtest (default).")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
+DTYPE = (
+    "In which type the model is read: float32, bfloat16 or float16. auto: its own on a GPU, "
+    "float32 on a CPU. bfloat16 halves the memory and, on CPUs that have it, most of the time."
+)
+DtypeOption = Annotated[str, typer.Option(help=DTYPE)]
 ResultsOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", help=f"Write tables and figures into this folder. {RULE}"),
