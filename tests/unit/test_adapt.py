@@ -23,6 +23,7 @@ import tokengraft  # noqa: E402
 from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.own_text import go_on  # noqa: E402
 from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
@@ -292,7 +293,8 @@ def test_an_interrupted_training_goes_on_to_the_same_model(llama, tmp_path):
     assert alone.score.loss < alone.start.loss
 
 
-def test_several_devices_learn_what_one_does(llama):
+def test_several_devices_learn_what_one_does(llama, monkeypatch):
+    monkeypatch.setattr(distil, "quick_in_half", lambda _: False)  # a team is never halved
     outcomes = []
     for devices in ("cpu", "cpu,cpu,cpu"):
         reader, lots, quiet = setting(llama, devices)
