@@ -103,8 +103,7 @@ def halved(student: FrozenModel) -> FrozenModel:
     for held in model.parameters():
         if id(held) not in learning:
             held.data = held.data.bfloat16()
-    if student.device.type == "cuda":
-        read_merged(model)
+    read_merged(model)
     return student.around(model, student.learning)
 
 
