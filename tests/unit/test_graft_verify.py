@@ -530,9 +530,16 @@ SIGNED: dict[str, tuple[str, dict[str, Any]]] = {
     "a part too few": ("output", {"first_parts": [65] * 23}),
     "files in a list": ("files", {"files": ["config.json"]}),
     "trained: a list": ("trained", {"trained": []}),
-    "trained: numbers": ("trained", {"trained": {"tensors": [1], "promised": {"kl": 1.0}}}),
+    "trained: numbers": (
+        "trained",
+        {"trained": {"tensors": [1], "promised": {"kl": 1.0, "top1": 0.9}}},
+    ),
     "trained: no promise": ("trained", {"trained": {"tensors": [], "promised": None}}),
-    "trained: in words": ("trained", {"trained": {"tensors": [], "promised": {"kl": "1"}}}),
+    "trained: half of it": ("trained", {"trained": {"tensors": [], "promised": {"kl": 1.0}}}),
+    "trained: in words": (
+        "trained",
+        {"trained": {"tensors": [], "promised": {"kl": "1", "top1": 0.9}}},
+    ),
     "places: a list": ("places", {"places": []}),
     "places: in words": ("places", {"places": {"ids": ["1"] * 24, "replaced": {}}}),
     "places: one too few": ("places", {"places": {"ids": [1] * 23, "replaced": {}}}),
