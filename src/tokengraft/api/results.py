@@ -28,11 +28,12 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import read_audit, write_audit
+from tokengraft.render.audit_printed import matrix
 from tokengraft.render.comparison_folder import COMPARISON, read_comparison, write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.selection import labels
-from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, write_data
+from tokengraft.render.tables import Cell, Printed, html, markdown, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
 
 if TYPE_CHECKING:
