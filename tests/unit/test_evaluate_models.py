@@ -102,6 +102,19 @@ def grafted(folders):
     return FrozenModel.load(folders / "graft")
 
 
+def test_a_model_that_gives_no_numbers_is_not_measured_on_the_rest(folders):
+    """A single damaged row: lines without it can still be read, and would be all that counts."""
+    broken = FrozenModel.load(folders / "graft")
+    rows = broken.model.get_input_embeddings().weight
+    with torch.no_grad():
+        rows[-1] = float("nan")
+    ids = [np.array([1, 2, 3]), np.array([4, len(rows) - 1]), np.array([5])]
+    at = [np.arange(len(one)) for one in ids]
+    assert torch.isfinite(read(broken, ids[:1], at[:1]).states).all()
+    with pytest.raises(ModelError, match=r"states in 1 of 3 lines.*damaged"):
+        read(broken, ids, at)
+
+
 def corpus(**texts):
     texts = {code: tuple(lines) for code, lines in texts.items()}
     count = len(next(iter(texts.values())))

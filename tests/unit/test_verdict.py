@@ -90,6 +90,11 @@ def test_no_better_than_the_floor_is_below(value: float, below: bool) -> None:
     assert Judged("kl", "x", -value, -0.1).below is below
 
 
+@pytest.mark.parametrize("measure", ["kl", "top1"])
+def test_what_is_not_a_number_is_below_its_floor(measure: str) -> None:
+    assert Judged(measure, "x", float("nan"), 0.1).below
+
+
 @pytest.mark.parametrize(("figures", "code"), [(GOOD, 0), (BAD, 3)])
 def test_the_readme_opens_with_it_and_the_exit_code_follows(
     figures: dict[str, tuple[float, float | None, float]],

@@ -42,11 +42,11 @@ class Judged:
 
     @property
     def below(self) -> bool:
-        """Whether it is no better than its floor."""
+        """Whether it is no better than its floor; what is not a number is not better."""
         if self.floor is None:
             return False
         lower = self.measure in LOWER
-        return self.value >= self.floor if lower else self.value <= self.floor
+        return not (self.value < self.floor if lower else self.value > self.floor)
 
     @property
     def tells(self) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import write_text, writing
 from tokengraft.core.wording import as_csv, in_cell, in_markdown
 
@@ -62,6 +64,15 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
     if parquet.is_file():
         return lambda: pl.read_parquet(parquet.read_bytes())
     return (lambda: pl.read_csv(csv.read_bytes())) if csv.is_file() else None
+
+
+@contextmanager
+def reading_back(place: Path | str, called: str) -> Iterator[None]:
+    """While a saved result is read: what is missing or of the wrong kind is a TokengraftError."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, pl.exceptions.PolarsError) as error:
+        raise TokengraftError(f"{place}: this {called} is damaged ({error!r})") from error
 
 
 def html(title: str, frame: pl.DataFrame) -> str:
