@@ -300,6 +300,14 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
         "preserved",
         unsigned(in_file("generation_config.json", temperature=9.0)),
     ),
+    "settings: barred ids keep their share of beam scores": (
+        "preserved",
+        unsigned(in_file("generation_config.json", renormalize_logits=False)),
+    ),
+    "settings: a generation config that transformers may ignore": (
+        "preserved",
+        unsigned(in_file("generation_config.json", _from_model_config=True)),
+    ),
 }
 
 
