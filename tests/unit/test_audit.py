@@ -357,11 +357,18 @@ def test_a_full_cache_is_a_clear_error(tmp_path):
         ),
         (
             "as_of: 2024\nmodels: [{model: m, tokenizer: t, context: 0, source: s}]",
-            "cannot be 0",
+            "number of tokens, got 0",
         ),
         ("as_of: [", "cannot read"),
+        *(
+            (f"as_of: 2024\nmodels: [{{model: m, tokenizer: t, context: 9, source: s, {said}}}]",
+             rf"models\[0\]: {said.partition(':')[0]} must be")
+            for said in ("tokenizer: [t]", "model: 5", "source: 2026-01-01", "input: .nan",
+                         "output: .inf", "input: true", "input: -1", "context: null",
+                         "context: .inf", "context: .nan", f"context: {10**24}", "context: 1.5")
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_bad_price_file_names_the_entry(tmp_path, text, message):
     path = tmp_path / "prices.yaml"
     path.write_text(text)

@@ -24,9 +24,10 @@ from tokengraft.evaluating.score import Measurements
 from tokengraft.render.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import draw
 from tokengraft.render.figures.style import save_figure
+from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
-from tokengraft.render.tables import LANDSCAPE, PORTRAIT, Cell, Printed, latex
+from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
 
 

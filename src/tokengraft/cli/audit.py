@@ -245,8 +245,8 @@ def _asked(
     if max_regression is not None and baseline is None:
         raise UsageError("--max-regression goes with --baseline.")
     if not fail_above and baseline is None:
-        for name, given in {"junit": junit, "summary": summary}.items():
-            if given is not None:
+        for name, file in {"junit": junit, "summary": summary}.items():
+            if file is not None:
                 raise UsageError(f"--{name} goes with --fail-above or --baseline.")
         return None
     limits, most = read_limits(fail_above or ()), read_share(max_regression or 0.0)

@@ -267,17 +267,18 @@ def _translation(
     code: str,
     options: Measuring,
 ) -> dict[str, Score]:
-    """Whether lines find their English translation; empty if the corpus has no English."""
+    """Whether lines find their English translation; empty if the corpus has none of them."""
     both = [code, PIVOT]
     with contextlib.suppress(CorpusError):
         if not isinstance(corpus, ParallelCorpus):
             corpus = load_corpus(corpus, options.split, both)
         texts = corpus.select(both).texts
         pairs = [pair for pair in zip(texts[code], texts[PIVOT], strict=True) if all(pair)]
-        lines, english = zip(*pairs[: options.lines], strict=True)
-        return translation_scores(
-            base, graft, lines, english, resamples=options.resamples, seed=options.seed
-        )
+        lines, english = ([pair[side] for pair in pairs[: options.lines]] for side in (0, 1))
+        if pairs:
+            return translation_scores(
+                base, graft, lines, english, resamples=options.resamples, seed=options.seed
+            )
     return {}
 
 

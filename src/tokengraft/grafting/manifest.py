@@ -110,7 +110,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         isinstance(trained, dict)
         and _words(trained.get("tensors"))
         and isinstance(trained.get("promised"), dict)
-        and isinstance(trained["promised"].get("kl"), int | float)
+        and all(isinstance(trained["promised"].get(key), int | float) for key in ("kl", "top1"))
     ):
         raise ModelError(f"{MANIFEST} does not say what was trained: trained is damaged")
     places = value.get("places")

@@ -99,11 +99,13 @@ def dead_rows(new: Checkpoint, layout: Tables, ids: range) -> list[int]:
 def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) -> str | None:
     """What is wrong, if a new row of input or head is too long to come from old ones, or None.
 
-    Every method here blends or predicts old rows, so its rows are about as long as those.
+    Every method here blends or predicts old rows, so its rows are about as long as those. A head
+    that only the graft has is compared with the input table, from which its old rows come.
     """
-    for old in (layout.input, layout.head):
-        table = new.tensors.get(old.name) if old else None
-        if old is None or table is None or table.shape[0] < ids.stop:
+    head = layout.head or layout.input
+    for name, old in ((layout.input.name, layout.input), (layout.head_name, head)):
+        table = new.tensors.get(name)
+        if table is None or table.shape[0] < ids.stop:
             continue  # other checks say so
         lengths = _norms(base, old, range(min(ids.start, old.shape[0])))
         most = float(lengths[np.isfinite(lengths)].max(initial=0.0))
@@ -112,7 +114,7 @@ def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) 
         if most and len(wrong):
             first = int(wrong[0])
             return (
-                f"{len(wrong)} new rows of {old.name} are over {OUTSIZED} times as long as the "
+                f"{len(wrong)} new rows of {name} are over {OUTSIZED} times as long as the "
                 f"longest old one ({most:.3g}), first id {ids[first]}: {norms[first]:.3g}"
             )
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -22,6 +22,7 @@ from tokengraft.render.page.audits import audit_data, counted_data, downloads, h
 from tokengraft.render.page.document import document, pack, safe_json, without_paths
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
+from tokengraft.render.tables import reading_back
 
 LIMIT = 8_000_000  # bytes of a page
 
@@ -74,20 +75,21 @@ def make_page(
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
     audits, counted = [], []
     for folder in runs.audits:
-        tables, files = read_audit(folder), {"downloads": downloads(folder)}
-        if tables.parallel:
-            audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
-        else:
-            counted.append(counted_data(tables) | files)
-    comparisons = [comparison_data(folder) for folder in runs.comparisons]
+        with reading_back(folder, "audit"):
+            tables, files = read_audit(folder), {"downloads": downloads(folder)}
+            if tables.parallel:
+                audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
+            else:
+                counted.append(counted_data(tables) | files)
+    comparisons = _read(comparison_data, runs.comparisons, "comparison")
     data: dict[str, Any] = {
         "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
         "counted": counted,
-        "plans": [plan_data(path) for path in runs.plans],
-        "grafts": [graft_data(folder) for folder in runs.grafts],
-        "evaluations": [evaluation_data(path) for path in runs.evaluations],
+        "plans": _read(plan_data, runs.plans, "plan"),
+        "grafts": _read(graft_data, runs.grafts, "graft"),
+        "evaluations": _read(evaluation_data, runs.evaluations, "evaluation"),
         "comparisons": comparisons,
         "groups": SCRIPT_GROUPS,
         "live": live,
@@ -104,6 +106,17 @@ def make_page(
             "give fewer runs"
         )
     return Page(html, title, tuple(notes), data)
+
+
+def _read(
+    data: Callable[[Path], dict[str, Any]], places: Sequence[Path], called: str
+) -> list[dict[str, Any]]:
+    """What the page shows of each saved result; TokengraftError names a damaged one."""
+    shown = []
+    for place in places:
+        with reading_back(place, called):
+            shown.append(data(place))
+    return shown
 
 
 def _audit(
@@ -167,7 +180,8 @@ def _same_sentence(audit: dict[str, Any], samples: dict[str, Any] | None) -> dic
 
 
 def _grafted(folder: Path, notes: list[str]) -> list[Shelf]:
-    base = str(graft_data(folder).get("base") or "")
+    with reading_back(folder, "graft"):
+        base = str(graft_data(folder).get("base") or "")
     try:
         return graft_shelves(folder, base)
     except TokengraftError as error:
