@@ -257,14 +257,22 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     lost = headline(_measured(["0001", "0001"], premiums))
     share = lost["figures"][1]
     # A pays double, B does not, C is lost to UNK, English is what they are measured against.
-    assert share["number"] == "50%"
-    assert share["words"].startswith("of 2 languages pay more than double what English pays")
+    assert share["number"] == "1 of 2"
+    assert share["words"].startswith("languages pay more than double what English pays")
     assert "can write every language, makes" not in lost["lead"]
     assert "Every tokenizer measured here loses text to UNK in some language." in lost["lead"]
     assert "does so in the fewest (1), makes 1 of the other 2" in lost["lead"]
     one = headline(_measured(["0001", "0000"], premiums))
     assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
-    assert one["figures"][1]["words"].startswith("of 3 languages")
+    assert one["figures"][1]["number"].endswith(" of 3")
+    pair = _measured(["00", "00"], [[1, 3.0], [1, 2.5]])
+    alone = headline({**pair, "languages": [{"name": "English"}, {"name": "A"}]})
+    assert [figure["number"] for figure in alone["figures"]] == ["3.0×"]
+    assert alone["lead"].endswith("T2, the fairest of the tokenizers measured here, counts "
+                                  "2.5 times as many.")  # fmt: skip
+    many = _measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2)
+    world = headline({**many, "languages": [{"name": str(n)} for n in range(21)]})
+    assert world["figures"][1]["number"] == "100%"
     nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
     assert nothing["title"] == "No language shares a line of text with English"
 
