@@ -57,7 +57,7 @@ def report(
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
 
-      tokengraft report audit/ --site --address https://example.org/tokens -o site/
+      tokengraft report audit/ -o site/ --site --address https://example.org
     """
     from tokengraft.api.report import page_of
     from tokengraft.render.page.build import save_page
