@@ -24,7 +24,6 @@ from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.wording import counted
 from tokengraft.render.terminal import show_evaluation
 
-
 _more, _how = map(panel, ("More to measure", "How it is measured"))
 
 

@@ -32,7 +32,8 @@ def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
         label, equals, path = pair.partition("=")
         if not equals or not label or not path:
             raise CorpusError(
-                f"{pair!r} is not code=path: say each file's language, like eng_Latn={pair or 'en.txt'}."
+                f"{pair!r} is not code=path: say each file's language, like "
+                f"eng_Latn={pair or 'english.txt'}."
             )
         code = resolve(label)
         if code in files:

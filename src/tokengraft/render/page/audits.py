@@ -273,7 +273,8 @@ def _lead(
     if len(audit["languages"]) == 2:
         own = next(value for value, t, _ in cells if t == fair)
         if own < max(cells)[0]:
-            text += f"{name}, the fairest of the tokenizers measured here, counts {_times(own)} as many."
+            many = f"{_times(own)} as many"
+            text += f"{name}, the fairest of the tokenizers measured here, counts {many}."
     elif len(audit["tokenizers"]) > 1 and not lost:
         text += (
             f"Even {name}, the fairest of the tokenizers measured here that can write every "
@@ -305,7 +306,9 @@ def _figures(
         above = sum(median(values) > 2 for values in premiums.values())
         words = f"pay more than double what {pivot} pays on the typical tokenizer"
         if len(premiums) >= _MANY:
-            figures.append((f"{above / len(premiums):.0%}", f"of {len(premiums)} languages {words}"))
+            figures.append(
+                (f"{above / len(premiums):.0%}", f"of {len(premiums)} languages {words}")
+            )
         elif len(premiums) > 1:
             figures.append((f"{above} of {len(premiums)}", f"languages {words}"))
     own = [value for value, t, _ in cells if t == fair]
