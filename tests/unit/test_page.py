@@ -229,6 +229,7 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     data = page_of([run]).data["audits"][0]
     assert data["headline"]["title"] == headline(data)["title"]
     assert "in Shan as in English" in data["headline"]["title"]
+    assert ", a tokenizer of 20" in data["headline"]["lead"]
     labels = [t["label"] for t in data["tokenizers"]]
     shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away

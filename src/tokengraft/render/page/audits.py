@@ -265,10 +265,9 @@ def _lead(
     audit: Mapping[str, Any], cells: Sequence[Cell], label: str, fair: int, pivot: str
 ) -> str:
     above, total = _above(cells, fair)
-    text = (
-        f"That is {label}’s count, and tokens are what models charge for and what fills their "
-        f"memory. "
-    )
+    released = str(audit["tokenizers"][max(cells)[1]].get("released", ""))[:4]
+    whose = f"the count of {label}, a tokenizer of {released}," if released else f"{label}’s count,"
+    text = f"That is {whose} and tokens are what models charge for and what fills their memory. "
     name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
     if len(audit["languages"]) == 2:
         own = next(value for value, t, _ in cells if t == fair)
