@@ -418,7 +418,8 @@ def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
         if cell.verdict in ("differs", "missing"):
             ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
             console.print(
-                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: paper {cell.paper:g}, {ours}"
+                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
+                f"paper {cell.paper:g}, {ours}"
             )
     console.print(verdict.line, markup=False)
 
