@@ -497,6 +497,7 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
 def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
     planned = plan("gpt2", ["shn"], budget=5)
     planned.save(tmp_path, figures=False)
+    assert page_of([tmp_path]).title == "5 new tokens for GPT-2/3"
     data = plan_data(tmp_path / "plan.json")
     assert (data["label"], data["pivotName"]) == ("GPT-2/3", "English")
     assert read_plan(tmp_path) == planned.plan

@@ -14,12 +14,12 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core import __version__
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
-from tokengraft.core.wording import in_markdown
+from tokengraft.core.wording import counted, in_markdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
 from tokengraft.render.page.audits import audit_data, counted_data, downloads, headline
-from tokengraft.render.page.document import document, pack, safe_json, without_paths
+from tokengraft.render.page.document import alphabets, document, pack, safe_json, without_paths
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 
@@ -72,19 +72,19 @@ def make_page(
     """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
-    audits, counted = [], []
+    audits, surveys = [], []
     for folder in runs.audits:
         tables, files = read_audit(folder), {"downloads": downloads(folder)}
         if tables.parallel:
             audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
         else:
-            counted.append(counted_data(tables) | files)
+            surveys.append(counted_data(tables) | files)
     comparisons = [comparison_data(folder) for folder in runs.comparisons]
     data: dict[str, Any] = {
         "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
-        "counted": counted,
+        "counted": surveys,
         "plans": [plan_data(path) for path in runs.plans],
         "grafts": [graft_data(folder) for folder in runs.grafts],
         "evaluations": [evaluation_data(path) for path in runs.evaluations],
@@ -92,10 +92,7 @@ def make_page(
         "groups": SCRIPT_GROUPS,
         "live": live,
     }
-    title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"
-    if comparisons and not counted and not runs.grafts:
-        title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
-    title = audits[0]["headline"]["title"] if audits else title
+    title = _title(data)
     html = document(title, data, _scripts(data), place)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
@@ -104,6 +101,22 @@ def make_page(
             "give fewer runs"
         )
     return Page(html, title, tuple(notes), data)
+
+
+def _title(data: dict[str, Any]) -> str:
+    """The page's title, by the first of what it shows."""
+    if data["audits"]:
+        return str(data["audits"][0]["headline"]["title"])
+    if data["counted"]:
+        return f"Tokens per byte: {data['counted'][0]['title']}"
+    if data["comparisons"] and not data["grafts"]:
+        return "{a} and {b}, side by side".format_map(data["comparisons"][0]["pairs"][0])
+    if data["grafts"] or data["evaluations"]:
+        return "A graft, measured"
+    if data["plans"]:
+        plan = data["plans"][0]
+        return f"{counted(plan['count'], 'new token')} for {plan['label'] or 'a tokenizer'}"
+    return "How tokenizers cut your text"
 
 
 def _audit(
@@ -180,7 +193,9 @@ def _scripts(data: dict[str, Any]) -> set[str]:
     entries += [entry for run in data["counted"] for entry in run["rows"]]
     entries += [entry for plan in data["plans"] for entry in plan["languages"]]
     entries += [entry for graft in data["grafts"] for entry in graft["languages"]]
-    return {entry["script"] for entry in entries}
+    # The playground on this machine shows whatever is typed; a site keeps its page small.
+    typed = alphabets() if data["live"] and "tokenizers" not in data["live"] else ()
+    return {entry["script"] for entry in entries} | set(typed)
 
 
 def readme(title: str) -> str:
