@@ -110,6 +110,14 @@ function planTable(plan, budget) {
   });
 }
 
+// How words are cut now, where the plan changes that.
+function planCuts(plan) {
+  const marks = plan.relaxed.filter((script) => script !== "Latin");
+  const said = marks.length ? [`words in ${listed(marks)} script are no longer cut at vowel signs`] : [];
+  if (plan.relaxed.includes("Latin")) said.push("Latin words keep digits that stand for letters");
+  return said.map((one) => `; ${one}`).join("");
+}
+
 // Makes spaces visible, and puts a leading combining mark on a dotted circle.
 function shownToken(text) {
   const shown = [...text].map((c) => (c === " " ? "␣" : CONTROLS.test(c) ? codePoint(c) : c)).join("");
@@ -160,7 +168,7 @@ function drawPlan(plan, number) {
     plan.languages.some((l) => l.first_token) ? whoGains(plan) : null,
     el("h4", {}, "The first tokens it adds"),
     tokens,
-    el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${plan.relaxed.length ? `; words of ${listed(plan.relaxed)} are no longer cut at vowel signs` : ""}. ${plan.notes.join(" ")}`),
+    el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${planCuts(plan)}. ${plan.notes.map((note) => note.replace(/\.?$/, ".")).join(" ")}`),
   );
 }
 
