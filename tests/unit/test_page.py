@@ -494,6 +494,21 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
     assert "1 language" not in found and "of 1 " not in found
 
 
+def test_text_that_is_not_the_runs_own_is_said_to_be_so(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "eng_Latn.txt").write_text("All are born free.\nEveryone has rights.\n")
+    (folder / "ita_Latn.txt").write_text("Tutti nascono liberi.\nOgnuno ha diritti.\n")
+    pairs = [f"{code}={folder / code}.txt" for code in ("eng_Latn", "ita_Latn")]
+    audit(pairs, ["gpt2"], resamples=0).save(tmp_path / "run", figures=False)
+    page = page_of([tmp_path / "run"])
+    declaration = "Universal Declaration of Human Rights"
+    assert page.data["audits"][0]["same"]["elsewhere"] == declaration
+    assert any("--corpus" in note and declaration in note for note in page.notes)
+    page = page_of([tmp_path / "run"], corpus=folder)
+    assert page.data["audits"][0]["same"]["elsewhere"] is None and not page.notes
+
+
 def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
     planned = plan("gpt2", ["shn"], budget=5)
     planned.save(tmp_path, figures=False)

@@ -138,6 +138,11 @@ def _audit(
             "hash (--tokenizers names a folder to look into)"
         )
     samples = sample_data(manifest, [*grafts, *shelves], corpus)
+    if samples is not None and not samples["own"] and corpus is None:
+        notes.append(
+            f"See the tokens shows the {samples['corpus']}: an audit does not keep its text "
+            "(--corpus names a folder, archive or table that has it)"
+        )
     audit["headline"] = headline(audit)
     audit["same"] = _same_sentence(audit, samples)
     audit["samples"] = None if samples is None else pack(safe_json(samples).encode("utf-8"))
@@ -174,6 +179,7 @@ def _same_sentence(audit: dict[str, Any], samples: dict[str, Any] | None) -> dic
         chosen.append(worst)
     return {
         "label": label,
+        "elsewhere": None if samples["own"] else samples["corpus"],
         "text": samples["lines"][pivot][0],
         "counts": [[code, counts[code]] for code in chosen if code in counts],
     }
