@@ -502,6 +502,18 @@ def test_text_that_is_taken_away_before_the_model_is_no_saving(tmp_path: Path, h
     assert not load(tmp_path).lossless
 
 
+def test_a_decoder_of_bytes_spells_nothing_in_bytes(tmp_path: Path) -> None:
+    """Every byte is a token, but no step turns text into bytes: other letters are left out."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pipeline = Pipeline(models.BPE({one: n for n, one in enumerate(letters)}, []))
+    pipeline.pre_tokenizer = pre_tokenizers.Whitespace()
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load(tmp_path)
+    assert not tokenizer.lossless
+    assert np.asarray(tokenizer.dropped(["ab", "ၵa"])).tolist() == [0, 1]
+
+
 def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) -> None:
     from sentencepiece import SentencePieceTrainer
 

@@ -312,7 +312,7 @@ def adapt_input(
 
       tokengraft adapt-input rootstock plan/ --text shan.txt -o adapted/
 
-      tokengraft adapt-input rootstock plan/ --text shan.txt --kind tag --minutes 5 -o adapted/
+      tokengraft adapt-input rootstock plan/ --text shan.txt --kind tag -o adapted/
     """
     from tokengraft.api.verbs import adapt_input as run_adapt_input
 

@@ -14,12 +14,12 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core import __version__
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
-from tokengraft.core.wording import in_markdown
+from tokengraft.core.wording import counted, in_markdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
 from tokengraft.render.page.audits import audit_data, counted_data, downloads, headline
-from tokengraft.render.page.document import document, pack, safe_json, without_paths
+from tokengraft.render.page.document import alphabets, document, pack, safe_json, without_paths
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 from tokengraft.render.tables import reading_back
@@ -73,20 +73,20 @@ def make_page(
     """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
-    audits, counted = [], []
+    audits, surveys = [], []
     for folder in runs.audits:
         with reading_back(folder, "audit"):
             tables, files = read_audit(folder), {"downloads": downloads(folder)}
             if tables.parallel:
                 audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
             else:
-                counted.append(counted_data(tables) | files)
+                surveys.append(counted_data(tables) | files)
     comparisons = _read(comparison_data, runs.comparisons, "comparison")
     data: dict[str, Any] = {
         "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
-        "counted": counted,
+        "counted": surveys,
         "plans": _read(plan_data, runs.plans, "plan"),
         "grafts": _read(graft_data, runs.grafts, "graft"),
         "evaluations": _read(evaluation_data, runs.evaluations, "evaluation"),
@@ -94,10 +94,7 @@ def make_page(
         "groups": SCRIPT_GROUPS,
         "live": live,
     }
-    title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"
-    if comparisons and not counted and not runs.grafts:
-        title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
-    title = audits[0]["headline"]["title"] if audits else title
+    title = _title(data)
     html = document(title, data, _scripts(data), place)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
@@ -119,6 +116,22 @@ def _read(
     return shown
 
 
+def _title(data: dict[str, Any]) -> str:
+    """The page's title, by the first of what it shows."""
+    if data["audits"]:
+        return str(data["audits"][0]["headline"]["title"])
+    if data["counted"]:
+        return f"Tokens per byte: {data['counted'][0]['title']}"
+    if data["comparisons"] and not data["grafts"]:
+        return "{a} and {b}, side by side".format_map(data["comparisons"][0]["pairs"][0])
+    if data["grafts"] or data["evaluations"]:
+        return "A graft, measured"
+    if data["plans"]:
+        plan = data["plans"][0]
+        return f"{counted(plan['count'], 'new token')} for {plan['label'] or 'a tokenizer'}"
+    return "How tokenizers cut your text"
+
+
 def _audit(
     tables: AuditTables,
     grafts: Sequence[Shelf],
@@ -138,6 +151,11 @@ def _audit(
             "hash (--tokenizers names a folder to look into)"
         )
     samples = sample_data(manifest, [*grafts, *shelves], corpus)
+    if samples is not None and not samples["own"] and corpus is None:
+        notes.append(
+            f"See the tokens shows the {samples['corpus']}: an audit does not keep its text "
+            "(--corpus names a folder, archive or table that has it)"
+        )
     audit["headline"] = headline(audit)
     audit["same"] = _same_sentence(audit, samples)
     audit["samples"] = None if samples is None else pack(safe_json(samples).encode("utf-8"))
@@ -174,6 +192,7 @@ def _same_sentence(audit: dict[str, Any], samples: dict[str, Any] | None) -> dic
         chosen.append(worst)
     return {
         "label": label,
+        "elsewhere": None if samples["own"] else samples["corpus"],
         "text": samples["lines"][pivot][0],
         "counts": [[code, counts[code]] for code in chosen if code in counts],
     }
@@ -194,7 +213,9 @@ def _scripts(data: dict[str, Any]) -> set[str]:
     entries += [entry for run in data["counted"] for entry in run["rows"]]
     entries += [entry for plan in data["plans"] for entry in plan["languages"]]
     entries += [entry for graft in data["grafts"] for entry in graft["languages"]]
-    return {entry["script"] for entry in entries}
+    # The playground on this machine shows whatever is typed; a site keeps its page small.
+    typed = alphabets() if data["live"] and "tokenizers" not in data["live"] else ()
+    return {entry["script"] for entry in entries} | set(typed)
 
 
 def readme(title: str) -> str:

@@ -51,7 +51,6 @@ def plan_data(path: Path) -> dict[str, Any]:
         "name": path.parent.resolve().name if path.name == "plan.json" else path.stem,
         "mode": plan.get("mode"),
         "objective": plan.get("objective"),
-        "budget": plan.get("budget") or len(tokens),
         "family": plan.get("family"),
         "sha256": plan.get("tokenizer"),
         "label": without_paths(plan.get("label")),
