@@ -162,9 +162,9 @@ def test_a_long_table_fits_its_page() -> None:
 
 
 def commands_in(text: str) -> list[str]:
-    """Whole commands of ours in blocks of shell."""
-    blocks = re.findall(r"```sh\n(.*?)```", text.replace("\\\n", " "), flags=re.S)
-    lines = (line for block in blocks for line in block.splitlines())
+    """Whole commands of ours in blocks of shell, or after a prompt."""
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", text.replace("\\\n", " "), flags=re.S)
+    lines = (line.removeprefix("$ ") for block in blocks for line in block.splitlines())
     return [line for line in lines if line.startswith("tokengraft ") and "…" not in line]
 
 

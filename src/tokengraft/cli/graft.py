@@ -202,7 +202,7 @@ def graft(
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
+    r"""Write the model with a plan's tokens: a folder that plain transformers loads, verified.
 
     Only the embedding tables are rewritten; every old row and every other
     tensor stays as it is, unless --train says otherwise. Exits with 3 and
@@ -215,6 +215,9 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
 
       tokengraft graft rootstock plan/ --text shan.txt --train lora -o grafted/
+
+      tokengraft graft Qwen/Qwen3-0.6B plan/ --text shan.txt \
+        --policy write -o grafted/
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json

@@ -224,7 +224,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
             said += f" ({', '.join(over)})"
         else:
             said = (
-                f"worst {row['worst_language']} {row['worst_premium']:.2f}, "
+                f"worst {escape(language_name(row['worst_language']))} {row['worst_premium']:.2f}, "
                 f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
                 f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×"
             )

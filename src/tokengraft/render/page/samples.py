@@ -68,7 +68,7 @@ def sample_data(
 
 def _same_text(text: ParallelCorpus, manifest: dict[str, Any], pivot: str) -> bool:
     """Whether a corpus of another name (a folder, once pairs of files) has the run's pivot text."""
-    return text.digest(pivot) == manifest["corpus"]["languages"][pivot]
+    return bool(text.digest(pivot) == manifest["corpus"]["languages"][pivot])
 
 
 def choose_units(corpus: ParallelCorpus, pivot: str, count: int) -> list[int]:
