@@ -273,9 +273,10 @@ def _translation(
         if not isinstance(corpus, ParallelCorpus):
             corpus = load_corpus(corpus, options.split, both)
         texts = corpus.select(both).texts
-        pairs = [pair for pair in zip(texts[code], texts[PIVOT], strict=True) if all(pair)]
-        lines, english = ([pair[side] for pair in pairs[: options.lines]] for side in (0, 1))
+        units = zip(texts[code], texts[PIVOT], strict=True)
+        pairs = [(line, other) for line, other in units if line and other][: options.lines]
         if pairs:
+            lines, english = zip(*pairs, strict=True)
             return translation_scores(
                 base, graft, lines, english, resamples=options.resamples, seed=options.seed
             )

@@ -165,10 +165,14 @@ class _Verification:
     @functools.cached_property
     def untied(self) -> bool:
         """Whether a tied base was given a separate head; only a policy that trains one may."""
-        if self.manifest is None or not self.layout.tied:
+        if not self.trains or not self.layout.tied:
             return False
-        trains = POLICIES[self.manifest["output"]["policy"]].trains
-        return trains and not is_tied(self.config, self.layout.head_name in self.checkpoint.tensors)
+        return not is_tied(self.config, self.layout.head_name in self.checkpoint.tensors)
+
+    @functools.cached_property
+    def trains(self) -> bool:
+        """Whether output rows were trained, by the policy in the manifest, if there is one."""
+        return self.manifest is not None and POLICIES[self.manifest["output"]["policy"]].trains
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
@@ -228,10 +232,14 @@ class _Verification:
     def _dead(self) -> tuple[bool, str]:
         if not len(self.new):
             return False, "there is no new token: the vocabulary is the base's, this is no graft"
-        dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
-        if dead:
-            return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
-        if wrong := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
+        names = [self.layout.input.name]
+        if self.untied or (self.trains and self.layout.head is not None):
+            names.append(self.layout.head_name)
+        for name in names:
+            if dead := verify_tensors.dead_rows(self.checkpoint, name, self.new):
+                return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
+        tables = self.old, self.checkpoint, self.layout, self.new
+        if wrong := verify_tensors.outsized_row(*tables) or verify_tensors.loud_bias(*tables):
             return False, wrong
         seen = {i for ids in self.encoded.new for i in ids if i in self.new}
         left = verify_tokens.unproven(self.pair, self.new, self.encoded.lines, seen)
@@ -415,7 +423,7 @@ class _Verification:
         kl, top1 = promised["kl"], promised["top1"]
         if not (0 < _TOLERATED * kl <= _MOST and 0 <= top1 < 1):
             return False, f"what was trained may move text by KL {kl}, top-1 {top1}: no promise"
-        untaught = () if POLICIES[manifest["output"]["policy"]].trains else self.new
+        untaught = () if self.trains else self.new
         moved = self.moved or verify_protected.measure(self.folder, self.base, untaught)
         if not moved:
             return True, "not measured: no text for it, or no memory for both models"
