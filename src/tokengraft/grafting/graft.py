@@ -178,6 +178,8 @@ def graft(
         trained: dict[str, Any] = {}
         if adapting is not None:
             trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
+        if lanes:
+            trained["trained"]["lanes"] = written.width - made.rows.shape[1]
         write_card(folder, steps, written, facts)
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
@@ -191,7 +193,8 @@ def graft(
         whole.mkdir(exist_ok=True)
         written = write_model(
             base.path, new, made.rows, whole, parts=parts, policy=chosen.name,
-            learned=Learned(made.head, changed), removed=removed,
+            learned=Learned(None if _shared(base.path, output) else made.head, changed),
+            removed=removed,
         )  # fmt: skip
         if made.student is not None and lanes:
             from tokengraft.grafting.widen import widen
@@ -371,9 +374,15 @@ def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:
     """How to train the new tokens to be written."""
     if text is None:
         raise UsageError("--policy write is learned from text: give some with --text FILE")
-    layout = find_layout(read_json(base / CONFIG), read_checkpoint(base))
     quiet = () if output.protect is None else tuple(lines_of(output.protect))
-    return Writing(quiet, shared=layout.tied and not output.untie)
+    return Writing(quiet, shared=_shared(base, output))
+
+
+def _shared(base: Path, output: Output) -> bool:
+    """Whether one row serves both ends of a new token that is written."""
+    if output.untie or not named(output.policy).trains:
+        return False
+    return find_layout(read_json(base / CONFIG), read_checkpoint(base)).tied
 
 
 def _sample(text: Sequence[str]) -> Sequence[str]:

@@ -38,6 +38,7 @@ from tokengraft.model.frozen import FrozenModel, NewRows
 
 #: Separate q, k, v and o, a gated MLP, norms that only multiply, rows that are not scaled.
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+_ALIGNED = 8  # GPUs multiply matrices fast whose sizes are multiples of it
 TABLE = "lanes"  # the new tokens' lanes, among the weights that a student learns
 
 
@@ -151,10 +152,11 @@ def refuse_unfit(architecture: str) -> None:
 def with_lanes(base: FrozenModel, tokens: int, adapting: Adapting, seed: int = 0) -> FrozenModel:
     """A student for that many new tokens, which shares the base's weights.
 
-    What it learns is in float32. Raises UsageError for another architecture.
+    What it learns is in float32. Raises UsageError for another architecture. There may be some more
+    lanes than `adapting` says, since transformers wants a width that its heads divide.
     """
     refuse_unfit(type(base.model).__name__)
-    lanes, neurons = adapting.lanes, adapting.neurons
+    lanes, neurons = _lanes(base, adapting.lanes), adapting.neurons
     shared = {id(held): held for held in (*base.model.parameters(), *base.model.buffers())}
     model = copy.deepcopy(base.model, dict(shared))
     generator = torch.Generator().manual_seed(seed)
@@ -188,6 +190,14 @@ def with_lanes(base: FrozenModel, tokens: int, adapting: Adapting, seed: int = 0
     model.register_parameter(TABLE, torch.nn.Parameter(drawn(tokens, lanes, unit)))
     own = [name for name, held in model.named_parameters() if id(held) not in shared]
     return base.student(model, own, Laned)
+
+
+def _lanes(base: FrozenModel, least: int) -> int:
+    """The least number of lanes, at least as many, with which a width suits heads and GPUs."""
+    look = base.blocks[0].self_attn
+    heads = look.q_proj.out_features // look.head_dim + look.num_key_value_groups
+    unit = math.lcm(heads, _ALIGNED)
+    return -(-(base.dimensions + least) // unit) * unit - base.dimensions
 
 
 def widened(student: FrozenModel) -> dict[str, Wider]:

@@ -87,8 +87,8 @@ class Writing:
 class Adapting:
     """Asks that the body learn too: `lanes`, adapters of `rank` (`lora`), or `all` of its weights.
 
-    `lanes` are that many dimensions, with a head and so many `neurons` in each block, which only
-    new tokens use (the module of that name): English cannot change, and nothing below is needed.
+    `lanes` are that many dimensions or a few more, with a head and so many `neurons` in each block,
+    which only new tokens use (see `lanes`): English cannot change, and nothing below is needed.
 
     Adapters are in the lowest `depth` of the blocks, where new tokens are first made sense of; with
     `apart` they begin in directions that protected text hardly uses (`student`). `rate` is Adam's.
@@ -133,7 +133,7 @@ class Adapting:
     def promise(self) -> dict[str, object]:
         """What a manifest says of it; of lanes nothing has to be promised."""
         if self.train == "lanes":
-            return {"train": self.train, "lanes": self.lanes, "neurons": self.neurons}
+            return {"train": self.train, "neurons": self.neurons}
         rank = {"rank": self.rank} if self.train == "lora" else {}
         return {
             "train": self.train,
