@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import test_graft_tiny  # noqa: E402
 from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
 
-from tokengraft.core.errors import UsageError  # noqa: E402
+from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
@@ -29,9 +29,10 @@ from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # no
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.widen import widen  # noqa: E402
 from tokengraft.grafting.write_folder import write_model  # noqa: E402
-from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning, insert  # noqa: E402
+from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ("llama-tied", "llama-untied", "mistral", "qwen2", "qwen3")
@@ -154,25 +155,31 @@ def test_a_halved_student_shares_what_is_learned(llama):
     assert torch.cosine_similarity(ours.flatten(), theirs.float().flatten(), 0) > 0.99
 
 
+def write(folder: Path, out: Path, values: NewRows, student: FrozenModel) -> Path:
+    """The folder of a student, without the rest of a graft."""
+    out.mkdir()
+    written = write_model(folder, extended(folder), values.rows.numpy(), out, parts=parts())
+    widen(out, written, student)
+    return out
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_written_folder_is_the_student_in_plain_transformers(name, dtype, tmp_path):
     folder = make(tmp_path / "base", name, dtype=dtype, shard="6KB")
-    base, out = FrozenModel.load(folder), tmp_path / "graft"
-    out.mkdir()
-    student, new = taught(base), rows(base)
+    base = FrozenModel.load(folder)
+    student, kind = taught(base), getattr(torch, dtype)
     with torch.no_grad():
         for held in student.learning.values():  # as a folder holds them
-            held.copy_(held.to(getattr(torch, dtype)).float())
-    values = new.rows.to(getattr(torch, dtype)).float()
-    written = write_model(folder, extended(folder), values.numpy(), out, parts=parts())
-    widen(out, written, student)
+            held.copy_(held.to(kind).float())
+    new = NewRows(FIRST, rows(base).rows.to(kind).float())
+    out = write(folder, tmp_path / "graft", new, student)
     for path in out.glob("*.safetensors"):
-        assert all(one.dtype == getattr(torch, dtype) for one in load_file(path).values())
+        assert all(one.dtype == kind for one in load_file(path).values())
     loaded, plain = load(out), load(folder)
     close = {"atol": 1e-4, "rtol": 1e-3} if dtype == "float32" else {"atol": 0.5, "rtol": 0.05}
     with torch.no_grad():
-        states = student.states(passages(True), new=NewRows(FIRST, values))
+        states = student.states(passages(True), new=new)
         logits = loaded(passages(True)).logits[..., :FIRST]
         assert torch.allclose(student.head(FIRST).logits(states), logits, **close)
         English = [one(passages(False)).logits[..., :FIRST] for one in (plain, loaded)]
@@ -183,6 +190,48 @@ def test_a_written_folder_is_the_student_in_plain_transformers(name, dtype, tmp_
     sizes = [one.numel() * one.element_size()
              for path in out.glob("*.safetensors") for one in load_file(path).values()]  # fmt: skip
     assert index["metadata"]["total_size"] == sum(sizes)
+
+
+@pytest.mark.skipif(llama_cpp.installed() is None, reason="needs the extra serve")
+def test_llama_cpp_writes_what_transformers_writes(case, tmp_path):
+    base = FrozenModel.load(case)
+    out = write(case, tmp_path / "graft", rows(base), taught(base))
+    prompt = [5, 70, FIRST, 12, FIRST + 3, 7]
+    with torch.no_grad():
+        expected = (
+            load(out)
+            .generate(
+                torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=None
+            )[0]
+            .tolist()[len(prompt) :]
+        )
+    if case.name == "qwen2":
+        with pytest.raises(ModelError, match="without --train lanes"):
+            gguf_file.write_gguf(out, tmp_path / "graft.gguf", pre="gpt-2")
+        return
+    gguf_file.write_gguf(out, tmp_path / "graft.gguf", pre="gpt-2")
+    with llama_cpp.serving(tmp_path / "graft.gguf") as llama:
+        got = llama.complete(prompt, 12)["tokens"]
+    ends = expected.index(0) if 0 in expected else len(expected)  # llama.cpp stops there
+    assert ends > 0 and got[:ends] == expected[:ends]
+
+
+def test_several_devices_learn_what_one_does(llama):
+    outcomes = []
+    for devices in ("cpu", "cpu,cpu"):
+        options = Deriving(
+            recipe=Recipe(**RECIPE | {"steps": 4}), reading=Reading(devices),
+            adapting=replace(LANES, rate=1e-3),
+        )  # fmt: skip
+        outcomes.append(
+            derive_rows(
+                llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options
+            )
+        )
+    one, two = outcomes
+    assert np.allclose(one.rows, two.rows, atol=1e-4)
+    for name, held in one.student.learning.items():
+        assert torch.allclose(held, two.student.learning[name], atol=1e-4)
 
 
 def test_a_graft_with_lanes_is_verified_and_says_what_it_is(llama, made):

@@ -272,6 +272,8 @@ def graft(
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
         said = where_served(is_relaxed(parsed), rebuilt(config, parsed), tells_case(parsed))
+        if train == "lanes":
+            said += " Lanes were tried in transformers and llama.cpp (where Qwen 2 has none) only."
         stdout.print(said, markup=False)
 
 

@@ -448,7 +448,8 @@ class _Verification:
         if self.lanes:
             moved = self.moved or verify_protected.measure(self.folder, self.base, self.new)
             moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items()) or "not measured"
-            return all(one.kl <= _ROUNDED for one in moved.values()), f"{moves}, by rounding"
+            said = f"{moves} (rounding is all that may move it)"
+            return all(one.kl <= _ROUNDED for one in moved.values()), said
         manifest = self.manifest or {}
         promised = manifest["trained"]["promised"]
         if not 0 < promised["kl"] < _PROMISED:
