@@ -11,9 +11,9 @@ on:
 so that text without a new token is read as before. It also proposes tags that mark a language: a
 row before the text (`tag-before`), or one added to every row of a text (`tag`). All are trained
 together with the rows, with the loss of distillation, as `tokengraft adapt-input` does; `lora` has
-as many weights inside the body instead, and `lanes` widens the body by dimensions that only new
-tokens use. MODEL, PLANS, TEXT and FLORES are as in `write_gpu.py`. OUT
-gets one JSON file per run; runs whose file exists are skipped.
+as many weights inside the body instead, and `lanes` are those of `graft --train lanes`. MODEL,
+PLANS, TEXT and FLORES are as in `write_gpu.py`. OUT gets one JSON file per run; runs whose file
+exists are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from torch import nn
 from torch.nn import functional
 
 from gpu_jobs import arguments, lines_in, share_out
-from lanes import english_kept, with_lanes
 
 WAYS = ("rows", "convolution", "attention", "lora", "lanes", "tag-before", "tag")
 
@@ -73,8 +72,10 @@ def with_lora(base: Any, rank: int = 16) -> Any:
     return student
 
 
-def student_of(base: Any, way: str, count: int, first: int) -> Any:
+def student_of(base: Any, way: str, count: int) -> Any:
     """The model to train; the base itself if only rows are trained."""
+    from tokengraft.deriving.distil.lanes import with_lanes
+    from tokengraft.deriving.distil.recipe import Adapting
     from tokengraft.model.input_adapter import KINDS
 
     torch.manual_seed(0)
@@ -83,7 +84,7 @@ def student_of(base: Any, way: str, count: int, first: int) -> Any:
     if way == "lora":
         return with_lora(base)
     if way == "lanes":
-        return with_lanes(base, count, first)
+        return with_lanes(base, count, Adapting(train="lanes"))
     return base.behind(KINDS[way](base.dimensions).to(base.device)) if way != "rows" else None
 
 
@@ -130,7 +131,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
         begun = time.monotonic()
         distiller = Distiller(reader, lots, start, settings.recipe, parts)
         distiller.teacher = teacher = teacher or distiller.teacher
-        student = student_of(base, way, len(parts), reader.first_new)
+        student = student_of(base, way, len(parts))
         if student is not None:
             distiller.teach(student, FRONT_RATE)
         out = distiller.run()
@@ -153,9 +154,6 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
             "curve": [(c.step, c.score.kl, c.score.mixed) for c in out.curve],
             **{name: asdict(one) for name, one in scores.items()},
         }  # fmt: skip
-        if way == "lanes":
-            ids = [one.old for one in plain[:100]]
-            facts["widened"] = english_kept(base, student, rows, ids)
         (options.out / f"{way}-{code}.json").write_text(json.dumps(facts), encoding="utf-8")
         kl, top1 = scores["devtest"].kl, scores["devtest"].agreement
         print(code, way, f"{kl:.3f} {top1:.3f} {facts['seconds']:.0f} s", flush=True)

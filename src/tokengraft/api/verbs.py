@@ -261,9 +261,9 @@ def graft(
     Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
     `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
-    explained by `Output`. `train` (`rows`, `lora`, `all`) says what learns; if that is more than
-    rows, `keep` is the share of positions in English and code at which the likeliest token must
-    stay the same (default 0.97). `adapter_only` writes what adapters learned, without the base.
+    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lora`
+    and `all`, `keep` is the share of positions in English and code at which the likeliest token
+    must stay the same (0.97). `adapter_only` writes what adapters learned, without the base.
     `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is not a graft
     is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
     """

@@ -163,9 +163,10 @@ def graft(
         str,
         _training(
             help="What learns from the text. rows: only those of the new tokens; every old weight "
-            "stays. lora: adapters in the body too, which read and write new tokens better; "
-            "English and code are replayed so that they move by 0.003 nats at most (--keep). all: "
-            "every weight but the tables."
+            "stays. lanes: a wider body too, which acts only where a new token has been read, so "
+            "that English cannot change (Llama, Mistral, Qwen 2 and 3). lora: adapters in the "
+            "body, which read and write new tokens better; English and code are replayed so that "
+            "they move by 0.003 nats at most (--keep). all: every weight but the tables."
         ),
     ] = "rows",
     keep: Annotated[
@@ -214,7 +215,7 @@ def graft(
 
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
 
-      tokengraft graft rootstock plan/ --text shan.txt --train lora -o grafted/
+      tokengraft graft rootstock plan/ --text shan.txt --train lanes -o grafted/
 
       tokengraft graft Qwen/Qwen3-0.6B plan/ --text shan.txt \
         --policy write -o grafted/
@@ -234,7 +235,7 @@ def graft(
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
     tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
-    if by_text is not None and (named(policy).trains or train != "rows"):
+    if by_text is not None and (named(policy).trains or train not in ("rows", "lanes")):
         given = "--policy write" if named(policy).trains else f"--train {train}"
         raise UsageError(f"--by-text does nothing with {given}: leave one of them out")
     if named(policy).trains and not tied and (size := second_table(resolve(model).path, 0)):
@@ -274,6 +275,8 @@ def graft(
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
         said = where_served(is_relaxed(parsed), rebuilt(config, parsed), tells_case(parsed))
+        if train == "lanes":
+            said += " Lanes were tried in transformers and llama.cpp (where Qwen 2 has none) only."
         stdout.print(said, markup=False)
 
 

@@ -69,8 +69,9 @@ class Deriving:
 
     @property
     def only_rows(self) -> bool:
-        """Whether rows alone learn, and only to be read."""
-        return (self.writing, self.adapting, self.in_front) == (None, None, None)
+        """Whether only rows and lanes learn, and only to be read: English is safe either way."""
+        body = self.adapting is not None and self.adapting.train != "lanes"
+        return self.writing is None and self.in_front is None and not body
 
 
 @dataclass

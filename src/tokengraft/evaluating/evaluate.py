@@ -113,6 +113,7 @@ def _measure(
             f"{old.name} puts {[*old.prefix]} before and {[*old.suffix]} after every text, "
             f"{new.name} {[*new.prefix]} and {[*new.suffix]}: it is no graft of {old.name}"
         )
+    new = new.narrow(old.dimensions)
     chosen = _languages(languages, new)
     kept: dict[str, Score] = {}
     if old.kind == "causal" and ("trained" in new.manifest or POLICIES[new.policy].writes):

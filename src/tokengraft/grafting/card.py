@@ -43,7 +43,7 @@ class Facts:
     fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
     verdict: str = ""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # UDHR premiums
-    trained: str = "rows"  # what was trained: rows, lora or all
+    trained: str = "rows"  # what was trained: rows, lanes, lora or all
     moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text moved, by kind
     adapter: bool = False
     encoder: bool = False
@@ -99,8 +99,16 @@ def _summary(plan: Plan, written: Written, facts: Facts) -> str:
 
 
 def _moved(written: Written, facts: Facts) -> str:
-    what = "adapters (LoRA)" if facts.trained == "lora" else "every weight but the tables"
     moves = "; ".join(f"{kind} {one}" for kind, one in facts.moved.items())
+    if facts.trained == "lanes":
+        return (
+            "Its body is wider (lanes): what was added acts only where a new token has been read. "
+            "Every old weight is there, byte for byte, except that norms are scaled, for the wider "
+            f"mean, and rounded to {written.dtype}. Text without new tokens is encoded as before "
+            f"and read as before but for that rounding: {moves or 'not measured'}, against the "
+            "base."
+        )
+    what = "adapters (LoRA)" if facts.trained == "lora" else "every weight but the tables"
     return (
         f"Its body was trained too: {what}, {len(written.trained)} tensors. All old rows are the "
         "same bytes, text without new tokens is encoded as before, and read nearly as before: "

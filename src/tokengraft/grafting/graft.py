@@ -57,9 +57,10 @@ class Derivation:
     """How to make rows: by `method`, from `text` if it is given (`corpus.lines_of`).
 
     `train` says what learns: the new `rows` alone, LoRA adapters in the body as well (`lora`), or
-    the whole body (`all`). If the body learns, `keep` is the share of positions of protected text
-    whose likeliest token must stay the same (`Adapting.keeping`). `options` holds `progress` and,
-    by name, fields of `Deriving` and of the option objects inside it.
+    the whole body (`all`), or else `lanes`, which make it wider and cannot change what it says of
+    text without new tokens. With `lora` and `all`, `keep` is the share of positions of protected
+    text whose likeliest token must stay the same (`Adapting.keeping`). `options` holds `progress`
+    and, by name, fields of `Deriving` and of the option objects inside it.
     """
 
     method: str = "auto"
@@ -126,7 +127,8 @@ def graft(
     base = resolve(model)
     out = Path(out)
     check_target(out, base.path, options.force)
-    adapting = _adapting(rows, training, output.protect)
+    adapting = _adapting(rows, training, output)
+    lanes = adapting is not None and adapting.train == "lanes"
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     _refuse_unfit(base, steps, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
@@ -157,7 +159,7 @@ def graft(
     if said:
         made = replace(made, notes=(*made.notes, said))
     changed: Changes = {}
-    if made.student is not None:
+    if made.student is not None and not lanes:
         from tokengraft.deriving.distil.student import changes
 
         changed = changes(made.student)
@@ -176,6 +178,8 @@ def graft(
         trained: dict[str, Any] = {}
         if adapting is not None:
             trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
+        if lanes:
+            trained["trained"]["lanes"] = written.width - made.rows.shape[1]
         write_card(folder, steps, written, facts)
         write_manifest(
             folder, base=base.name, plan=steps, rows=made.rows,
@@ -189,8 +193,13 @@ def graft(
         whole.mkdir(exist_ok=True)
         written = write_model(
             base.path, new, made.rows, whole, parts=parts, policy=chosen.name,
-            learned=Learned(made.head, changed), removed=removed,
+            learned=Learned(None if _shared(base.path, output) else made.head, changed),
+            removed=removed,
         )  # fmt: skip
+        if made.student is not None and lanes:
+            from tokengraft.grafting.widen import widen
+
+            written = widen(whole, written, made.student)
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
         if bias is None:
@@ -199,7 +208,8 @@ def graft(
             made = replace(made, notes=(*made.notes, said))
         if adapting is not None:
             if options.verified:
-                shifts = measure(whole, base.path, () if chosen.trains else written.new)
+                taught = chosen.trains and not lanes  # lanes are not what new tokens stray by
+                shifts = measure(whole, base.path, () if taught else written.new)
             moved = {kind: str(one) for kind, one in shifts.items()}
             stated = replace(stated, trained=adapting.train, moved=moved)
         describe(whole, written, stated)
@@ -242,6 +252,10 @@ def _refuse_unfit(
         raise UsageError(
             f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
         )
+    if adapting is not None and adapting.train == "lanes":
+        from tokengraft.deriving.distil.lanes import refuse_unfit as refuse_other
+
+        refuse_other(str(next(iter(config.get("architectures") or ()), None)))
     if adapter_only:
         from tokengraft.grafting.adapter import refuse_unfit
 
@@ -277,7 +291,7 @@ def _choose_bias(
 def _adapting(
     rows: Derived | NDArray[np.float32] | Derivation,
     text: Sequence[str] | None,
-    protect: Sources | None,
+    output: Output,
 ) -> Adapting | None:
     """How to train the body, or None if only rows learn; `rows.options` may bring `adapting`."""
     train = rows.train if isinstance(rows, Derivation) else "rows"
@@ -289,8 +303,16 @@ def _adapting(
         return None
     if text is None:
         raise UsageError(f"--train {train} learns from text: give some with --text FILE")
-    quiet = () if protect is None else tuple(lines_of(protect))
     given: Adapting = rows.options.get("adapting") or Adapting()
+    if train == "lanes":
+        idle = "--keep" if rows.keep is not None else "--protect"
+        if rows.keep is not None or (output.protect and not named(output.policy).trains):
+            raise UsageError(
+                f"lanes cannot change text without new tokens, so {idle} has nothing to keep: "
+                "leave it out, or take --train lora"
+            )
+        return replace(given, train=train)
+    quiet = () if output.protect is None else tuple(lines_of(output.protect))
     given = given if rows.keep is None else given.keeping(rows.keep)
     return replace(given, train=train, protect=quiet or given.protect)
 
@@ -352,9 +374,15 @@ def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:
     """How to train the new tokens to be written."""
     if text is None:
         raise UsageError("--policy write is learned from text: give some with --text FILE")
-    layout = find_layout(read_json(base / CONFIG), read_checkpoint(base))
     quiet = () if output.protect is None else tuple(lines_of(output.protect))
-    return Writing(quiet, shared=layout.tied and not output.untie)
+    return Writing(quiet, shared=_shared(base, output))
+
+
+def _shared(base: Path, output: Output) -> bool:
+    """Whether one row serves both ends of a new token that is written."""
+    if output.untie or not named(output.policy).trains:
+        return False
+    return find_layout(read_json(base / CONFIG), read_checkpoint(base)).tied
 
 
 def _sample(text: Sequence[str]) -> Sequence[str]:

@@ -109,8 +109,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if trained is not None and not (
         isinstance(trained, dict)
         and _words(trained.get("tensors"))
-        and isinstance(trained.get("promised"), dict)
-        and all(isinstance(trained["promised"].get(key), int | float) for key in ("kl", "top1"))
+        and (trained.get("train") == "lanes" or _promises(trained.get("promised")))
     ):
         raise ModelError(f"{MANIFEST} does not say what was trained: trained is damaged")
     places = value.get("places")
@@ -125,6 +124,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
         raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value
+
+
+def _promises(value: Any) -> bool:
+    figures = (value.get("kl"), value.get("top1")) if isinstance(value, dict) else (None,)
+    return all(isinstance(one, int | float) for one in figures)
 
 
 def _numbers(value: Any) -> bool:

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -83,6 +83,7 @@ class FrozenModel:
         }
         self.kind, self.name, self._folder = kind, name, folder
         self.front: Any = None
+        self._cut: int | None = None
         self._tokenizer, self._window, self._others = tokenizer, window, tuple(others)
         self.body = body(model) if kind == "causal" else model
 
@@ -122,23 +123,40 @@ class FrozenModel:
         return (self, *(self.around(one, self.learning) for one in copies))
 
     def around(
-        self, model: Any, learning: Collection[str] = (), others: Sequence[torch.device] = ()
-    ) -> FrozenModel:
-        """Another `model` of this architecture, with this one's folder, tokenizer and window."""
-        return FrozenModel(
+        self, model: Any, learning: Collection[str] = (), others: Sequence[torch.device] = (),
+        of: type[FrozenModel] | None = None,
+    ) -> FrozenModel:  # fmt: skip
+        """Another `model` of this architecture, with this one's folder, tokenizer and window.
+
+        It is read as this one is, or as class `of` reads.
+        """
+        return (of or type(self))(
             model, kind=self.kind, name=self.name, folder=self._folder, tokenizer=self._tokenizer,
             window=self._window, others=others, learning=learning,
         )  # fmt: skip
 
-    def student(self, model: Any, learning: Collection[str]) -> FrozenModel:
+    def student(
+        self, model: Any, learning: Collection[str], of: type[FrozenModel] | None = None
+    ) -> FrozenModel:
         """Like `around`, with copies on the same devices as this model."""
-        return self.around(model, learning, self._others)
+        return self.around(model, learning, self._others, of)
 
     def behind(self, adapter: Any) -> FrozenModel:
         """The same model with a trainable `input_adapter` in front, on the first device only."""
         behind = self.around(self.model)
         behind.front, behind.learning = adapter, dict(adapter.named_parameters())
         return behind
+
+    def narrow(self, width: int) -> FrozenModel:
+        """The same model with states and output rows of no more than `width` dimensions.
+
+        Further ones are lanes (`deriving.distil.lanes`), which are 0 in every state it returns.
+        """
+        if self.dimensions <= width:
+            return self
+        narrow = copy.copy(self)
+        narrow._cut = width
+        return narrow
 
     @property
     def folder(self) -> Path:
@@ -240,7 +258,8 @@ class FrozenModel:
 
     def head(self, size: int | None = None) -> Head:
         """Its first `size` output rows (all by default), in the weights' type."""
-        return Head.of(self.model, size)
+        head = Head.of(self.model, size)
+        return head if self._cut is None else replace(head, weight=head.weight[:, : self._cut])
 
     def fingerprint(self) -> str:
         """sha256 over the config and every weight as loaded, with its name, type and shape.
@@ -290,7 +309,7 @@ class FrozenModel:
         given = {"input_ids": ids} if new is None else {"inputs_embeds": self.embed(ids, new)}
         way = {"use_cache": False} if self.kind == "causal" else {"attention_mask": mask}
         states: torch.Tensor = self.body(**given, **way, **more).last_hidden_state
-        return states
+        return states[..., : self._cut]
 
 
 def kind_of(config: dict[str, Any]) -> Kind:

@@ -42,6 +42,7 @@ class Architecture:
     name: str
     reordered: bool = False  # reorder the rows of q and k
     shifted: bool = False  # write norms as 1 + w
+    square: bool = False  # llama.cpp takes heads only that are together as wide as a state
     fields: Callable[[Mapping[str, Any]], Fields] = lambda config: {}
 
 
@@ -55,7 +56,7 @@ def _gemma3(config: Mapping[str, Any]) -> Fields:
 ARCHITECTURES: dict[str, Architecture] = {
     "LlamaForCausalLM": Architecture("llama", reordered=True),
     "MistralForCausalLM": Architecture("llama", reordered=True),
-    "Qwen2ForCausalLM": Architecture("qwen2"),
+    "Qwen2ForCausalLM": Architecture("qwen2", square=True),
     "Qwen3ForCausalLM": Architecture("qwen3"),
     "Gemma3ForCausalLM": Architecture("gemma3", shifted=True, fields=_gemma3),
     "Olmo2ForCausalLM": Architecture("olmo2"),
@@ -81,6 +82,11 @@ def size_fields(config: Mapping[str, Any], layout: Tables) -> Fields:
         raise ModelError(f"this model's biases cannot be written from its folder: {_WAY_OUT}")
     heads = int(text["num_attention_heads"])
     head = int(text.get("head_dim") or layout.width // heads)
+    if kind.square and heads * head != layout.width:
+        raise ModelError(
+            f"llama.cpp takes {kind.name} only with heads that are together as wide as a state, "
+            f"not {heads * head} of {layout.width}: graft without --train lanes for it"
+        )
     rope = _rope(text)
     fields: Fields = {
         "vocab_size": layout.rows,

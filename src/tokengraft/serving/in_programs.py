@@ -167,12 +167,16 @@ def _writing(
     base_english: Sequence[list[int]],
     free: Sequence[list[int]],
 ) -> list[Check]:
-    """Whether greedy English is the base's and no barred id was written; no check if none is."""
+    """Whether greedy English is the base's and no barred id was written; no check if none is.
+
+    Of a body that was trained, or has lanes and so rounded norms, only what was seen is said.
+    """
     barred = barred_ids(folder)
     if not barred:
         return []
     same = list(graft_english) == list(base_english)
     said = "the base's own text" if same else "NOT what the base writes"
+    same = same or "trained" in (read_manifest(folder) or {})
     english = f"{len(ENGLISH)} prompts, {_STEPS} steps, greedy: {said}"
     written = {number for answer in (*graft_english, *free) for number in answer}
     slipped = sorted(barred & written)

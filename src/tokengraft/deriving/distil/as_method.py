@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.distil.distiller import Distiller
+from tokengraft.deriving.distil.lanes import with_lanes
 from tokengraft.deriving.distil.own_text import go_on
 from tokengraft.deriving.distil.passages import HELD_OUT, Lots, Rest, is_held_out, mix
-from tokengraft.deriving.distil.recipe import Distillation, Recipe
+from tokengraft.deriving.distil.recipe import Adapting, Distillation, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.silent_text import silent_passages
-from tokengraft.deriving.distil.student import memory_needed
+from tokengraft.deriving.distil.student import memory_needed, save_memory, scarce
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Task
@@ -52,12 +54,17 @@ def distil(task: Task) -> Rows:
         from tokengraft.deriving.distil.encoders import distil_encoder
 
         return distil_encoder(task)
+    adapting = task.options.adapting
+    lanes = adapting if adapting is not None and adapting.train == "lanes" else None
+    student = None if lanes is None else _with_lanes(task, lanes)
     start, recipe = task.start(task), _recipe(task)
     reader, lots = task.passages(_own(task))
     lots = _mixed(task, lots, recipe)
     writer = _writer(task, reader)
     replay = _replay(task, reader, writer)
-    run = Distiller(reader, lots, start, recipe, task.parts, task.options.work, writer, replay)
+    run = Distiller(reader, lots, start, recipe, task.parts, _work(task), writer, replay)
+    if lanes is not None and student is not None:
+        run.teach(student, lanes.rate)
     if task.options.in_front is not None:
         run.teach(_in_front(task, task.options.in_front), FRONT_RATE)
 
@@ -67,9 +74,9 @@ def distil(task: Task) -> Rows:
             kept = "" if score.kept is None else f", protected {score.kept:.4f}"
             task.progress(f"distil: held-out KL {score.kl:.3f}{kept}", out.steps, recipe.steps)
 
-    if replay is not None:
-        size = memory_needed(task.model, replay.adapting) / 1e9
-        task.tell(f"training {replay.adapting.train}, about {size:.1f} GB")(0, recipe.steps)
+    if adapting is not None:
+        size = memory_needed(task.model, adapting) / 1e9
+        task.tell(f"training {adapting.train}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
         over = out.stopped == "max_minutes"
@@ -124,12 +131,29 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
     return task.model.behind(adapter.to(task.model.device))
 
 
+def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
+    """The model with lanes that do nothing yet."""
+    seed = task.options.recipe.seed
+    student = with_lanes(task.model, len(task.parts), adapting, seed)
+    if scarce(task.model, adapting):
+        save_memory(student)
+    return student
+
+
+def _work(task: Task) -> Path | None:
+    """The folder for checkpoints; a `Distiller` knows them by all but what it is told to teach."""
+    work, adapting = task.options.work, task.options.adapting
+    if work is None or adapting is None or adapting.train != "lanes":
+        return None if work is None else Path(work)
+    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.rate:g}"
+
+
 def _recipe(task: Task) -> Recipe:
     """The recipe that is actually used.
 
-    If only rows learn, and only for reading, KL and mixtures count for more, and the text itself
-    teaches too (`Recipe.by_text`); otherwise it does not. On a CPU under a time limit, rows and
-    adapters for reading are trained in more and smaller steps.
+    If only rows (and lanes) learn, and only for reading, KL and mixtures count for more, and the
+    text itself teaches too (`Recipe.by_text`); otherwise it does not. On a CPU under a time limit,
+    what is trained for reading is trained in more and smaller steps.
     """
     recipe, times, minutes = task.options.recipe, _MIXED, task.options.recipe.max_minutes
     reads = task.options.writing is None and task.options.in_front is None
@@ -165,15 +189,21 @@ def _writer(task: Task, reader: Reader) -> Writer | None:
     writing = task.options.writing
     if writing is None:
         return None
-    # If the body learns, `Replay` covers such text.
-    quiet = _quiet(task, writing.protect) if task.options.adapting is None else ()
+    # If old weights learn, `Replay` covers such text.
+    quiet = () if _replays(task) else _quiet(task, writing.protect)
     return Writer(reader, task.parts, quiet, writing.shared)
 
 
-def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
-    """What holds protected text in place while the body learns; None if only rows do."""
+def _replays(task: Task) -> bool:
+    """Whether weights learn that protected text is read with: lanes are none."""
     adapting = task.options.adapting
-    if adapting is None:
+    return adapting is not None and adapting.train != "lanes"
+
+
+def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
+    """What holds protected text in place while the body learns; None if it cannot move."""
+    adapting = task.options.adapting
+    if adapting is None or not _replays(task):
         return None
     return Replay(reader, _quiet(task, adapting.protect, adapting.protected), adapting, writer)
 

@@ -51,8 +51,8 @@ from tokengraft.deriving.distil.student import (
     Weights,
     halved,
     look_apart,
-    memory_needed,
     save_memory,
+    scarce,
     twin,
 )
 from tokengraft.deriving.distil.teacher import Teacher
@@ -67,7 +67,6 @@ _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _SAVED = 60.0  # seconds of training after which a checkpoint is written even without a check
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small except where its token is next
 _TRIES = 3  # to keep the promise by keeping less of what was learned
-_FULL = 0.7  # share of a GPU's memory above which blocks are computed twice instead of kept
 
 
 class Distiller:
@@ -132,9 +131,9 @@ class Distiller:
 
     def _in_half(self, reader: Reader) -> Reader:
         """The same reader in bfloat16 if that is faster and can be had."""
-        model, adapting = reader.model, self.replay and self.replay.adapting
+        model = reader.model
         whole = model.weight.dtype == torch.float32 and model.front is None
-        if adapting is not None and adapting.train == "all" and model.learning:
+        if self.replay is not None and self.replay.adapting.train == "all" and model.learning:
             whole = False  # nothing is left to be halved
         if not (whole and quick_in_half(self.device) and len(reader.team) == 1):
             return reader
@@ -144,10 +143,8 @@ class Distiller:
         """The student: it reads as the base does, its adapters begun in useful directions."""
         adapting, reader = replay.adapting, self.reader
         model = twin(reader.model, adapting, self.recipe.seed)
-        if self.device.type == "cuda":
-            free = torch.cuda.mem_get_info(self.device)[1]
-            if memory_needed(reader.model, adapting) > _FULL * free:
-                save_memory(model)
+        if scarce(reader.model, adapting):
+            save_memory(model)
         if adapting.train == "lora" and adapting.apart and replay.passages:
             generator = np.random.default_rng([self.recipe.seed, 4])
             planned, protected = (

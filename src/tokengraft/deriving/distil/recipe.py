@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 #: What a graft may train besides choosing tokens.
-TRAINED = ("rows", "lora", "all")
+TRAINED = ("rows", "lanes", "lora", "all")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ class Writing:
 
 @dataclass(frozen=True)
 class Adapting:
-    """Asks that the body learn too: adapters of `rank` (`lora`), or `all` of its weights.
+    """Asks that the body learn too: `lanes`, adapters of `rank` (`lora`), or `all` of its weights.
+
+    `lanes` are that many dimensions or a few more, with a head and so many `neurons` in each block,
+    which only new tokens use (see `lanes`): English cannot change, and nothing below is needed.
 
     Adapters are in the lowest `depth` of the blocks, where new tokens are first made sense of; with
     `apart` they begin in directions that protected text hardly uses (`student`). `rate` is Adam's.
@@ -100,6 +103,8 @@ class Adapting:
     train: str = "lora"
     rank: int = 32
     depth: float = 0.5
+    lanes: int = 32
+    neurons: int = 128
     rate: float = 1e-3
     protect: tuple[str, ...] = ()
     keep_kl: float = 0.003
@@ -126,7 +131,9 @@ class Adapting:
         return replace(self, keep_top1=share, keep_kl=self.keep_kl * times**2)
 
     def promise(self) -> dict[str, object]:
-        """What a manifest says of it."""
+        """What a manifest says of it; of lanes nothing has to be promised."""
+        if self.train == "lanes":
+            return {"train": self.train, "neurons": self.neurons}
         rank = {"rank": self.rank} if self.train == "lora" else {}
         return {
             "train": self.train,

@@ -38,6 +38,7 @@ _LOOKED = 2048  # positions of either text by which A is chosen
 _HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
 _TOKENS = 6000  # of a step, about
+_FULL = 0.7  # share of a GPU's memory above which blocks are computed twice instead of kept
 
 #: By name of a tensor: a function from its values in the base to those in the student.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
@@ -137,10 +138,19 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     kept = _TOKENS * sum(sum(shape) for shape in shapes) * wide
     if adapting.train == "all":
         own = sum(one.numel() for one in base.model.parameters())
+    elif adapting.train == "lanes":
+        own = (adapting.lanes + adapting.neurons) * sum(sum(shape) for shape in shapes)
     else:
         own = sum(adapting.rank * sum(shape) for shape in shapes)
         kept += _TOKENS * sum(shape[-1] for shape in shapes) * 4  # what adapters read, in float32
     return int(held + 16 * own + kept)  # weight, gradient and two moments in float32
+
+
+def scarce(base: FrozenModel, adapting: Adapting) -> bool:
+    """Whether training would take most of the GPU's memory."""
+    if base.device.type != "cuda":
+        return False
+    return memory_needed(base, adapting) > _FULL * torch.cuda.mem_get_info(base.device)[1]
 
 
 def save_memory(student: FrozenModel) -> None:

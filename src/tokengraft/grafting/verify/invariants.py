@@ -16,6 +16,7 @@ from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.shrink import grown
+from tokengraft.grafting.verify import lanes as verify_lanes
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
@@ -38,6 +39,7 @@ _WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans"
 #: the share of positions where another token is the likeliest.
 _TOLERATED = 3.0
 _MOST = 1.0  # nats; a manifest whose promise tolerates more than that would excuse any change
+_ROUNDED = 0.01  # nats: more than rounded norms explain, where a body has lanes
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,16 @@ class _Verification:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        return read_json(self.folder / CONFIG)
+        """The graft's config; with lanes, as if it had none."""
+        config = read_json(self.folder / CONFIG)
+        return verify_lanes.narrow_config(self.old_config, config) if self.lanes else config
+
+    @functools.cached_property
+    def lanes(self) -> int:
+        """By how many dimensions the graft is wider than its base."""
+        with contextlib.suppress(ModelError):  # checks that need the config report it
+            return verify_lanes.lanes_in(self.old_config, read_json(self.folder / CONFIG))
+        return 0
 
     @functools.cached_property
     def manifest(self) -> dict[str, Any] | None:
@@ -138,7 +149,9 @@ class _Verification:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        return read_checkpoint(self.folder)
+        """The graft's weights; with lanes, only what was there before them."""
+        whole = read_checkpoint(self.folder)
+        return verify_lanes.Narrow.of(whole, self.old, self.layout) if self.lanes else whole
 
     @functools.cached_property
     def pair(self) -> verify_tokens.Pair:
@@ -176,7 +189,12 @@ class _Verification:
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
-        """Tensors that the manifest says were trained, besides new rows; never a table."""
+        """Tensors that the manifest says were trained, besides new rows; never a table.
+
+        With lanes, none: old weights are all there, and only the norms are scaled.
+        """
+        if self.lanes:
+            return ()
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = (self.manifest or {}).get("trained", {})
             return tuple(name for name in said.get("tensors", ()) if name in self.movable)
@@ -202,7 +220,7 @@ class _Verification:
         ]
         if (self.folder / sentence_piece.SENTENCEPIECE).is_file():
             steps.append((sentence_piece.SENTENCEPIECE, self._pieces))
-        if self.trained:
+        if self.trained or self.lanes:
             steps.append(("protected text", self._protected))
         if (self.folder / MANIFEST).is_file():
             steps.append(("manifest", self._manifest))
@@ -210,6 +228,8 @@ class _Verification:
 
     def _weights(self) -> tuple[bool, str]:
         first = first_free_id(self.old_tokenizer)
+        if self.lanes:
+            return self._lanes(first)
         wrong = verify_tensors.other_weights(
             self.old, self.checkpoint, self.layout, first, self.untied, self.trained
         )
@@ -220,6 +240,22 @@ class _Verification:
         return True, (
             f"{moved} of {count} tensors were trained and moved by {most:.2%} of their size at "
             "most; every old row and all others are the same bytes"
+        )
+
+    def _lanes(self, first: int) -> tuple[bool, str]:
+        """Old weights within wider ones, and nothing that could act where no new token is."""
+        norms = verify_lanes.norms(self.old)
+        wrong = (
+            verify_lanes.config_difference(self.old_config, read_json(self.folder / CONFIG))
+            or verify_lanes.leak(self.old, read_checkpoint(self.folder), self.layout, self.new)
+            or verify_tensors.other_weights(
+                self.old, self.checkpoint, self.layout, first, self.untied, norms
+            )
+        )
+        return wrong is None, wrong or (
+            f"{len(self.old.tensors)} tensors, every old row and byte the same within wider ones "
+            f"({self.lanes} lanes), but for {len(norms)} norms, scaled and rounded; all that could "
+            "act on text without new tokens is 0"
         )
 
     def _untouched(self) -> tuple[bool, str]:
@@ -335,7 +371,8 @@ class _Verification:
                 "split pattern: copy tokenizer.json over, or plan with --boundaries portable"
             )
         ids = [*self.new[:1], *self.new[-1:], 0]
-        layout = replace(self.layout, tied=self.layout.tied and not self.untied)
+        tied, width = self.layout.tied and not self.untied, self.layout.width + self.lanes
+        layout = replace(self.layout, tied=tied, width=width)
         if wrong := verify_load.examine(self.folder, layout, self.rows, ids, whole):
             return False, wrong
         import transformers
@@ -396,8 +433,9 @@ class _Verification:
         # The base could emit its spare rows, which new tokens have taken over: bar them there too.
         spare = [i for i in said if i < self.layout.rows]
         before, after = self._greedy(spare)
-        if self.trained:
-            kept = "equals the base's" if before == after else "differs: the body was trained"
+        if self.trained or self.lanes:
+            why = "norms were rounded" if self.lanes else "the body was trained"
+            kept = "equals the base's" if before == after else f"differs: {why}"
             return True, f"{policy.name}{guess}: greedy English output {kept}"
         if before != after:
             return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
@@ -418,6 +456,11 @@ class _Verification:
 
     def _protected(self) -> tuple[bool, str]:
         """How far protected text moved: reported, and a failure if it is far more than promised."""
+        if self.lanes:
+            moved = self.moved or verify_protected.measure(self.folder, self.base, self.new)
+            moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items()) or "not measured"
+            said = f"{moves} (rounding is all that may move it)"
+            return all(one.kl <= _ROUNDED for one in moved.values()), said
         manifest = self.manifest or {}
         promised = manifest["trained"]["promised"]
         kl, top1 = promised["kl"], promised["top1"]

@@ -112,6 +112,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "policy": policy,
             "writes": POLICIES[policy].help if policy in POLICIES else None,
             "trained": len((manifest.get("trained") or {}).get("tensors") or ()),
+            "lanes": (manifest.get("trained") or {}).get("lanes"),
             "replaced": len((manifest.get("places") or {}).get("replaced") or ()),
             "versions": manifest.get("versions") or {},
             "plan": manifest.get("plan"),

@@ -21,7 +21,8 @@ function graftCard(graft) {
     ["Languages", graft.languages.map((l) => l.name).join(", ")],
     ["Rows by", rowsBy(graft)],
     ["Output", graft.policy && [graft.policy, graft.writes].filter(Boolean).join(": ")],
-    ["Also trained", graft.trained ? `${counted(graft.trained, "tensor")} of the body` : null],
+    ["Also trained", graft.trained && !graft.lanes ? `${counted(graft.trained, "tensor")} of the body` : null],
+    ["Lanes", graft.lanes ? `${count(graft.lanes)} dimensions of the body that only new tokens use` : null],
     ["Replaced", graft.replaced ? counted(graft.replaced, "old token") : null],
     ["Embeddings", table.before ? `${count(table.before)} → ${count(table.after)} rows of ${count(table.width ?? 0)} numbers` : null],
   ];

@@ -1,0 +1,237 @@
+"""Lanes: a body that grows for new tokens and cannot change for anything else.
+
+Every block gets k more dimensions, a key-value head with its queries, and some neurons. A state is
+(x, l): x as before, l (the lanes) zero unless a new token has been read.
+
+    old layers     read x and l, write x
+    the new head   queries and keys from x and l, values from l alone; writes x and l
+    new neurons    silu(G l) · U (x, l); write x and l
+    norms          (x, l) / sqrt((|x|² + |l|²) / d + ε), with d the old width; the last drops l
+
+l begins as k learned numbers for a new token, and as 0 for any other. Where no new token has been
+read, values and gates are 0 in every block, hence all that is added, and x is the base's, bit for
+bit, whatever was learned: no text has to be replayed to protect it. What writes into old parts
+begins at 0, so at first lanes count in the norms of new tokens' states and nowhere else.
+
+`widened` gives the same model as plain, wider tensors, for the base's own class in transformers:
+that one divides by d + k, so norms' weights are multiplied by sqrt(d / (d + k)) and ε by its
+square. Related: blocks added to a frozen model, which begin by doing nothing, Wu et al. 2024, LLaMA
+Pro (https://arxiv.org/abs/2401.02415). Changed: what is added cannot act where no new token is.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from tokengraft.core.errors import UsageError
+from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.model.frozen import FrozenModel, NewRows
+
+#: Separate q, k, v and o, a gated MLP, norms that only multiply, rows that are not scaled.
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+_ALIGNED = 8  # GPUs multiply matrices fast whose sizes are multiples of it
+TABLE = "lanes"  # the new tokens' lanes, among the weights that a student learns
+
+
+@dataclass(frozen=True)
+class Wider:
+    """A tensor of the plain, wider model: its shape, and its values from those of the base."""
+
+    shape: tuple[int, ...]
+    values: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
+class Wide(torch.nn.Module):
+    """A frozen linear layer with more inputs and outputs.
+
+    Old outputs also read the new inputs (`reads`). New outputs (`adds`) read as many of the last
+    inputs as `adds` has columns: all of them, or the new ones alone.
+    """
+
+    def __init__(self, old: torch.nn.Linear, more_inputs: int, adds: torch.Tensor) -> None:
+        super().__init__()
+        self.old = old
+        reads = adds.new_zeros(old.out_features, more_inputs)
+        self.reads, self.adds = torch.nn.Parameter(reads), torch.nn.Parameter(adds)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Old outputs, then new ones."""
+        width = self.old.in_features
+        reads, adds = self.reads.to(given.dtype), self.adds.to(given.dtype)
+        old = self.old(given[..., :width]) + functional.linear(given[..., width:], reads)
+        new = functional.linear(given[..., -adds.shape[1] :], adds)
+        return torch.cat([old, new], -1)
+
+    def weight(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The weight of the same layer as one matrix, given the old one; what is not learned is 0.
+
+        A bias is given back with zeros for the new outputs.
+        """
+        new = np.zeros(self.shape[: old.ndim], np.float32)
+        rows = len(old)
+        if old.ndim == 1:
+            new[:rows] = old
+        else:
+            new[:rows, : old.shape[1]] = old
+            new[:rows, old.shape[1] :] = _array(self.reads)
+            new[rows:, -self.adds.shape[1] :] = _array(self.adds)
+        return new
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of that matrix."""
+        more_outputs, more_inputs = len(self.adds), self.reads.shape[1]
+        return self.old.out_features + more_outputs, self.old.in_features + more_inputs
+
+
+class WideNorm(torch.nn.Module):
+    """A frozen norm that divides (x, l) by the size of both; the `last` one gives x alone."""
+
+    def __init__(self, old: Any, lanes: int, last: bool) -> None:
+        super().__init__()
+        self.old, self.lanes, self.last = old, lanes, last
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Where l is 0, x is divided exactly as by the old norm."""
+        width = len(self.old.weight)
+        wide = given.float()
+        x, lanes = wide[..., :width], wide[..., width:]
+        power = x.pow(2).mean(-1, keepdim=True) + lanes.pow(2).sum(-1, keepdim=True) / width
+        by = torch.rsqrt(power + self.old.variance_epsilon)
+        normed: torch.Tensor = self.old.weight * (x * by).to(given.dtype)
+        return normed if self.last else torch.cat([normed, (lanes * by).to(given.dtype)], -1)
+
+    def weight(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The weight with which the plain norm of width d + k does the same."""
+        new = np.full(self.shape, 0.0 if self.last else 1.0, np.float32)
+        new[: len(old)] = old
+        new *= math.sqrt(len(old) / len(new))
+        return new
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Of that weight."""
+        return (len(self.old.weight) + self.lanes,)
+
+
+class Laned(FrozenModel):
+    """A student with lanes: rows and states are as wide as the base's."""
+
+    def embed(self, ids: torch.Tensor, new: NewRows) -> torch.Tensor:
+        """Rows as the base has them, then lanes: 0 for old ids."""
+        rows, numbers = super().embed(ids, new), (ids - new.first).clamp_(min=0)
+        lanes = functional.embedding(numbers, getattr(self.model, TABLE))
+        return torch.cat([rows, (lanes * (ids >= new.first)[..., None]).to(rows.dtype)], -1)
+
+    def states(
+        self, ids: torch.Tensor, mask: Any = None, new: NewRows | None = None, **more: Any
+    ) -> torch.Tensor:
+        """As the base gives them, to the last bit, before any new token."""
+        none = NewRows(len(self.weight), self.weight[:0])
+        return super().states(ids, mask, none if new is None else new, **more)
+
+
+def refuse_unfit(architecture: str) -> None:
+    """Raise UsageError if a model of that architecture cannot have lanes."""
+    if architecture not in ARCHITECTURES:
+        raise UsageError(
+            f"a body of {architecture} cannot have lanes, only {', '.join(ARCHITECTURES)}: graft "
+            "with --train rows or lora"
+        )
+
+
+def with_lanes(base: FrozenModel, tokens: int, adapting: Adapting, seed: int = 0) -> FrozenModel:
+    """A student for that many new tokens, which shares the base's weights.
+
+    What it learns is in float32. Raises UsageError for another architecture. There may be some more
+    lanes than `adapting` says, since transformers wants a width that its heads divide.
+    """
+    refuse_unfit(type(base.model).__name__)
+    lanes, neurons = _lanes(base, adapting.lanes), adapting.neurons
+    shared = {id(held): held for held in (*base.model.parameters(), *base.model.buffers())}
+    model = copy.deepcopy(base.model, dict(shared))
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(rows: int, columns: int, size: float) -> torch.Tensor:
+        made = torch.randn(rows, columns, generator=generator) * size
+        return made.to(base.device)
+
+    def widen(holder: Any, name: str, more: int, outputs: int, *, x: bool, begun: bool) -> None:
+        """Give a layer `more` inputs, and `outputs` that read `x` too and may begin at 0."""
+        old = getattr(holder, name)
+        inputs = more + (old.in_features if x else 0)
+        adds = drawn(outputs, inputs, inputs**-0.5 if begun else 0.0)
+        setattr(holder, name, Wide(old, more, adds))
+
+    copied = base.around(model)
+    for block in copied.blocks:
+        look, mlp = block.self_attn, block.mlp
+        size, queries = look.head_dim, look.head_dim * look.num_key_value_groups
+        widen(look, "q_proj", lanes, queries, x=True, begun=True)
+        widen(look, "k_proj", lanes, size, x=True, begun=True)
+        widen(look, "v_proj", lanes, size, x=False, begun=True)
+        widen(look, "o_proj", queries, lanes, x=False, begun=False)
+        widen(mlp, "gate_proj", lanes, neurons, x=False, begun=True)
+        widen(mlp, "up_proj", lanes, neurons, x=True, begun=True)
+        widen(mlp, "down_proj", neurons, lanes, x=False, begun=False)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            setattr(block, name, WideNorm(getattr(block, name), lanes, last=False))
+    copied.body.norm = WideNorm(copied.body.norm, lanes, last=True)
+    unit = float(base.weight.float().square().mean().sqrt())
+    model.register_parameter(TABLE, torch.nn.Parameter(drawn(tokens, lanes, unit)))
+    own = [name for name, held in model.named_parameters() if id(held) not in shared]
+    return base.student(model, own, Laned)
+
+
+def _lanes(base: FrozenModel, least: int) -> int:
+    """The least number of lanes, at least as many, with which a width suits heads and GPUs."""
+    look = base.blocks[0].self_attn
+    heads = look.q_proj.out_features // look.head_dim + look.num_key_value_groups
+    unit = math.lcm(heads, _ALIGNED)
+    return -(-(base.dimensions + least) // unit) * unit - base.dimensions
+
+
+def widened(student: FrozenModel) -> dict[str, Wider]:
+    """Every tensor of the body that is wider in the plain model, by its name there."""
+    named: dict[str, Wider] = {}
+    for name, module in student.model.named_modules():
+        if isinstance(module, Wide | WideNorm):
+            for part, _ in module.old.named_parameters():  # weight, and a bias if there is one
+                shape = module.shape if part == "weight" else module.shape[:1]
+                named[f"{name}.{part}"] = Wider(shape, module.weight)
+    return named
+
+
+def new_lanes(student: FrozenModel) -> NDArray[np.float32]:
+    """The lanes that new tokens begin with (new tokens, k)."""
+    return _array(student.learning[TABLE])
+
+
+def wider_config(config: Mapping[str, Any], student: FrozenModel) -> dict[str, Any]:
+    """The config of the plain model, from that of the base."""
+    old, block = student.model.config, student.blocks[0]
+    look, lanes = block.self_attn, student.learning[TABLE].shape[1]
+    width = old.hidden_size + lanes
+    return {
+        **config,
+        "hidden_size": width,
+        "intermediate_size": block.mlp.up_proj.shape[0],
+        "num_attention_heads": look.q_proj.shape[0] // look.head_dim,
+        "num_key_value_heads": look.k_proj.shape[0] // look.head_dim,
+        "head_dim": look.head_dim,
+        "rms_norm_eps": old.rms_norm_eps * old.hidden_size / width,
+    }
+
+
+def _array(held: torch.Tensor) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = held.detach().float().cpu().numpy()
+    return values

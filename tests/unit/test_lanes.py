@@ -1,0 +1,406 @@
+"""Lanes: a body that learns for new tokens and cannot change for anything else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+import test_graft_tiny  # noqa: E402
+from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
+
+from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
+from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
+from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
+from tokengraft.deriving.distil.student import halved  # noqa: E402
+from tokengraft.deriving.task import Deriving  # noqa: E402
+from tokengraft.evaluating.protected import protected_scores  # noqa: E402
+from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
+from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.grafting.widen import widen  # noqa: E402
+from tokengraft.grafting.write_folder import write_model  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
+from tokengraft.planning.choose import plan_tokens  # noqa: E402
+from tokengraft.planning.plan import Planning, insert  # noqa: E402
+from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CASES = ("llama-tied", "llama-untied", "mistral", "qwen2", "qwen3")
+RECIPE = {"steps": 6, "passages": 8, "check_every": 2, "warmup": 2, "patience": 0}
+LANES = Adapting(train="lanes", lanes=5, neurons=6, rate=0.02)
+FIRST = 320
+
+
+def text() -> list[str]:
+    return texts()["amh_Ethi"] + texts()["tam_Taml"]
+
+
+def extended(folder: Path) -> dict:
+    return insert(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
+
+
+def grafted(base: Path, out: Path, *, output=None, verified=True, **how):
+    how = {"train": "lanes", "text": text(), "options": {**RECIPE, "adapting": LANES}, **how}
+    finishing = Finishing(verified=verified, check=texts()["eng_Latn"])
+    return graft(base, plan(), out, Derivation(**how), output=output or Output(), options=finishing)
+
+
+def taught(base: FrozenModel) -> FrozenModel:
+    """A student in which every weight has learned something."""
+    student = with_lanes(base, len(plan().tokens), LANES)
+    torch.manual_seed(0)
+    for held in student.learning.values():
+        held.data.add_(0.3 * torch.randn_like(held))
+    return student
+
+
+def passages(new: bool):
+    torch.manual_seed(1)
+    return torch.randint(0, FIRST + len(plan().tokens) if new else FIRST, (3, 20))
+
+
+def rows(base: FrozenModel) -> NewRows:
+    torch.manual_seed(2)
+    return NewRows(FIRST, torch.randn(len(plan().tokens), base.dimensions))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_lines():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokengraft.grafting.verify.protected._LINES", 5)
+        yield
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory) -> Path:
+    return make(tmp_path_factory.mktemp("base") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> Path:
+    return make(tmp_path_factory.mktemp("base") / "llama", "llama-tied")
+
+
+@pytest.fixture(scope="module")
+def made(llama, tmp_path_factory):
+    return grafted(llama, tmp_path_factory.mktemp("graft") / "lanes")
+
+
+def test_whatever_was_learned_old_text_is_read_bit_for_bit_as_before(case):
+    base = FrozenModel.load(case)
+    student = taught(base)
+    with torch.no_grad():
+        for new in (None, rows(base)):
+            assert torch.equal(
+                student.states(passages(False), new=new), base.states(passages(False))
+            )
+        # After a new token it is read otherwise, before one as ever.
+        mixed = torch.cat([passages(False)[:, :10], passages(True)], 1)
+        ours, theirs = (one.states(mixed, new=rows(base)) for one in (student, base))
+    first = int((mixed[0] >= FIRST).nonzero()[0])
+    assert first >= 10 and torch.allclose(ours[0, :first], theirs[0, :first], atol=1e-5)
+    assert not torch.allclose(ours[0, first:], theirs[0, first:], atol=0.1)
+
+
+def test_nothing_learned_is_the_base_and_shares_its_memory(case):
+    base = FrozenModel.load(case)
+    student = with_lanes(base, len(plan().tokens), LANES)
+    begun = student.learning["lanes"].detach().clone()
+    with torch.no_grad():
+        student.learning["lanes"].zero_()  # they count in norms: without them nothing differs
+        ours, theirs = (one.states(passages(True), new=rows(base)) for one in (student, base))
+        assert torch.equal(ours, theirs)
+        student.learning["lanes"].copy_(begun)
+    known = {held.data_ptr() for held in base.model.parameters()}
+    own = [held for held in student.model.parameters() if held.data_ptr() not in known]
+    assert sum(p.numel() for p in own) == sum(p.numel() for p in student.learning.values())
+    again = with_lanes(base, len(plan().tokens), LANES)
+    other = with_lanes(base, len(plan().tokens), LANES, seed=1)
+    assert all(torch.equal(again.learning[name], one) for name, one in student.learning.items())
+    assert not torch.equal(other.learning["lanes"], begun)
+
+
+def test_every_weight_learns_after_a_step(case):
+    base = FrozenModel.load(case)
+    student = with_lanes(base, len(plan().tokens), LANES)
+    for _ in range(3):
+        states = student.states(passages(True), new=rows(base))
+        torch.manual_seed(3)
+        loss = (states * torch.randn_like(states)).sum()
+        slopes = torch.autograd.grad(loss, list(student.learning.values()))
+        with torch.no_grad():
+            for held, slope in zip(student.learning.values(), slopes, strict=True):
+                held.sub_(0.01 * slope.sign())
+    assert all(slope.abs().max() > 0 for slope in slopes)
+
+
+def test_a_halved_student_shares_what_is_learned(llama):
+    base = FrozenModel.load(llama)
+    student = taught(base)
+    half = halved(student)
+    assert all(half.learning[name] is held for name, held in student.learning.items())
+    new = rows(base)
+    ours, theirs = (one.states(passages(True), new=new) for one in (student, half))
+    assert theirs.dtype == torch.bfloat16
+    assert torch.cosine_similarity(ours.flatten(), theirs.float().flatten(), 0) > 0.99
+
+
+def write(folder: Path, out: Path, values: NewRows, student: FrozenModel) -> Path:
+    """The folder of a student, without the rest of a graft."""
+    out.mkdir()
+    written = write_model(folder, extended(folder), values.rows.numpy(), out, parts=parts())
+    widen(out, written, student)
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_written_folder_is_the_student_in_plain_transformers(name, dtype, tmp_path):
+    folder = make(tmp_path / "base", name, dtype=dtype, shard="6KB")
+    base = FrozenModel.load(folder)
+    student, kind = taught(base), getattr(torch, dtype)
+    with torch.no_grad():
+        for held in student.learning.values():  # as a folder holds them
+            held.copy_(held.to(kind).float())
+    new = NewRows(FIRST, rows(base).rows.to(kind).float())
+    out = write(folder, tmp_path / "graft", new, student)
+    for path in out.glob("*.safetensors"):
+        assert all(one.dtype == kind for one in load_file(path).values())
+    loaded, plain = load(out), load(folder)
+    close = {"atol": 1e-4, "rtol": 1e-3} if dtype == "float32" else {"atol": 0.5, "rtol": 0.05}
+    with torch.no_grad():
+        states = student.states(passages(True), new=new)
+        logits = loaded(passages(True)).logits[..., :FIRST]
+        assert torch.allclose(student.head(FIRST).logits(states), logits, **close)
+        English = [one(passages(False)).logits[..., :FIRST] for one in (plain, loaded)]
+    assert torch.allclose(*English, **close)
+    apart = (English[0] - English[1]).abs().max()
+    assert apart < (2e-5 if dtype == "float32" else 0.2)
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    sizes = [one.numel() * one.element_size()
+             for path in out.glob("*.safetensors") for one in load_file(path).values()]  # fmt: skip
+    assert index["metadata"]["total_size"] == sum(sizes)
+
+
+@pytest.mark.skipif(llama_cpp.installed() is None, reason="needs the extra serve")
+def test_llama_cpp_writes_what_transformers_writes(case, tmp_path):
+    base = FrozenModel.load(case)
+    out = write(case, tmp_path / "graft", rows(base), taught(base))
+    prompt = [5, 70, FIRST, 12, FIRST + 3, 7]
+    with torch.no_grad():
+        expected = (
+            load(out)
+            .generate(
+                torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=None
+            )[0]
+            .tolist()[len(prompt) :]
+        )
+    if case.name == "qwen2":
+        with pytest.raises(ModelError, match="without --train lanes"):
+            gguf_file.write_gguf(out, tmp_path / "graft.gguf", pre="gpt-2")
+        return
+    gguf_file.write_gguf(out, tmp_path / "graft.gguf", pre="gpt-2")
+    with llama_cpp.serving(tmp_path / "graft.gguf") as llama:
+        got = llama.complete(prompt, 12)["tokens"]
+    ends = expected.index(0) if 0 in expected else len(expected)  # llama.cpp stops there
+    assert ends > 0 and got[:ends] == expected[:ends]
+
+
+def test_several_devices_learn_what_one_does(llama):
+    outcomes = []
+    for devices in ("cpu", "cpu,cpu"):
+        options = Deriving(
+            recipe=Recipe(**RECIPE | {"steps": 4}), reading=Reading(devices),
+            adapting=replace(LANES, rate=1e-3),
+        )  # fmt: skip
+        outcomes.append(
+            derive_rows(
+                llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options
+            )
+        )
+    one, two = outcomes
+    assert np.allclose(one.rows, two.rows, atol=1e-4)
+    for name, held in one.student.learning.items():
+        assert torch.allclose(held, two.student.learning[name], atol=1e-4)
+
+
+def test_a_graft_with_lanes_is_verified_and_says_what_it_is(llama, made):
+    assert made.report.passed
+    checks = {check.name: check.detail for check in made.report.checks}
+    assert "within wider ones (8 lanes), but for 5 norms" in checks["old weights"]
+    assert "English: KL 0.0000, top-1 1.000" in checks["protected text"]
+    card = (made.folder / "README.md").read_text("utf-8")
+    assert "Its body is wider (lanes)" in card and "is unchanged" not in card
+    trained = json.loads((made.folder / "tokengraft.json").read_text())["trained"]
+    assert (trained["train"], trained["lanes"], trained["neurons"]) == ("lanes", 8, 6)
+    assert len(trained["tensors"]) == 19  # 7 layers and 2 norms in each of two blocks, a norm
+    assert made.rows.held_out.loss < made.rows.start.loss
+    scores = protected_scores(
+        FrozenModel.load(llama), FrozenModel.load(made.folder).narrow(16),
+        {"English": texts()["eng_Latn"][:6]}, resamples=0,
+    )  # fmt: skip
+    assert scores["english_kl"].value == pytest.approx(0, abs=1e-6)
+    assert scores["english_top1"].value == 1
+
+
+@pytest.mark.parametrize("name", ["llama-untied", "qwen2"])
+def test_new_tokens_are_written_with_lanes(name, tmp_path):
+    base = make(tmp_path / "base", name)
+    made = grafted(base, tmp_path / "graft", output=Output("write"))
+    assert made.report.passed
+    head = load_file(made.folder / "model.safetensors")["lm_head.weight"]
+    assert not head[:, 16:].any() and head[FIRST:, :16].any()
+
+
+@pytest.mark.parametrize("train", ["rows", "lanes"])
+def test_one_table_can_serve_both_ends(llama, train, tmp_path):
+    output = Output("write", untie=False)
+    options = RECIPE if train == "rows" else {**RECIPE, "adapting": LANES}
+    made = grafted(llama, tmp_path / "graft", output=output, train=train, options=options)
+    assert made.report.passed and made.written.tied
+    tensors = load_file(made.folder / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    assert tensors["model.embed_tokens.weight"][FIRST:, 16:].any() == (train == "lanes")
+
+
+def test_lanes_upon_lanes(made, tmp_path):
+    """What the first graft reads, its new tokens included, is as safe as English."""
+    known = json.loads((made.folder / "tokenizer.json").read_text("utf-8"))
+    more = plan_tokens(known, {"tam_Taml": texts()["tam_Taml"]}, Planning(budget=6))
+    how = Derivation(train="lanes", text=text(), options={**RECIPE, "adapting": LANES})
+    again = graft(made.folder, more, tmp_path / "again", how, options=Finishing(check=text()))
+    assert again.report.passed and again.written.width > made.written.width == 24
+    ids = passages(True)
+    with torch.no_grad():
+        first, second = (load(one)(ids).logits[..., :FIRST] for one in (made.folder, again.folder))
+    assert torch.allclose(first, second, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "said"),
+    [
+        ("model.layers.1.self_attn.q_proj.weight", (0, 3), "q_proj.weight differs"),
+        ("model.layers.0.mlp.down_proj.weight", (2, 2), "down_proj.weight differs"),
+        ("model.embed_tokens.weight", (3, 3), "old row 3"),
+        ("model.layers.0.self_attn.v_proj.weight", (-1, 0), "more than the lanes"),
+        ("model.layers.1.mlp.gate_proj.weight", (-1, 15), "more than the lanes"),
+        ("model.layers.1.self_attn.o_proj.weight", (-1, 0), "more than the lanes"),
+        ("model.layers.0.mlp.down_proj.weight", (-8, 31), "more than the lanes"),
+        ("model.embed_tokens.weight", (7, -1), "has lanes"),
+        ("model.norm.weight", (-1,), "through to the head"),
+        ("model.norm.weight", (0,), "scaled by the wider mean"),
+        ("model.layers.1.input_layernorm.weight", (2,), "scaled by the wider mean"),
+    ],
+)
+def test_verify_sees_every_leak(llama, made, name, where, said, tmp_path):
+    folder = copy(made.folder, tmp_path / "broken")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][where] += 0.01
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    passed, detail = _Verification(folder, llama, text())._weights()
+    assert not passed and said in detail
+
+
+@pytest.mark.parametrize("name", ["v_proj", "gate_proj", "o_proj"])
+def test_verify_sees_a_bias_that_leaks(name, tmp_path, monkeypatch):
+    kind, sizes = test_graft_tiny.CASES["llama-tied"]
+    biased = {**sizes, "attention_bias": True, "mlp_bias": True}
+    monkeypatch.setitem(test_graft_tiny.CASES, "llama-biased", (kind, biased))
+    base = make(tmp_path / "base", "llama-biased")
+    made = grafted(base, tmp_path / "graft", verified=False)
+    where = f"model.layers.0.{'mlp' if name == 'gate_proj' else 'self_attn'}.{name}.bias"
+    tensors = load_file(made.folder / "model.safetensors")
+    proof = _Verification(made.folder, base, text())
+    assert proof._weights()[0]
+    tensors[where][-1] += 0.01
+    save_file(tensors, made.folder / "model.safetensors", metadata={"format": "pt"})
+    passed, detail = _Verification(made.folder, base, text())._weights()
+    assert not passed and "more than the lanes" in detail
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("rms_norm_eps", 1e-6, "rms_norm_eps"),
+        ("head_dim", 4, "head_dim"),
+        ("num_attention_heads", 3, "queries share a key"),
+        ("intermediate_size", 8, "less than the base's"),
+        ("rope_theta", 5.0, "rope"),
+        ("hidden_act", "gelu", "hidden_act"),
+    ],
+)
+def test_verify_sees_another_config(llama, made, key, value, said, tmp_path):
+    folder = copy(made.folder, tmp_path / "broken")
+    edit(folder / "config.json", lambda config: {**config, key: value})
+    proof = _Verification(folder, llama, text())
+    outcomes = [proof._weights(), proof._preserved()]
+    assert any(not passed and said in detail for passed, detail in outcomes)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(stage, done, _total) -> None:
+        if stage.startswith("distil") and done == 5:
+            raise Stop
+
+    def run(work, progress=None, adapting=LANES):
+        options = Deriving(recipe=Recipe(**RECIPE), adapting=adapting, work=work)
+        return derive_rows(
+            llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options,
+            progress=progress,
+        )  # fmt: skip
+
+    alone = run(None)
+    with pytest.raises(Stop):
+        run(tmp_path, stop)
+    again = run(tmp_path)
+    assert np.array_equal(alone.rows, again.rows)
+    for name, held in alone.student.learning.items():
+        assert torch.equal(held, again.student.learning[name])
+    fewer = run(tmp_path, adapting=replace(LANES, neurons=2))  # does not take up the others
+    assert fewer.student.learning["lanes"].shape == alone.student.learning["lanes"].shape
+
+
+def test_writing_is_learned_beside_lanes(llama):
+    options = Deriving(recipe=Recipe(**RECIPE), writing=Writing(), adapting=LANES)
+    made = derive_rows(
+        llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options
+    )
+    assert made.head is not None and made.held_out.stray is not None
+    assert made.held_out.loss < made.start.loss
+
+
+@pytest.mark.parametrize(
+    ("base", "how", "said"),
+    [
+        ("gpt2", {}, "only LlamaForCausalLM"),
+        ("gemma3", {}, "only LlamaForCausalLM"),
+        ("llama-tied", {"keep": 0.99}, "--keep has nothing to keep"),
+        ("llama-tied", {"output": Output(protect=["English"])}, "--protect has nothing to keep"),
+        ("llama-tied", {"text": None}, "learns from text"),
+        ("llama-tied", {"method": "mean"}, "only distil the body"),
+    ],
+)
+def test_what_lanes_cannot_do_is_said_before(base, how, said, tmp_path):
+    folder = make(tmp_path / "base", base)
+    with pytest.raises(UsageError, match=said):
+        grafted(folder, tmp_path / "graft", **how)
+    assert not (tmp_path / "graft").exists()
+
+
+def test_an_adapter_cannot_hold_lanes(llama, tmp_path):
+    how = Derivation(train="lanes", text=text(), options=RECIPE)
+    with pytest.raises(UsageError, match="got --train lanes"):
+        graft(llama, plan(), tmp_path / "graft", how, options=Finishing(adapter_only=True))
