@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 
-from tokengraft.core.errors import CorpusError  # noqa: E402
+from tokengraft.core.errors import CorpusError, ModelError  # noqa: E402
 from tokengraft.evaluating.fidelity import centred, cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
 from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
@@ -94,6 +94,8 @@ def test_interval_is_exact_where_nothing_varies_and_absent_for_one_line():
     assert interval(Sums(np.ones(1), np.ones(1))) == (None, None)
     with pytest.raises(CorpusError, match="nothing to measure"):
         _ = Sums(np.zeros(2), np.zeros(2)).value
+    with pytest.raises(ModelError, match="not a number"):
+        _ = Sums(np.array([1.0, np.nan]), np.ones(2)).value
 
 
 def test_interval_covers_the_truth():

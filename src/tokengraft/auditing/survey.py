@@ -118,14 +118,14 @@ def survey(
 
 def _without_folders(total: Total) -> Total:
     """The same with file names relative to their common folder: results name no machine's path."""
-    files = [*(str(one["file"]) for one in total.shards), *total.broken]
+    files = [*(str(shard["file"]) for shard in total.shards), *total.broken]
     local = {file: file.removeprefix("file://") for file in files}
     paths = {file: Path(path) for file, path in local.items() if "://" not in path}
     top = os.path.commonpath([str(path.parent) for path in paths.values()] or ["/"])
     names = {**local, **{file: path.relative_to(top).as_posix() for file, path in paths.items()}}
     return replace(
         total,
-        shards=tuple({**one, "file": names[str(one["file"])]} for one in total.shards),
+        shards=tuple({**shard, "file": names[str(shard["file"])]} for shard in total.shards),
         broken={names[file]: reason for file, reason in total.broken.items()},
         bad_rows=tuple(replace(row, file=names[row.file]) for row in total.bad_rows),
     )
@@ -218,14 +218,14 @@ def _parallel(
         raise UsageError("Parallel text files are given as CODE=FILE, two or more.")
     columns = _columns(files[0], every=layout.only is None)
     # A column that the first row of JSONL lacks may still occur later.
-    wanted = {_code(said, columns) for said in layout.only or columns} | {pivot}
+    wanted = {_code(name, columns) for name in layout.only or columns} | {pivot}
     _require(sorted(wanted), pivot)
     chosen = tuple((code, columns.get(code, code)) for code in sorted(wanted))
     return _with(layout, columns=chosen), cut(files, shard_bytes)
 
 
-def _code(said: str, columns: Mapping[str, str]) -> str:
-    return resolve(said, columns) if meanings(said, columns) else resolve(said)
+def _code(name: str, columns: Mapping[str, str]) -> str:
+    return resolve(name, columns) if meanings(name, columns) else resolve(name)
 
 
 def _with(layout: Layout, **changes: Any) -> Layout:
@@ -267,13 +267,13 @@ def _columns(file: File, every: bool) -> dict[str, str]:
 
 def _require_rows(only: Sequence[str], labels: Collection[str]) -> None:
     """CorpusError if no row is left, or if a name is neither a language nor any row's label."""
-    missing = [said for said in only if canonical(said) not in labels]
-    wrong = [said for said in missing if not meanings(said)]
-    if wrong or len(missing) == len(only):
-        said = (wrong or missing)[0]
-        hint = suggest(said, known()) if wrong else ""
+    missing = [name for name in only if canonical(name) not in labels]
+    unknown = [name for name in missing if not meanings(name)]
+    if unknown or len(missing) == len(only):
+        name = (unknown or missing)[0]
+        hint = suggest(name, known()) if unknown else ""
         raise CorpusError(
-            f"No row is in the language {said!r}.{hint} Without -l all languages are counted."
+            f"No row is in the language {name!r}.{hint} Without -l all languages are counted."
         )
 
 

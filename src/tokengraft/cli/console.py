@@ -96,14 +96,14 @@ def drawing() -> Iterator[OnProgress]:
 
 def _in_a_log() -> OnProgress:
     """Progress as lines of a log: none for `EVERY` seconds, then one every `EVERY` seconds."""
-    began = said = time.monotonic()
+    began = last = time.monotonic()
 
     def on_progress(now: Progress) -> None:
-        nonlocal said
-        if time.monotonic() - said >= EVERY:
-            said = time.monotonic()
-            figures = _figures(now, said - began)
-            stderr.print(f"{now.what}: {figures}, after {said - began:.0f} s", markup=False)
+        nonlocal last
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            figures = _figures(now, last - began)
+            stderr.print(f"{now.what}: {figures}, after {last - began:.0f} s", markup=False)
 
     return on_progress
 

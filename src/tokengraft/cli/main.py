@@ -68,7 +68,7 @@ def _say(message: str, mark: str = "") -> None:
 
 
 def _verb(arguments: list[str]) -> str:
-    return next((one for one in arguments if not one.startswith("-")), "")
+    return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def _kept(arguments: list[str]) -> str:
@@ -76,15 +76,15 @@ def _kept(arguments: list[str]) -> str:
     verb = _verb(arguments)
     if verb != "graft":
         return _KEPT.get(verb, "")
-    if any(one == "--work" or one.startswith("--work=") for one in arguments):
+    if any(word == "--work" or word.startswith("--work=") for word in arguments):
         return "What was trained is kept in --work: run the same command again to go on."
     return "Nothing was written; with --work FOLDER a second run goes on from the first."
 
 
 def _system(error: OSError) -> str:
     """A message on what the system refused, and what is left of the result."""
-    said = error.strerror or str(error)
-    message = f"{error.filename}: {said}." if error.filename is not None else f"{said}."
+    reason = error.strerror or str(error)
+    message = f"{reason}." if error.filename is None else f"{error.filename}: {reason}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message += " Make room, or name another place (--out, --work)."
     if _verb(sys.argv[1:]) in _WHOLE:

@@ -123,7 +123,8 @@ def check_out(
         return
     try:
         out = real(out)
-        file = next((one for one in (out, *out.parents) if one.exists() and not one.is_dir()), None)
+        above = (out, *out.parents)
+        file = next((path for path in above if path.exists() and not path.is_dir()), None)
         if file is not None:
             raise UsageError(f"--out {out}: {file} is a file, not a folder; name another one")
         if whole and os.fsencode(out) != str(out).encode(errors="replace"):
@@ -131,7 +132,7 @@ def check_out(
                 f"--out {out}: its name is not UTF-8, and the libraries that load models cannot "
                 "open such a path; name another folder"
             )
-        names = sorted(one.name for one in out.iterdir()) if out.exists() else []
+        names = sorted(path.name for path in out.iterdir()) if out.exists() else []
         if names and not force and not holds(out):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             what = "replace it and all that is in it" if whole else "write there anyway"
@@ -142,23 +143,23 @@ def check_out(
         _try(out, whole)
         _held.append(hold(out))
     except OSError as error:
-        said = error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise TokengraftError(
-            f"--out {out} cannot be written to ({said}): name another folder"
+            f"--out {out} cannot be written to ({reason}): name another folder"
         ) from error
 
 
 def _try(out: Path, whole: bool) -> None:
     """Try to make the folder and a file in it, and remove both again."""
-    made = [one for one in (out, *out.parents) if not one.exists()]
+    made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out.parent if whole and not out.is_mount() else out):
             pass
     finally:
-        for one in made:
+        for path in made:
             with contextlib.suppress(OSError):
-                one.rmdir()
+                path.rmdir()
 
 
 def panel(title: str) -> Any:

@@ -222,35 +222,35 @@ def plan(
 
 def _asked(
     tokenizer: str,
-    asked: list[str],
-    given: list[str],
+    languages: list[str],
+    files: list[str],
     corpus: ParallelCorpus,
     pivot: str,
     search: Sequence[Path],
 ) -> tuple[list[str], dict[str, list[str]] | None]:
-    """The planned languages and their text, from what -l and --text say."""
+    """The planned languages and the files of each, from the values of -l and --text."""
     from tokengraft.planning import plan_files as plans
 
-    several = len(asked) > 1 or any(map(plans.is_group, asked))
-    alone = len(given) == 1 and Path(given[0]).is_dir()
-    folder = plans.texts_of_folder(Path(given[0])) if several and alone else {}
+    several = len(languages) > 1 or any(map(plans.is_group, languages))
+    alone = len(files) == 1 and Path(files[0]).is_dir()
+    folder = plans.texts_of_folder(Path(files[0])) if several and alone else {}
     codes = plans.languages_for(
-        asked, list(folder) or corpus.languages, corpus.require(pivot),
+        languages, list(folder) or corpus.languages, corpus.require(pivot),
         lambda code: plans.premium_before(tokenizer, corpus, code, pivot, search),
     )  # fmt: skip
     if not folder:
-        return codes, by_language(given, codes) if given else None
+        return codes, by_language(files, codes) if files else None
     missing = [code for code in codes if code not in folder]
     if missing:
-        raise UsageError(f"{given[0]} has no file for {', '.join(missing)}")
+        raise UsageError(f"{files[0]} has no file for {', '.join(missing)}")
     return codes, {code: [str(folder[code])] for code in codes}
 
 
 def _names(sources: dict[str, list[str]]) -> str:
     """The names of the files that tokens were chosen on, without their folders."""
-    every = {Path(source).name for given in sources.values() for source in given}
-    shown = ", ".join(sorted(every)[:12])
-    return shown if len(every) <= 12 else f"{shown}, … ({len(every)} files)"
+    names = {Path(file).name for files in sources.values() for file in files}
+    shown = ", ".join(sorted(names)[:12])
+    return shown if len(names) <= 12 else f"{shown}, … ({len(names)} files)"
 
 
 def insert(

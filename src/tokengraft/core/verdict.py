@@ -15,19 +15,19 @@ from tokengraft.core.wording import counted
 
 #: The measures that decide, and their names. Others can be worse than their floor in a sound graft:
 #: averages over a sentence change with the number of tokens, whatever they mean (docs/fidelity.md).
-_TELLING = {
+_NAMES = {
     "kl": "KL",
     "top1": "same likeliest next token",
     "continuation_excess": "added surprise at the rest of a line",
     "aligned_cosine": "same inner state",
 }
-TELLING = tuple(_TELLING)
+DECIDING = tuple(_NAMES)
 _PERFECT = 0.0005  # from the best: what tables print as 0.000, or as 1.000
 LOWER = frozenset(
     {"kl", "continuation_excess", "continuation_bpb", "shared_bpb", "new_spelling_bpb",
      "mutual_rank", "aligned_mutual_rank", "centred_mutual_rank"}
 )  # fmt: skip
-_NAMED = 3
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Judged:
         return not (self.value < self.floor if lower else self.value > self.floor)
 
     @property
-    def tells(self) -> bool:
-        """Whether it decides: not where the text holds hardly any new token.
+    def decides(self) -> bool:
+        """Whether it counts for the verdict: not where the text holds hardly any new token.
 
         Then even a graft that learned nothing reads as the base does.
         """
-        if self.measure not in TELLING or self.floor is None:
+        if self.measure not in DECIDING or self.floor is None:
             return False
         lower = self.measure in LOWER
         return any((x if lower else 1 - x) > _PERFECT for x in (self.value, self.floor))
 
     def __str__(self) -> str:
-        name = _TELLING.get(self.measure, self.measure)
+        name = _NAMES.get(self.measure, self.measure)
         return f"{name} {self.value:.3g} in {self.where}, floor {self.floor:.3g}"
 
 
@@ -77,15 +77,15 @@ class Verdict:
 
 def judge(figures: Sequence[Judged]) -> Verdict:
     """The verdict on all figures of one graft."""
-    deciding = [one for one in figures if one.tells]
+    deciding = [figure for figure in figures if figure.decides]
     if not deciding:
         return Verdict(
             "No verdict: no floor was measured, or the text holds hardly any new token, so these "
             "figures cannot be told from those of a graft that kept nothing."
         )
-    below = tuple(one for one in deciding if one.below)
+    below = tuple(figure for figure in deciding if figure.below)
     if below:
-        named = "; ".join(map(str, below[:_NAMED])) + ("; …" if len(below) > _NAMED else "")
+        named = "; ".join(map(str, below[:_SHOWN])) + ("; …" if len(below) > _SHOWN else "")
         outcome = "did not work" if 2 * len(below) >= len(deciding) else "works only in part"
         return Verdict(
             f"This graft {outcome}: {len(below)} of {len(deciding)} deciding figures "
@@ -94,10 +94,9 @@ def judge(figures: Sequence[Judged]) -> Verdict:
             below,
         )
     # Text without new tokens is read as before, so that its averages equal their floor.
-    changed = {one.where for one in deciding}
-    others = sum(
-        one.below for one in figures if one.measure not in TELLING and one.where in changed
-    )
+    changed = {figure.where for figure in deciding}
+    averages = [figure for figure in figures if figure.measure not in DECIDING]
+    others = sum(average.below for average in averages if average.where in changed)
     more = (
         f" {counted(others, 'average')} over whole sentences {'is' if others == 1 else 'are'} no "
         "better than the floor, which happens to sound grafts too."
@@ -108,7 +107,7 @@ def judge(figures: Sequence[Judged]) -> Verdict:
 
 
 def _advice(below: Sequence[Judged]) -> str:
-    if any(one.measure != "continuation_excess" for one in below):
+    if any(figure.measure != "continuation_excess" for figure in below):
         return "Train it longer or on more text before you use it."
     return (
         "It reads, but what follows a prompt in new tokens is worse than after an unrelated text: "
@@ -119,12 +118,12 @@ def _advice(below: Sequence[Judged]) -> str:
 
 
 def _kept(deciding: Sequence[Judged]) -> str:
-    same = [one for one in deciding if one.measure == "top1"]
+    same = [figure for figure in deciding if figure.measure == "top1"]
     if not same:
         return f"all {len(deciding)} deciding figures are better than their floor"
-    value = fmean([one.value for one in same])
-    floor = fmean([one.floor or 0.0 for one in same])
-    ceilings = [one.ceiling for one in same if one.ceiling is not None]
+    value = fmean([figure.value for figure in same])
+    floor = fmean([figure.floor or 0.0 for figure in same])
+    ceilings = [figure.ceiling for figure in same if figure.ceiling is not None]
     best = f", the base model on text cut differently: {fmean(ceilings):.0%}" if ceilings else ""
     return (
         f"its likeliest next token is the base model's in {value:.0%} of the places (a graft that "

@@ -10,6 +10,7 @@ holds all scores of an evaluation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tokengraft.auditing.premium import percentile_interval
-from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.errors import CorpusError, ModelError, UsageError
 from tokengraft.core.options import RESAMPLES
 from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.languages.codes import language_name, resolve
@@ -79,13 +80,19 @@ class Sums:
 
     @property
     def value(self) -> float:
-        """The figure over all lines; CorpusError if there is nothing to divide by."""
+        """The figure over all lines; an error if there is nothing to divide by, or it is NaN."""
         total = float(self.denominator.sum())
         if not total:
             raise CorpusError(
                 "nothing to measure: old and new tokens never end at the same byte; give more text"
             )
-        return float(self.numerator.sum()) / total
+        value = float(self.numerator.sum()) / total
+        if math.isnan(value):
+            raise ModelError(
+                "a model's output is not a number (nan): its weights are damaged. `tokengraft "
+                "verify` finds such rows of a graft."
+            )
+        return value
 
     @classmethod
     def of(cls, values: Floats) -> Sums:

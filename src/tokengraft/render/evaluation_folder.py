@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tokengraft.core.files import write_json, write_text
-from tokengraft.core.verdict import TELLING
+from tokengraft.core.verdict import DECIDING
 from tokengraft.core.wording import as_csv, in_markdown
 from tokengraft.evaluating.measures import described
 from tokengraft.evaluating.score import Measurements
@@ -54,7 +54,7 @@ def write_up(measured: Measurements) -> str:
     by_metric: dict[str, list[dict[str, Any]]] = {}
     for row in measured.scores.to_dicts():
         by_metric.setdefault(row["metric"], []).append(row)
-    order = [name for name in TELLING if name in by_metric]
+    order = [name for name in DECIDING if name in by_metric]
     for metric in (*order, *(name for name in by_metric if name not in order)):
         name, sentence = described(metric)
         lines += ["", f"## {name} (`{metric}`)", "", *([sentence, ""] if sentence else [])]

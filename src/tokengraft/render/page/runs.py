@@ -15,7 +15,7 @@ from fontTools.unicodedata import script
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json
-from tokengraft.core.verdict import TELLING, Judged, judge
+from tokengraft.core.verdict import DECIDING, Judged, judge
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
 from tokengraft.grafting.output_policies import POLICIES
@@ -174,7 +174,7 @@ def _score(row: Mapping[str, Any]) -> dict[str, Any]:
 def _verdict(scores: Sequence[Mapping[str, Any]]) -> str | None:
     """Whether the graft works, in a sentence; None where no floor was measured."""
     own = [score for score in scores if score["name"] and score["method"] is None]
-    if not any(score["measure"] in TELLING and score["floor"] is not None for score in own):
+    if not any(score["measure"] in DECIDING and score["floor"] is not None for score in own):
         return None
     named = ("measure", "name", "value", "floor", "ceiling")
     return judge([Judged(*(score[key] for key in named)) for score in own]).sentence
