@@ -429,7 +429,7 @@ def test_one_share_names_the_whole_promise(llama, tmp_path):
     assert Adapting().keeping(0.97) == Adapting()
     looser = Adapting().keeping(0.94)
     assert looser.promise()["promised"] == pytest.approx({"kl": 0.012, "top1": 0.94})
-    for share, train in ((1.0, "lora"), (0.0, "lora"), (0.9, "rows")):
+    for share, train in ((1.0, "lora"), (0.6, "lora"), (0.9, "rows")):
         with pytest.raises(UsageError, match="keep"):
             grafted(llama, tmp_path / "out", train=train, keep=share)
     assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 #: What a graft may train besides choosing tokens.
+_LEAST_KEPT = 0.7
 TRAINED = ("rows", "lanes", "lora", "all")
 
 
@@ -123,9 +124,10 @@ class Adapting:
 
         Where half as many likeliest tokens change, KL is about a quarter.
         """
-        if not 0 < share < 1:
+        if not _LEAST_KEPT <= share < 1:  # `verify` takes less for no promise
             raise UsageError(
-                f"keep {share:g}: give a share below 1, as 0.97; to keep all of it train rows only"
+                f"keep {share:g}: give a share from {_LEAST_KEPT} up, but below 1, as 0.97; to keep "
+                "all of it train rows or lanes"
             )
         times = (1 - share) / (1 - self.keep_top1)
         return replace(self, keep_top1=share, keep_kl=self.keep_kl * times**2)
