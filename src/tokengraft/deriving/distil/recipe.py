@@ -126,7 +126,7 @@ class Adapting:
         """
         if not _LEAST_KEPT <= share < 1:  # `verify` takes less for no promise
             raise UsageError(
-                f"keep {share:g}: give a share from {_LEAST_KEPT} up, but below 1, as 0.97; to keep "
+                f"keep {share:g}: give a share from {_LEAST_KEPT} up and below 1, as 0.97; to keep "
                 "all of it train rows or lanes"
             )
         times = (1 - share) / (1 - self.keep_top1)
