@@ -416,7 +416,7 @@ def test_a_processor_says_whether_halves_are_quick(monkeypatch, has, quick):
 HOLD = """
 import sys
 from pathlib import Path
-from tokengraft.core.files import hold
+from tokengraft.core.lock import hold
 kept = hold(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

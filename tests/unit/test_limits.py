@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from typer.testing import CliRunner
 
 from tokengraft.cli.app import app
-from tokengraft.core import files
+from tokengraft.core import lock, untrusted
 from tokengraft.core.errors import CorpusError, ModelError, TokengraftError, TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.model.checkpoint import read_checkpoint
@@ -216,9 +216,9 @@ def test_an_unknown_token_that_is_no_token(tmp_path: Path) -> None:
 
 
 def test_the_bound_follows_from_the_size() -> None:
-    assert files.most_unpacked(1000) == 64 << 20
-    assert files.most_unpacked(5_000_000) == 500_000_000
-    assert files.most_unpacked(10**10) == 1 << 30
+    assert untrusted.most_unpacked(1000) == 64 << 20
+    assert untrusted.most_unpacked(5_000_000) == 500_000_000
+    assert untrusted.most_unpacked(10**10) == 1 << 30
 
 
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_json_that_is_nested_deeply_is_an_error(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from tokengraft.core.files import hold
+from tokengraft.core.lock import hold
 kept = hold(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -290,16 +290,16 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
         assert other.stdin is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(TokengraftError, match=f"process {other.pid}.*wait until it has ended"):
-            files.hold(out)
+            lock.hold(out)
         arguments = ["audit", "udhr", "-t", "gpt2", "-l", "fra", "-o", str(out)]
         ran = CliRunner().invoke(app, arguments)
         assert ran.exit_code == 1
         assert not out.exists()
-        files.hold(tmp_path / "another")
+        lock.hold(tmp_path / "another")
         other.stdin.close()
         other.wait()
-    first = files.hold(out)
-    assert files.hold(out) is first  # one process may hold it twice
+    first = lock.hold(out)
+    assert lock.hold(out) is first  # one process may hold it twice
 
 
 @pytest.mark.parametrize(

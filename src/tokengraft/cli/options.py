@@ -20,7 +20,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.core.files import Lock, hold, real
+from tokengraft.core.files import real
+from tokengraft.core.lock import Lock, hold
 from tokengraft.core.wording import one_line
 from tokengraft.corpus.lines_of import Sources
 from tokengraft.corpus.shards import Format
@@ -116,7 +117,7 @@ def check_out(
     """Raise unless `out` may be written to; nothing is left there.
 
     `holds` recognises an earlier result; `whole` says that the folder will be replaced as a whole.
-    From here on this process holds the folder (`files.hold`). UsageError names what is in the way,
+    From here on this process holds the folder (`lock.hold`). UsageError names what is in the way,
     TokengraftError what the system refuses.
     """
     if out is None:

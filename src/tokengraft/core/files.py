@@ -1,14 +1,6 @@
 """Whole files or none: what a run writes appears under its final name only when complete.
 
-Files that are missing or broken, and downloads that fail, raise errors that say why. Only one
-process at a time may work in a folder, since two that write to the same `--out` or `--work` would
-mix their results (`hold`). The lock is the operating system's (`flock`), so it ends with the
-process. Its file lies in the machine's temporary folder, named by a hash of the locked folder's
-real path, so nothing is left among the results. Machines that share a disk do not share locks.
-
-What a file may demand of the machine is bounded by its size. A small file can unpack to gigabytes,
-nest its JSON ten thousand deep, link to somebody's keys or ask for code of its own. Each of these
-is an error with a reason instead.
+Files that are missing or broken, and downloads that fail, raise errors that say why.
 """
 
 from __future__ import annotations
@@ -19,13 +11,13 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
-from weakref import WeakValueDictionary
+from typing import Any
 
-from tokengraft.core.errors import ModelError, TokengraftError
+from tokengraft.core.errors import TokengraftError
+from tokengraft.core.lock import hold
+from tokengraft.core.untrusted import parse_json
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the package
 
@@ -255,121 +247,3 @@ def download(hub_id: str, patterns: Sequence[str], error: type[TokengraftError])
         ) from reason
     except (OSError, RuntimeError, ValueError) as reason:
         raise error(f"{hub_id} could not be downloaded ({reason})") from reason
-
-
-try:
-    import fcntl
-except ImportError:  # Windows has no flock, so nothing is locked there
-    fcntl = None  # type: ignore[assignment]
-
-
-class Lock:
-    """Keeps a folder locked for this process as long as anything refers to this object."""
-
-    def __init__(self, file: IO[str] | None) -> None:
-        self._file = file
-
-
-_held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-
-
-def hold(folder: Path) -> Lock:
-    """Lock `folder`, again if it is ours already; TokengraftError if another process holds it."""
-    path = os.path.realpath(folder)
-    if (mine := _held.get(path)) is not None:
-        return mine
-    lock = Lock(_locked(path))
-    _held[path] = lock
-    return lock
-
-
-def _locked(path: str) -> IO[str] | None:
-    if fcntl is None:
-        return None
-    place = Path(tempfile.gettempdir()) / f"tokengraft-{os.getuid()}"
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        if place.is_symlink() or place.stat().st_uid != os.getuid():
-            return None  # someone else's folder, so they could take our locks
-        file = (place / f"{name}.lock").open("a+", encoding="utf-8")
-    except OSError:
-        return None  # better to work unlocked than not at all
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        who = file.read().strip()
-        file.close()
-        process = f" (process {who})" if who.isdigit() else ""
-        raise TokengraftError(
-            f"another tokengraft{process} is working in {path} at this moment: wait until it has "
-            "ended, or name another folder"
-        ) from None
-    except OSError:
-        file.close()
-        return None  # a file system without locks
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
-
-
-#: Text shrinks to between a fifth and a fiftieth; what shrinks to less than this is not text.
-_RATIO = 100
-_FREE_BYTES = 64 << 20
-_MOST_BYTES = 1 << 30
-
-
-def parse_json(data: str | bytes, **options: Any) -> Any:
-    """`json.loads`; JSON that is nested too deeply is a ValueError like any other."""
-    try:
-        return json.loads(data, **options)
-    except RecursionError:
-        raise ValueError("nested too deeply to be read") from None
-
-
-def most_unpacked(size: int) -> int:
-    """The most bytes that an archive of `size` bytes may unpack to in memory."""
-    return min(_MOST_BYTES, max(_FREE_BYTES, _RATIO * size))
-
-
-def check_unpacked(total: int, path: Path, error: type[TokengraftError]) -> None:
-    """`error` if `total`, the unpacked size of an archive, is more than its own size allows."""
-    size = path.stat().st_size
-    if total > (most := most_unpacked(size)):
-        raise error(
-            f"{path} unpacks to more than {most >> 20:,} MiB, the most that is held in memory for "
-            f"an archive of {size:,} bytes. If it is sound, unpack it and give the folder instead."
-        )
-
-
-def refuse_code(config: Mapping[str, Any], where: str) -> None:
-    """ModelError if the config of a model or tokenizer asks for code that comes with it."""
-    if config.get("auto_map"):
-        raise ModelError(f"{where} has an auto_map: it needs custom code, which is never run")
-
-
-def refuse_links_out(
-    folder: Path, error: type[TokengraftError], wanted: Callable[[str], bool] = lambda _: True
-) -> None:
-    """`error` for a symlink in `folder`, or below it, that leads to a file outside.
-
-    The hub's cache keeps files in `blobs`, beside `snapshots` full of links to them, so a model's
-    links may lead to its own blobs. Links whose name is not `wanted` are not checked.
-    """
-    home = folder.resolve()
-    allowed = [home]
-    if home.parent.name == "snapshots":
-        allowed.append(home.parent.parent / "blobs")
-    for place, folders, names in os.walk(home):
-        for name in (*folders, *names):
-            path = Path(place) / name
-            if not path.is_symlink() or not wanted(name):
-                continue
-            target = path.resolve()
-            if not any(target.is_relative_to(one) for one in allowed):
-                raise error(
-                    f"{path.relative_to(home)} in {folder.name} is a link that leads out of the "
-                    "folder, and is not followed: put the file itself there"
-                )

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from tokengraft.core.errors import CorpusError, optional
-from tokengraft.core.files import check_unpacked
+from tokengraft.core.untrusted import check_unpacked
 from tokengraft.corpus.shards import COMPRESSIONS
 
 TEXT = (".dev", ".devtest", ".txt")

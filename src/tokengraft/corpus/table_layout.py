@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokengraft.core.errors import CorpusError, TokengraftError
-from tokengraft.core.files import parse_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.core.wording import counted
 from tokengraft.corpus.archive import TABLES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import ModelError
-from tokengraft.core.files import parse_json, write_json
+from tokengraft.core.files import write_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.grafting import output_policies as policies
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json

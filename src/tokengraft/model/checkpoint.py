@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from tokengraft.core import files
 from tokengraft.core.errors import ModelError
-from tokengraft.core.files import not_the_file, parse_json
+from tokengraft.core.files import not_the_file
+from tokengraft.core.untrusted import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

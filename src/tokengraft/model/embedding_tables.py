@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import refuse_code
+from tokengraft.core.untrusted import refuse_code
 from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor
 
 _USUAL = ("model.embed_tokens.weight", "lm_head.weight")

@@ -11,7 +11,8 @@ from pathlib import Path
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import ASSETS, download, refuse_links_out, sha256_file
+from tokengraft.core.files import ASSETS, download, sha256_file
+from tokengraft.core.untrusted import refuse_links_out
 from tokengraft.model.checkpoint import read_json
 from tokengraft.tokenizer.catalog import BUNDLED, canonical
 

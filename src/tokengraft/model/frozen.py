@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokengraft.core.errors import ModelError, UsageError
-from tokengraft.core.files import refuse_code
+from tokengraft.core.untrusted import refuse_code
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.divergence import Head
 from tokengraft.model.folder import CONFIG, MANIFEST, resolve

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokengraft.core.files import parse_json, sha256, write_json
+from tokengraft.core.files import sha256, write_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.methods import Floats, Rows
 from tokengraft.deriving.methods.linear import Linear

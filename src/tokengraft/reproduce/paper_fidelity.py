@@ -17,7 +17,8 @@ import polars as pl
 import yaml
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.files import hold, sha256
+from tokengraft.core.files import sha256
+from tokengraft.core.lock import hold
 from tokengraft.core.options import options_from
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import parse_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.file_shape import checked, settings
 from tokengraft.tokenizer.sources import Source, bundled

@@ -11,7 +11,7 @@ from collections.abc import Sized
 from typing import Any
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import parse_json
+from tokengraft.core.untrusted import parse_json
 
 #: Ids below this are allowed in a file of any size: tables of as many cost little.
 _FREE_IDS = 1 << 20

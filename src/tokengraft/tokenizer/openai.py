@@ -15,7 +15,7 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.core.files import parse_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, for_oniguruma, pretoken_counter
 from tokengraft.tokenizer.convert import END, from_tiktoken
 from tokengraft.tokenizer.file_shape import check_highest_id

@@ -12,14 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
-from tokengraft.core.files import (
-    ASSETS,
-    check_unpacked,
-    download,
-    refuse_links_out,
-    sha256,
-    sha256_file,
-)  # fmt: skip
+from tokengraft.core.files import ASSETS, download, sha256, sha256_file
+from tokengraft.core.untrusted import check_unpacked, refuse_links_out
 
 
 @dataclass(frozen=True)

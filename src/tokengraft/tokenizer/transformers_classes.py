@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokengraft.core.files import refuse_code
+from tokengraft.core.untrusted import refuse_code
 from tokengraft.tokenizer.boundaries import is_relaxed, steps_of
 from tokengraft.tokenizer.convert import END, FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary

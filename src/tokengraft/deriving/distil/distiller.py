@@ -39,7 +39,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokengraft.core.files import hold
+from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features

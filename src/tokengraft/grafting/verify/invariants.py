@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
-from tokengraft.core.files import refuse_code, refuse_links_out
+from tokengraft.core.untrusted import refuse_code, refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest

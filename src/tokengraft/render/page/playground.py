@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.files import parse_json
+from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus import udhr
 from tokengraft.render.page.build import Runs, make_page
 from tokengraft.render.page.samples import segment

@@ -1,0 +1,74 @@
+"""One process at a time in a folder: two in the same `--out` or `--work` would mix their results.
+
+The lock is the operating system's (`flock`), so it ends with the process. Its file lies in the
+machine's temporary folder, named by a hash of the locked folder's real path, so nothing is left
+among the results. Machines that share a disk do not share locks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+from weakref import WeakValueDictionary
+
+from tokengraft.core.errors import TokengraftError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock, so nothing is locked there
+    fcntl = None  # type: ignore[assignment]
+
+
+class Lock:
+    """Keeps a folder locked for this process as long as anything refers to this object."""
+
+    def __init__(self, file: IO[str] | None) -> None:
+        self._file = file
+
+
+_held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+
+def hold(folder: Path) -> Lock:
+    """Lock `folder`, again if it is ours already; TokengraftError if another process holds it."""
+    path = os.path.realpath(folder)
+    if (mine := _held.get(path)) is not None:
+        return mine
+    lock = Lock(_locked(path))
+    _held[path] = lock
+    return lock
+
+
+def _locked(path: str) -> IO[str] | None:
+    if fcntl is None:
+        return None
+    place = Path(tempfile.gettempdir()) / f"tokengraft-{os.getuid()}"
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        if place.is_symlink() or place.stat().st_uid != os.getuid():
+            return None  # someone else's folder, so they could take our locks
+        file = (place / f"{name}.lock").open("a+", encoding="utf-8")
+    except OSError:
+        return None  # better to work unlocked than not at all
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        who = file.read().strip()
+        file.close()
+        process = f" (process {who})" if who.isdigit() else ""
+        raise TokengraftError(
+            f"another tokengraft{process} is working in {path} at this moment: wait until it has "
+            "ended, or name another folder"
+        ) from None
+    except OSError:
+        file.close()
+        return None  # a file system without locks
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
