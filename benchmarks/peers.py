@@ -236,22 +236,27 @@ def losses(loss: str, base: Any, model: Any, further: Any, passages: Any) -> Any
     """The loss of a step."""
     import torch
 
+    from tokengraft.model.libraries import quick_in_half
     from tokengraft.model.reading import fill
 
     ids, mask = fill(base, [one.new for one in passages], base.prefix)
     seen = mask.bool()
-    states = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    logs = torch.log_softmax(model.get_output_embeddings()(states[:, :-1]), -1)
+    half = ids.device.type == "cpu" and quick_in_half(ids.device)  # as our own methods do
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+        states = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        logits = model.get_output_embeddings()(states[:, :-1])
+    logs = torch.log_softmax(logits.float(), -1)
     said = logs.gather(2, ids[:, 1:, None])[..., 0]  # (passages, length − 1)
     if loss != "alm":
         value = -said[seen[:, 1:]].mean()
         if further is not None:
             where = torch.arange(ids.shape[1], device=ids.device)[None]
             turned = model.model.rotary_emb(states, where)
-            after = model.model.norm(further(states, position_embeddings=turned))
-            logits = model.get_output_embeddings()(after[:, :-2])
             beyond = seen[:, 2:]
-            value = value + torch.nn.functional.cross_entropy(logits[beyond], ids[:, 2:][beyond])
+            with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+                after = model.model.norm(further(states, position_embeddings=turned))
+                logits = model.get_output_embeddings()(after[:, :-2][beyond]).float()
+            value = value + torch.nn.functional.cross_entropy(logits, ids[:, 2:][beyond])
         return value
     prefix = len(base.prefix)
     ours = _chunks(said, [one.new_at for one in passages], prefix)
@@ -295,9 +300,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--passages", type=int, default=48)
     parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--written", type=int, default=150)
+    parser.add_argument("--dev-lines", type=int, default=60)
     parser.add_argument("--small", action="store_true", help="a trial: hardly any replay")
     fixed = {"split": "devtest", "greedy": 4, "against": False, "dtype": "float32", "prompts": 0}
-    fixed |= {"recipe": "{}", "protect": 8000, "labelled": None, "dev_lines": 60}
+    fixed |= {"recipe": "{}", "protect": 8000, "labelled": None}
     parser.set_defaults(**fixed)
     return parser.parse_args()
 

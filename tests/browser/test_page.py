@@ -266,6 +266,7 @@ def test_every_table_can_be_downloaded(still: Page, run_folder: Path) -> None:
 def test_slider_moves_the_premium(still: Page) -> None:
     shown = still.locator(".before-after .to")
     assert shown.all_inner_texts() == ["2.0×", "1.5×"]
+    assert still.locator(".slider output").inner_text() == "200 new tokens"
     still.locator(".budget").fill("50")
     assert shown.all_inner_texts() == ["9.0×", "4.8×"]
     assert still.locator(".slider output").inner_text() == "50 new tokens"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +16,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import tokengraft as tg
+from tokengraft.api.report import page_of
 from tokengraft.api.results import (
     KINDS,
     Audit,
@@ -153,6 +157,25 @@ def test_a_damaged_result_is_an_error_of_ours(result: Result, tmp_path: Path) ->
     (tmp_path / result.mark).write_text('{"tokengraft": 1, "schema": 1}', encoding="utf-8")
     with pytest.raises(TokengraftError):
         type(result).load(tmp_path)
+    if not isinstance(result, Verified):  # which a page does not show
+        with contextlib.suppress(TokengraftError):
+            page_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"a": None}, {"b": {}}, {"labels": 1}, {"corpus": []}, {"pivot": None}]
+)
+def test_a_damaged_comparison_is_named(damage: dict[str, Any], tmp_path: Path) -> None:
+    tg.compare("gpt2", "gpt-4o", languages="shn", resamples=0).save(tmp_path, figures=False)
+    mark = tmp_path / "comparison.json"
+    facts = json.loads(mark.read_text("utf-8"))
+    mark.write_text(json.dumps(facts | damage), "utf-8")
+    if not {"labels", "pivot"} & damage.keys():
+        with pytest.raises(TokengraftError, match="this comparison is damaged"):
+            tg.load(tmp_path)
+    if "a" not in damage and "b" not in damage:
+        with pytest.raises(TokengraftError, match="this comparison is damaged"):
+            page_of(tmp_path)
 
 
 def test_an_equal_result_is_one_with_equal_figures(audit: Audit) -> None:

@@ -46,7 +46,10 @@ def test_no_arguments_show_the_verbs(tokengraft):
 
 
 def test_audit_of_two_files_as_json(tokengraft, pair):
+    ran = tokengraft("audit", *pair, "-t", "gpt-3", "--json")
+    assert "Note: gpt-3 has the tokenizer gpt2, shown as GPT-2/3." in ran.stderr
     ran = tokengraft("audit", *pair, "-t", "gpt2", "--json")
+    assert "shown as" not in ran.stderr
     assert ran.returncode == 0, ran.stderr
     rows = {row["language"]: row for row in json.loads(ran.stdout)}
     assert rows["eng_Latn"]["premium"] == 1 and rows["shn_Mymr"]["premium"] > 5

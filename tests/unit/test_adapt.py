@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ import tokengraft  # noqa: E402
 from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
+from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil.distiller import Distiller  # noqa: E402
 from tokengraft.deriving.distil.own_text import go_on  # noqa: E402
 from tokengraft.deriving.distil.passages import read_lots  # noqa: E402
@@ -44,7 +46,7 @@ from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.question import asked_scores  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
-from tokengraft.grafting.verify.protected import measure  # noqa: E402
+from tokengraft.grafting.verify.protected import Moved, measure  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.pooling import Added, kept  # noqa: E402
@@ -197,12 +199,31 @@ def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
     )  # fmt: skip
     proof = _Verification(folder, llama, text())
     assert proof._weights()[0] and not proof._protected()[0]
-    path = folder / "tokengraft.json"  # a promise that would allow any body is none
-    said = json.loads(path.read_text("utf-8"))
-    said["trained"]["promised"]["kl"] = 1e9
-    path.write_text(json.dumps(said), "utf-8")
-    passed, said = _Verification(folder, llama, text())._protected()
-    assert not passed and "no promise" in said
+
+
+PROMISES = {
+    "as promised": (0.003, 0.97, 0.003, 0.97, True),
+    "three times": (0.003, 0.97, 0.009, 0.911, True),
+    "too far": (0.003, 0.97, 0.0091, 0.97, False),
+    "too many other tokens": (0.003, 0.97, 0.003, 0.909, False),
+    "not a number": (0.003, 0.97, math.nan, 0.97, False),
+    "a loose promise": (0.3, 0.7, 0.8, 0.2, True),
+    "one that excuses any body": (0.9, 0.5, 2.0, 0.5, False),
+    "of nothing": (0.0, 1.0, 0.0, 1.0, False),
+}
+
+
+@pytest.mark.parametrize("case", PROMISES)
+def test_protected_text_is_held_to_the_manifests_promise(case, llama):
+    kl, top1, moved_kl, moved_top1, passes = PROMISES[case]
+    promised = {"tensors": ["model.norm.weight"], "promised": {"kl": kl, "top1": top1}}
+    manifest = {"trained": promised, "output": {"policy": "input-only"}}
+    moved = {"English": Moved(0.0, 1.0, 0.0), "code": Moved(moved_kl, moved_top1, 0.0)}
+    proof = _Verification(llama, llama, text(), moved)
+    proof.manifest, proof.new = manifest, range(0)
+    passed, said = proof._protected()
+    assert passed is passes
+    assert ("no promise" in said) == (kl in (0.0, 0.9))
 
 
 def test_what_new_rows_say_is_not_counted_where_they_are_barred(llama, tmp_path):
@@ -292,7 +313,8 @@ def test_an_interrupted_training_goes_on_to_the_same_model(llama, tmp_path):
     assert alone.score.loss < alone.start.loss
 
 
-def test_several_devices_learn_what_one_does(llama):
+def test_several_devices_learn_what_one_does(llama, monkeypatch):
+    monkeypatch.setattr(distil, "quick_in_half", lambda _: False)  # a team is never halved
     outcomes = []
     for devices in ("cpu", "cpu,cpu,cpu"):
         reader, lots, quiet = setting(llama, devices)

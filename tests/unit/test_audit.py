@@ -357,11 +357,18 @@ def test_a_full_cache_is_a_clear_error(tmp_path):
         ),
         (
             "as_of: 2024\nmodels: [{model: m, tokenizer: t, context: 0, source: s}]",
-            "cannot be 0",
+            "number of tokens, got 0",
         ),
         ("as_of: [", "cannot read"),
+        *(
+            (f"as_of: 2024\nmodels: [{{model: m, tokenizer: t, context: 9, source: s, {said}}}]",
+             rf"models\[0\]: {said.partition(':')[0]} must be")
+            for said in ("tokenizer: [t]", "model: 5", "source: 2026-01-01", "input: .nan",
+                         "output: .inf", "input: true", "input: -1", "context: null",
+                         "context: .inf", "context: .nan", f"context: {10**24}", "context: 1.5")
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_bad_price_file_names_the_entry(tmp_path, text, message):
     path = tmp_path / "prices.yaml"
     path.write_text(text)
@@ -493,6 +500,18 @@ def test_text_that_is_taken_away_before_the_model_is_no_saving(tmp_path: Path, h
     assert cells["shn_Mymr"]["meaningless"] and cells["shn_Mymr"]["unk_share"] > 0.3
     assert not cells["eng_Latn"]["meaningless"]
     assert not load(tmp_path).lossless
+
+
+def test_a_decoder_of_bytes_spells_nothing_in_bytes(tmp_path: Path) -> None:
+    """Every byte is a token, but no step turns text into bytes: other letters are left out."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pipeline = Pipeline(models.BPE({one: n for n, one in enumerate(letters)}, []))
+    pipeline.pre_tokenizer = pre_tokenizers.Whitespace()
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load(tmp_path)
+    assert not tokenizer.lossless
+    assert np.asarray(tokenizer.dropped(["ab", "ၵa"])).tolist() == [0, 1]
 
 
 def test_text_that_a_sentencepiece_model_deletes_is_no_saving(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_select_takes_full_and_bare_codes() -> None:
     ("code", "message"),
     [
         ("zho", r"'zho' is ambiguous; say which one: zho_Hans \(.*\), zho_Hant \(.*\)\.$"),
-        ("shn_Mynr", r"No language 'shn_Mynr' in mine, which has 5\. Did you mean shn_Mymr"),
+        ("shn_Mynr", r"'shn_Mynr' in mine, which has eng_.*Hant\. Did you mean shn_Mymr"),
         ("Shann", r"Did you mean shn_Mymr \(Shan\)"),
         ("qqq", "No language 'qqq' in mine"),
     ],
@@ -74,7 +74,7 @@ def test_digest_is_of_the_texts_and_the_gaps() -> None:
 
 def test_require() -> None:
     assert CORPUS.require("eng_Latn") == CORPUS.require("eng") == "eng_Latn"
-    with pytest.raises(CorpusError, match=r"pivot fra_Latn: No language .* mine, which has 5\."):
+    with pytest.raises(CorpusError, match=r"pivot fra_Latn: No language .* mine, which has eng_"):
         CORPUS.require("fra_Latn")
     with pytest.raises(CorpusError, match=r"fewer than two languages \(eng_Latn\)"):
         CORPUS.select(["eng_Latn"]).require("eng_Latn")

@@ -59,6 +59,7 @@ from tokengraft.model.divergence import (  # noqa: E402
     slopes,
 )
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
+from tokengraft.model.libraries import quick_in_half  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
@@ -373,7 +374,8 @@ def test_a_checkpoint_belongs_to_all_that_it_was_made_from(folder, setting, tmp_
     assert len({key, *(training_state.key(*one) for one in changed)}) == len(changed) + 1
 
 
-def test_a_team_of_devices_gives_the_same_rows(folder, setting):
+def test_a_team_of_devices_gives_the_same_rows(folder, setting, monkeypatch):
+    monkeypatch.setattr(distil, "quick_in_half", lambda _: False)  # a team is never halved
     alone, lots, start, parts = setting
     team = Reader(FrozenModel.load(folder, Reading("cpu,cpu,cpu")), 256)
     assert len(team.team) == 3
@@ -383,6 +385,32 @@ def test_a_team_of_devices_gives_the_same_rows(folder, setting):
     assert np.abs(one.rows - three.rows).max() < 1e-5
     assert three.score.positions == one.score.positions
     assert three.score.kl == pytest.approx(one.score.kl, abs=1e-5)
+
+
+def test_what_is_learned_in_half_is_nearly_what_is_learned_in_full(setting, monkeypatch):
+    reader, lots, start, parts = setting
+    outcomes = []
+    for half in (False, True):
+        monkeypatch.setattr(distil, "quick_in_half", lambda _, half=half: half)
+        run = Distiller(reader, lots, start, RECIPE, parts)
+        assert (run.teacher.reader.model.weight.dtype == torch.bfloat16) is half
+        assert run.student.model.weight.dtype == torch.float32  # by which rows are judged
+        outcomes.append(run.run())
+    full, half = outcomes
+    assert np.abs(half.rows - full.rows).max() > 0
+    assert np.linalg.norm(half.rows - full.rows) < 0.1 * np.linalg.norm(full.rows - start)
+    assert half.score.kl == pytest.approx(full.score.kl, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("has", "quick"),
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_f": True}, False)],
+)
+def test_a_processor_says_whether_halves_are_quick(monkeypatch, has, quick):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    assert quick_in_half(torch.device("cpu")) is quick
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # an older torch
+    assert not quick_in_half(torch.device("cpu"))
 
 
 HOLD = """

@@ -17,6 +17,7 @@ from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: 
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.evaluating.both_spellings import grow, read_tree, stretches  # noqa: E402
 from tokengraft.evaluating.continuation import Continuation  # noqa: E402
+from tokengraft.evaluating.evaluate import Measuring, _translation  # noqa: E402
 from tokengraft.evaluating.fidelity import BaseReading, View  # noqa: E402
 from tokengraft.evaluating.lines import Segmenter, prepare  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
@@ -100,6 +101,25 @@ def base(folders):
 @pytest.fixture(scope="module")
 def grafted(folders):
     return FrozenModel.load(folders / "graft")
+
+
+def test_a_model_that_gives_no_numbers_is_not_measured_on_the_rest(folders):
+    """A single damaged row: lines without it can still be read, and would be all that counts."""
+    broken = FrozenModel.load(folders / "graft")
+    rows = broken.model.get_input_embeddings().weight
+    with torch.no_grad():
+        rows[-1] = float("nan")
+    ids = [np.array([1, 2, 3]), np.array([4, len(rows) - 1]), np.array([5])]
+    at = [np.arange(len(one)) for one in ids]
+    assert torch.isfinite(read(broken, ids[:1], at[:1]).states).all()
+    with pytest.raises(ModelError, match=r"states in 1 of 3 lines.*damaged"):
+        read(broken, ids, at)
+
+
+def test_lines_without_a_translation_find_none(base, grafted):
+    texts = {"amh_Ethi": (AMHARIC[0], None), "eng_Latn": (None, LATIN[0])}
+    apart = ParallelCorpus("test", "test", ("1", "2"), texts)
+    assert _translation(base, grafted, apart, "amh_Ethi", Measuring()) == {}
 
 
 def corpus(**texts):

@@ -298,6 +298,53 @@ def test_a_head_that_lost_an_old_row_is_seen(tied: Path, tmp_path: Path) -> None
     assert "old row 7 of lm_head.weight" in failed["old weights"]
 
 
+@pytest.mark.parametrize(
+    ("row", "value", "check", "said"),
+    [
+        (OLD, 1e6, "no dead rows", "1 new rows of lm_head.weight are over 10 times as long"),
+        (OLD + 1, float("nan"), "no dead rows", f"no usable row, first id {OLD + 1}"),
+        (OLD + 2, 0.0, "no dead rows", f"no usable row, first id {OLD + 2}"),
+        (OLD + BUDGET, 1.0, "preserved", f"padding row {OLD + BUDGET} of lm_head.weight differs"),
+    ],
+)
+def test_a_head_that_only_the_graft_has_is_checked_beyond_its_old_rows(
+    row: int, value: float, check: str, said: str, tmp_path: Path
+) -> None:
+    base = make(tmp_path / "base", "llama-tied", rows=OLD + BUDGET + 8)
+    made = Derived(new_rows(), "given", head=new_rows(seed=2))
+    finishing = Finishing(check=LINES, verified=False)
+    graft(base, plan(), tmp_path / "out", made, output=Output("write"), options=finishing)
+    assert verify(tmp_path / "out", base, LINES).passed
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.weight"][row] = value
+    save_file(tensors, file, metadata={"format": "pt"})
+    report = verify(tmp_path / "out", base, LINES)
+    failed = {check.name: check.detail for check in report.checks if not check.passed}
+    assert said in failed[check]
+
+
+@pytest.mark.parametrize("policy", ["input-only", "shared"])
+def test_a_bias_that_would_write_a_new_token_everywhere_is_seen(
+    policy: str, tmp_path: Path
+) -> None:
+    base = make(tmp_path / "base", "phi-biased")
+    finishing = Finishing(check=LINES, verified=False)
+    graft(base, plan(), tmp_path / "out", new_rows(), output=Output(policy), options=finishing)
+    assert verify(tmp_path / "out", base, LINES).passed
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.bias"][OLD + 3] = 1e4
+    save_file(tensors, file, metadata={"format": "pt"})
+    report = verify(tmp_path / "out", base, LINES)
+    failed = {check.name: check.detail for check in report.checks if not check.passed}
+    assert "lm_head.bias of 1 new ids is above all old ones" in failed["no dead rows"]
+
+
 def test_writing_needs_text(tied: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="learned from text"):
         graft(tied, plan(), tmp_path / "out", output=Output(policy="write"))

@@ -300,6 +300,14 @@ BREAKS: dict[str, tuple[str, Callable[[Path], None]]] = {
         "preserved",
         unsigned(in_file("generation_config.json", temperature=9.0)),
     ),
+    "settings: barred ids keep their share of beam scores": (
+        "preserved",
+        unsigned(in_file("generation_config.json", renormalize_logits=False)),
+    ),
+    "settings: a generation config that transformers may ignore": (
+        "preserved",
+        unsigned(in_file("generation_config.json", _from_model_config=True)),
+    ),
 }
 
 
@@ -530,9 +538,16 @@ SIGNED: dict[str, tuple[str, dict[str, Any]]] = {
     "a part too few": ("output", {"first_parts": [65] * 23}),
     "files in a list": ("files", {"files": ["config.json"]}),
     "trained: a list": ("trained", {"trained": []}),
-    "trained: numbers": ("trained", {"trained": {"tensors": [1], "promised": {"kl": 1.0}}}),
+    "trained: numbers": (
+        "trained",
+        {"trained": {"tensors": [1], "promised": {"kl": 1.0, "top1": 0.9}}},
+    ),
     "trained: no promise": ("trained", {"trained": {"tensors": [], "promised": None}}),
-    "trained: in words": ("trained", {"trained": {"tensors": [], "promised": {"kl": "1"}}}),
+    "trained: half of it": ("trained", {"trained": {"tensors": [], "promised": {"kl": 1.0}}}),
+    "trained: in words": (
+        "trained",
+        {"trained": {"tensors": [], "promised": {"kl": "1", "top1": 0.9}}},
+    ),
     "places: a list": ("places", {"places": []}),
     "places: in words": ("places", {"places": {"ids": ["1"] * 24, "replaced": {}}}),
     "places: one too few": ("places", {"places": {"ids": [1] * 23, "replaced": {}}}),

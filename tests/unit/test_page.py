@@ -229,6 +229,7 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     data = page_of([run]).data["audits"][0]
     assert data["headline"]["title"] == headline(data)["title"]
     assert "in Shan as in English" in data["headline"]["title"]
+    assert ", a tokenizer of 20" in data["headline"]["lead"]
     labels = [t["label"] for t in data["tokenizers"]]
     shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
@@ -257,14 +258,22 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     lost = headline(_measured(["0001", "0001"], premiums))
     share = lost["figures"][1]
     # A pays double, B does not, C is lost to UNK, English is what they are measured against.
-    assert share["number"] == "50%"
-    assert share["words"].startswith("of 2 languages pay more than double what English pays")
+    assert share["number"] == "1 of 2"
+    assert share["words"].startswith("languages pay more than double what English pays")
     assert "can write every language, makes" not in lost["lead"]
     assert "Every tokenizer measured here loses text to UNK in some language." in lost["lead"]
     assert "does so in the fewest (1), makes 1 of the other 2" in lost["lead"]
     one = headline(_measured(["0001", "0000"], premiums))
     assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
-    assert one["figures"][1]["words"].startswith("of 3 languages")
+    assert one["figures"][1]["number"].endswith(" of 3")
+    pair = _measured(["00", "00"], [[1, 3.0], [1, 2.5]])
+    alone = headline({**pair, "languages": [{"name": "English"}, {"name": "A"}]})
+    assert [figure["number"] for figure in alone["figures"]] == ["3.0×"]
+    assert alone["lead"].endswith("T2, the fairest of the tokenizers measured here, counts "
+                                  "2.5 times as many.")  # fmt: skip
+    many = _measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2)
+    world = headline({**many, "languages": [{"name": str(n)} for n in range(21)]})
+    assert world["figures"][1]["number"] == "100%"
     nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
     assert nothing["title"] == "No language shares a line of text with English"
 
@@ -485,9 +494,25 @@ def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
     assert "1 language" not in found and "of 1 " not in found
 
 
+def test_text_that_is_not_the_runs_own_is_said_to_be_so(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "eng_Latn.txt").write_text("All are born free.\nEveryone has rights.\n")
+    (folder / "ita_Latn.txt").write_text("Tutti nascono liberi.\nOgnuno ha diritti.\n")
+    pairs = [f"{code}={folder / code}.txt" for code in ("eng_Latn", "ita_Latn")]
+    audit(pairs, ["gpt2"], resamples=0).save(tmp_path / "run", figures=False)
+    page = page_of([tmp_path / "run"])
+    declaration = "Universal Declaration of Human Rights"
+    assert page.data["audits"][0]["same"]["elsewhere"] == declaration
+    assert any("--corpus" in note and declaration in note for note in page.notes)
+    page = page_of([tmp_path / "run"], corpus=folder)
+    assert page.data["audits"][0]["same"]["elsewhere"] is None and not page.notes
+
+
 def test_a_plan_names_its_tokenizer(tmp_path: Path) -> None:
     planned = plan("gpt2", ["shn"], budget=5)
     planned.save(tmp_path, figures=False)
+    assert page_of([tmp_path]).title == "5 new tokens for GPT-2/3"
     data = plan_data(tmp_path / "plan.json")
     assert (data["label"], data["pivotName"]) == ("GPT-2/3", "English")
     assert read_plan(tmp_path) == planned.plan

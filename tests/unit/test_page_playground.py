@@ -55,6 +55,8 @@ def test_page(server: Playground) -> None:
     assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
     assert answer.headers["Cache-Control"] == "no-store"
     assert "Python" not in answer.headers["Server"]
+    assert b"<title>How tokenizers cut your text</title>" in body
+    assert b'font-family: "tg-Mymr"' in body and b'font-family: "tg-Taml"' in body
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/../../etc/passwd", "/static/dom.js", "/x"])

@@ -50,7 +50,9 @@ def test_without_a_token_it_says_what_would_be_sent(
     assert {"README.md", "tokengraft.json", "model.safetensors"} <= set(names)
     assert ".secret" not in names
     ran = CliRunner().invoke(app, ["push", str(grafted.folder), "me/shan", "--json"])
-    assert json.loads(ran.stdout)["files"] == dict(sent.files)
+    assert json.loads(ran.stdout)["files"] == dict(sent.files) and ran.exit_code == 1
+    ran = CliRunner().invoke(app, ["push", str(grafted.folder), "me/shan", "--dry-run"])
+    assert ran.exit_code == 0
 
 
 def test_a_hub_gets_these_files_and_no_others(grafted: tg.Grafted) -> None:

@@ -30,19 +30,12 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
 from tokengraft.render.audit_folder import COLUMNS, findings
+from tokengraft.render.audit_printed import matrix, printed
 from tokengraft.render.figures import draw
+from tokengraft.render.latex import colours, in_latex, latex
 from tokengraft.render.page.build import Page, save_page
 from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, one_a_script
-from tokengraft.render.tables import (
-    Cell,
-    Printed,
-    colours,
-    in_latex,
-    latex,
-    markdown,
-    matrix,
-    printed,
-)
+from tokengraft.render.tables import Cell, Printed, markdown
 from tokengraft.render.terminal import show_audit
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "amh_Ethi", "arb_Arab", "zho_Hans", "vie_Latn", "khm_Khmr"]

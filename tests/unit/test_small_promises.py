@@ -24,9 +24,10 @@ from tokengraft.evaluating.score import Measurements
 from tokengraft.render.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import draw
 from tokengraft.render.figures.style import save_figure
+from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
-from tokengraft.render.tables import LANDSCAPE, PORTRAIT, Cell, Printed, latex
+from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
 
 
@@ -161,9 +162,9 @@ def test_a_long_table_fits_its_page() -> None:
 
 
 def commands_in(text: str) -> list[str]:
-    """Whole commands of ours in blocks of shell."""
-    blocks = re.findall(r"```sh\n(.*?)```", text.replace("\\\n", " "), flags=re.S)
-    lines = (line for block in blocks for line in block.splitlines())
+    """Whole commands of ours in blocks of shell, or after a prompt."""
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", text.replace("\\\n", " "), flags=re.S)
+    lines = (line.removeprefix("$ ") for block in blocks for line in block.splitlines())
     return [line for line in lines if line.startswith("tokengraft ") and "…" not in line]
 
 

@@ -69,6 +69,15 @@ def test_text_without_new_tokens_decides_nothing() -> None:
     assert judge([Judged("kl", "Shan", 0.0, 3.0)]).below == ()
 
 
+def test_averages_of_text_without_new_tokens_are_not_counted() -> None:
+    """They equal their floor whatever was learned."""
+    figures = [Judged("kl", "Chinese", 0.0, 0.0), Judged("pooled_cosine", "Chinese", 1.0, 1.0)]
+    figures += [Judged("top1", "Shan", 0.9, 0.6), Judged("mutual_rank", "Shan", 1.0, 9.0)]
+    assert "average" not in judge(figures).sentence
+    figures.append(Judged("pooled_cosine", "Shan", 0.2, 0.3))
+    assert "1 average over whole sentences is no better" in judge(figures).sentence
+
+
 def test_without_floors_there_is_no_verdict() -> None:
     bare = {name: (value, None, 1.0) for name, (value, _, _) in GOOD.items()}
     assert evaluation(bare).verdict.sentence.startswith("No verdict")
@@ -79,6 +88,11 @@ def test_without_floors_there_is_no_verdict() -> None:
 def test_no_better_than_the_floor_is_below(value: float, below: bool) -> None:
     assert Judged("top1", "x", value, 0.1).below is below
     assert Judged("kl", "x", -value, -0.1).below is below
+
+
+@pytest.mark.parametrize("measure", ["kl", "top1"])
+def test_what_is_not_a_number_is_below_its_floor(measure: str) -> None:
+    assert Judged(measure, "x", float("nan"), 0.1).below
 
 
 @pytest.mark.parametrize(("figures", "code"), [(GOOD, 0), (BAD, 3)])

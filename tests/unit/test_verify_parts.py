@@ -117,6 +117,20 @@ def test_a_base_without_a_generation_config_may_get_one(tmp_path: Path) -> None:
     assert generation_difference(tmp_path, tmp_path / "graft") is None
 
 
+@pytest.mark.parametrize("barred", [[], [7], [OLD], [7, OLD]])
+def test_a_base_may_bar_ids_itself(barred: list[int], tmp_path: Path) -> None:
+    old = {"suppress_tokens": [7], "eos_token_id": 0, "_from_model_config": True}
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "generation_config.json").write_text(json.dumps(old))
+    (tmp_path / "graft").mkdir()
+    file = tmp_path / "graft" / "generation_config.json"
+    written = output_policies.generation_config(old, {}, barred) or {}
+    file.write_text(json.dumps(written))
+    assert generation_difference(tmp_path, tmp_path / "graft") is None
+    file.write_text(json.dumps({**written, "renormalize_logits": False}))
+    assert generation_difference(tmp_path, tmp_path / "graft")
+
+
 def test_files_that_are_the_bases_and_files_that_may_be_read(tmp_path: Path) -> None:
     base, folder = tmp_path / "base", tmp_path / "graft"
     (folder / "v1.0").mkdir(parents=True)

@@ -51,7 +51,8 @@ class Checked:
     def table(self) -> pl.DataFrame:
         """One row a check."""
         schema = {
-            one.name: pl.Boolean if one.name == "passed" else pl.String for one in fields(Finding)
+            field.name: pl.Boolean if field.name == "passed" else pl.String
+            for field in fields(Finding)
         }
         return pl.DataFrame([asdict(finding) for finding in self.findings], schema)
 
@@ -82,9 +83,9 @@ class Checked:
         if not failed:
             return text
         rows = [
-            [Cell(self.labels.get(one.tokenizer, one.tokenizer)), Cell(named(one)),
-             Cell(one.limit), Cell(one.detail)]
-            for one in failed[:_MOST]
+            [Cell(self._label(finding)), Cell(named(finding)), Cell(finding.limit),
+             Cell(finding.detail)]
+            for finding in failed[:_MOST]
         ]  # fmt: skip
         header = ["tokenizer", "language", "wanted", "found"]
         rest = len(failed) - _MOST
@@ -99,12 +100,14 @@ class Checked:
 
     def __repr__(self) -> str:
         failed = [
-            f"{self.labels.get(one.tokenizer, one.tokenizer)}, {named(one)}: {one.detail} "
-            f"(wanted: {one.limit})"
-            for one in self.failures
+            f"{self._label(finding)}, {named(finding)}: {finding.detail} (wanted: {finding.limit})"
+            for finding in self.failures
         ]
         more = [f"and {len(failed) - _SHOWN:,} more"] if len(failed) > _SHOWN else []
         return f"Checked({'; '.join([self.verdict, *failed[:_SHOWN], *more])})"
+
+    def _label(self, finding: Finding) -> str:
+        return self.labels.get(finding.tokenizer, finding.tokenizer)
 
     def _repr_html_(self) -> str:
         return html(repr(self), self.table().sort("passed", nulls_last=True, maintain_order=True))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
 from tokengraft.api.verbs import Corpus, audit
-from tokengraft.auditing.audit_tables import Frames
 from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
 from tokengraft.core import __version__
 from tokengraft.core.errors import UsageError
@@ -57,8 +56,8 @@ def compare(
     one, else the bundled Declaration. A plan is inserted into `base`, by default the tokenizer it
     names. The other options are those of `audit`.
     """
-    with ExitStack() as kept:
-        sides = [_side(given, base, search, kept) for given in (a, b)]
+    with ExitStack() as temporary:
+        sides = [_side(what, base, search, temporary) for what in (a, b)]
         first, second = (side.audit for side in sides)
         if first is not None and second is not None:
             if any(one is not None for one in (corpus, languages, split, pivot)):
@@ -66,43 +65,45 @@ def compare(
                     "Two audits are compared as they are: leave corpus, languages, split and pivot "
                     "(--corpus, -l, --split, --pivot) out."
                 )
-            both = pairs(first, second)
+            paired = pairs(first, second)
         else:
-            there = first or second
-            if there is not None:
-                languages = list(there.corpus.languages) if languages is None else languages
-                corpus = there.corpus.name if corpus is None else corpus
-                pivot = pivot or there.pivot
+            existing = first or second
+            if existing is not None:
+                languages = list(existing.corpus.languages) if languages is None else languages
+                corpus = existing.corpus.name if corpus is None else corpus
+                pivot = pivot or existing.pivot
             names = [side.tokenizer for side in sides if side.audit is None]
             made = audit(
                 "udhr" if corpus is None else corpus, names, languages, split=split,
                 pivot=pivot or PIVOT, search=search, resamples=resamples, progress=progress,
             )  # fmt: skip
-            ours = [known.name for known in made.tokenizers]
-            if there is None:
-                both = [(ours[0], ours[-1])]
-            else:
-                both = _against(there, ours[0], made is not first and first is None)
+            name_a, name_b = made.tokenizers[0].name, made.tokenizers[-1].name
+            if first is not None:
+                name_a = _counterpart(first, name_b)
+            elif second is not None:
+                name_b = _counterpart(second, name_a)
+            paired = [(name_a, name_b)]
             first, second = first or made, second or made
-        return _compared(sides, first, second, both)
+        return _compared(sides, first, second, paired)
 
 
-def _against(there: Audit, name: str, swapped: bool) -> list[tuple[str, str]]:
+def _counterpart(audit: Audit, name: str) -> str:
     """The audit's tokenizer to compare with: its only one, or the one of the same name."""
-    known = [one.name for one in there.tokenizers]
-    other = known[0] if len(known) == 1 else name
-    if other not in known:
+    known = [tokenizer.name for tokenizer in audit.tokenizers]
+    if len(known) == 1:
+        return known[0]
+    if name not in known:
         raise UsageError(
             f"The audit has no tokenizer {name!r} but several others ({', '.join(known)}): compare "
             "with an audit of one tokenizer, or give two tokenizers."
         )
-    return [(name, other)] if swapped else [(other, name)]
+    return name
 
 
 def _compared(
-    sides: Sequence[_Side], a: Audit, b: Audit, both: list[tuple[str, str]]
+    sides: Sequence[_Side], a: Audit, b: Audit, paired: list[tuple[str, str]]
 ) -> Comparison:
-    cells = side_by_side(a, b, both)
+    cells = side_by_side(a, b, paired)
     codes = set(same_text(a, b))
     facts = {
         "tokengraft": __version__,
@@ -113,25 +114,27 @@ def _compared(
         "labels": {"a": labels(a), "b": labels(b)},
         "left_out": sorted({*a.corpus.languages, *b.corpus.languages} - codes),
     }
-    frames = {"languages": lambda: cells, "summary": lambda: summed(cells, a, b)}
-    return Comparison(facts, dict(Frames(frames)))
+    return Comparison(facts, {"languages": cells, "summary": summed(cells, a, b)})
 
 
-def _side(given: Comparable, base: Place | None, search: Sequence[Path], kept: ExitStack) -> _Side:
-    if isinstance(given, str | Path) and Path(given).exists():
-        given = _saved(Path(given))
-    if isinstance(given, Audit):
-        return _Side("audit", ", ".join(labels(given).values())[:80], given)
-    if isinstance(given, TestedPlan | Plan):
-        plan = given.plan if isinstance(given, TestedPlan) else given
+def _side(
+    what: Comparable, base: Place | None, search: Sequence[Path], temporary: ExitStack
+) -> _Side:
+    """One side; a plan's tokenizer is written into a folder that lasts as long as `temporary`."""
+    if isinstance(what, str | Path) and Path(what).exists():
+        what = _saved(Path(what))
+    if isinstance(what, Audit):
+        return _Side("audit", ", ".join(labels(what).values())[:80], what)
+    if isinstance(what, TestedPlan | Plan):
+        plan = what.plan if isinstance(what, TestedPlan) else what
         name = f"{plan.label or 'tokenizer'} + {counted(len(plan.tokens), 'token')}"
-        folder = Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        folder = Path(temporary.enter_context(tempfile.TemporaryDirectory()))
         plan.write(folder / "plan.json")
         insert_plan(_base(plan, base), folder / "plan.json", folder / name, search)
         return _Side("plan", name, tokenizer=str(folder / name))
-    if isinstance(given, Grafted):
-        return _Side("graft", given.name, tokenizer=str(given.folder))
-    return _Side("tokenizer", Path(given).name, tokenizer=str(given))
+    if isinstance(what, Grafted):
+        return _Side("graft", what.name, tokenizer=str(what.folder))
+    return _Side("tokenizer", Path(what).name, tokenizer=str(what))
 
 
 def _saved(place: Path) -> Comparable:
@@ -144,9 +147,10 @@ def _saved(place: Path) -> Comparable:
     return place
 
 
-def _base(plan: Plan, given: Place | None) -> str:
-    if given is not None:
-        return str(given)
+def _base(plan: Plan, named: Place | None) -> str:
+    """The tokenizer to insert a plan into: the `named` one, or the known one the plan is for."""
+    if named is not None:
+        return str(named)
     for entry in LISTED:
         if plan.label in (entry.name, entry.label):
             return entry.name

@@ -84,45 +84,46 @@ def page_of(
         {"file": name, "label": label, "size": len(data)} for name, (label, data) in files.items()
     ]
     live = {**example(), "tokenizers": box} if site else None
-    every = [runs] if isinstance(runs, str | Path | Result) else list(runs)
-    with ExitStack() as kept:
-        there = collect(_place(run, number, kept) for number, run in enumerate(every))
-        page = make_page(there, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
+    listed = [runs] if isinstance(runs, str | Path | Result) else list(runs)
+    with ExitStack() as temporary:
+        saved = collect(_place(run, number, temporary) for number, run in enumerate(listed))
+        page = make_page(saved, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
     if not site:
         return page
-    kept_files = {name: data for name, (_, data) in files.items()}
-    return replace(page, files=kept_files | site_files(page, place))
+    tokenizer_files = {name: data for name, (_, data) in files.items()}
+    return replace(page, files=tokenizer_files | site_files(page, place))
 
 
-def collect(given: Iterable[Place]) -> Runs:
-    """Find every result in the given folders and files.
+def collect(places: Iterable[Place]) -> Runs:
+    """Find every result in these folders and files.
 
     A folder is searched two levels deep. Raises UsageError, which says what was looked for, for a
     path without anything that a page can show, and TokengraftError for one that does not exist.
     """
     paths_by_kind: dict[str, dict[Path, None]] = {name: {} for name in _SHOWN.values()}
-    for place in map(Path, given):
-        hits = list(_results(place))
-        if not hits:
+    for place in map(Path, places):
+        results = list(_results(place))
+        if not results:
             known = ", ".join(f"{kind.mark} ({kind.called})" for kind in _SHOWN)
             raise UsageError(
                 f"{place}: nothing to show here. Expected a folder that a command wrote with "
                 f"--out: {known}."
             )
-        for kind, path in hits:
+        for kind, path in results:
             paths_by_kind[_SHOWN[kind]][path] = None
     return Runs(**{name: tuple(paths) for name, paths in paths_by_kind.items()})
 
 
-def _place(run: Place | Result, number: int, kept: ExitStack) -> Path:
-    """Where a result is saved; one that is not is saved while the page is being made."""
+def _place(run: Place | Result, number: int, temporary: ExitStack) -> Path:
+    """Where a result is saved; a result in memory is saved while the page is being made."""
     if isinstance(run, Grafted):
         return run.folder
     if not isinstance(run, Result):
         return Path(run)
     if type(run) not in _SHOWN:
         raise UsageError(f"{run!r}: a page does not show a {run.called}")
-    folder = Path(kept.enter_context(tempfile.TemporaryDirectory())) / f"{run.called} {number + 1}"
+    parent = Path(temporary.enter_context(tempfile.TemporaryDirectory()))
+    folder = parent / f"{run.called} {number + 1}"
     run.save(folder, figures=False)
     return folder
 

@@ -28,11 +28,12 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import read_audit, write_audit
+from tokengraft.render.audit_printed import matrix
 from tokengraft.render.comparison_folder import COMPARISON, read_comparison, write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
 from tokengraft.render.selection import labels
-from tokengraft.render.tables import Cell, Printed, html, markdown, matrix, write_data
+from tokengraft.render.tables import Cell, Printed, html, markdown, reading_back, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ class Result(abc.ABC):
         folder = Path(out).parent if Path(out).name == cls.mark else Path(out)
         if not cls.is_in(folder):
             raise TokengraftError(f"{out}: there is no {cls.called} here (no {cls.mark} of one)")
-        try:
-            return cls._read(folder)
-        except (KeyError, TypeError, AttributeError, pl.exceptions.PolarsError) as error:
-            raise TokengraftError(f"{out}: this {cls.called} is damaged ({error!r})") from error
+        with reading_back(out, cls.called):
+            result = cls._read(folder)
+            repr(result)  # needs the facts that everything else needs
+        return result
 
     @abc.abstractmethod
     def _write(self, folder: Path, figures: bool) -> list[Path]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import ASSETS
 
 HALF = 183  # days of half a year
+_MOST_CONTEXT = 1 << 40  # tokens: more than any model, and it fits into a table
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,18 @@ def _price(entry: Any, number: int, origin: object) -> Price:
     unknown = entry.keys() - {"model", "tokenizer", "context", "source", "input", "output"}
     if unknown:
         raise UsageError(f"{where}: unknown key {', '.join(sorted(map(str, unknown)))}")
-    for key in ("context", "input", "output"):
+    for key in ("model", "tokenizer", "source"):
+        if not isinstance(entry[key], str):
+            raise UsageError(f"{where}: {key} must be text, got {entry[key]!r}: put it in quotes")
+    for key in ("input", "output"):
         value = entry.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UsageError(f"{where}: {key} must be a number, got {value!r}")
-        if value is not None and value < (1 if key == "context" else 0):
-            raise UsageError(f"{where}: {key} cannot be {value}")
+        if value is not None and not (_is(value, int | float) and 0 <= value < math.inf):
+            raise UsageError(f"{where}: {key} must be a number of dollars, got {value!r}")
+    if not (_is(entry["context"], int) and 1 <= entry["context"] < _MOST_CONTEXT):
+        raise UsageError(f"{where}: context must be a number of tokens, got {entry['context']!r}")
     return Price(**entry)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """`isinstance`, except that True and False are no numbers."""
+    return isinstance(value, kind) and not isinstance(value, bool)

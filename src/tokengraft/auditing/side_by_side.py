@@ -34,36 +34,39 @@ class Finding:
     detail: str
 
 
-def read_limits(said: Sequence[str]) -> dict[str, float]:
+def read_limits(options: Sequence[str]) -> dict[str, float]:
     """Limits as the command line gives them: `tam=3`, `*=10`; UsageError says what is wrong."""
     limits: dict[str, float] = {}
-    for one in said:
-        name, equals, number = one.rpartition("=")
+    for option in options:
+        name, equals, number = option.rpartition("=")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
         if not equals or not name or not value > 0:
             raise UsageError(
-                f"--fail-above {one}: write LANGUAGE=PREMIUM, like tam=3 or '*=10' for all others"
+                f"--fail-above {option}: write LANGUAGE=PREMIUM, like tam=3, or '*=10' for all "
+                "others"
             )
         if name != EVERY and not meanings(name):
-            raise UsageError(f"--fail-above {one}: no language {name!r}.{suggest(name, known())}")
+            raise UsageError(
+                f"--fail-above {option}: no language {name!r}.{suggest(name, known())}"
+            )
         if name in limits:
-            raise UsageError(f"--fail-above {one}: {name} has a limit already")
+            raise UsageError(f"--fail-above {option}: {name} has a limit already")
         limits[name] = value
     return limits
 
 
-def read_share(said: str | float) -> float:
+def read_share(share: str | float) -> float:
     """A share as people write it: `2%`, `0.02`; UsageError for anything else."""
-    text = str(said).strip()
+    text = str(share).strip()
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise UsageError(f"{said!r} is not a share: write 2% or 0.02")
+        raise UsageError(f"{share!r} is not a share: write 2% or 0.02")
     return value
 
 
@@ -91,17 +94,17 @@ def check(
 
 
 def _below(audit: AuditTables, limits: Mapping[str, float]) -> list[Finding]:
-    own = {}
-    for said, limit in limits.items():
-        if said != EVERY:
+    by_code = {}
+    for name, limit in limits.items():
+        if name != EVERY:
             try:
-                own[resolve(said, audit.corpus.languages, "the audit")] = limit
+                by_code[resolve(name, audit.corpus.languages, "the audit")] = limit
             except CorpusError as error:
-                raise UsageError(f"{said}={limit:g}: {error}") from None
+                raise UsageError(f"{name}={limit:g}: {error}") from None
     findings = []
     for row in audit.premiums.to_dicts():
         code = row["language"]
-        most = own.get(code, None if code == audit.pivot else limits.get(EVERY))
+        most = by_code.get(code, None if code == audit.pivot else limits.get(EVERY))
         if most is None:
             continue
         passed: bool | None = None
@@ -194,15 +197,14 @@ def side_by_side(
     `change` is tokens(b) / tokens(a) - 1, null if either throws text away; `outcome` is one of
     `OUTCOMES`. UsageError if no text is the same.
     """
-    both = pairs(a, b) if paired is None else paired
     codes = same_text(a, b)
     rows = []
-    for one, other in both:
-        left, right = _cells(a, one), _cells(b, other)
+    for name_a, name_b in pairs(a, b) if paired is None else paired:
+        cells_a, cells_b = _cells(a, name_a), _cells(b, name_b)
         for code in codes:
-            cells = {"a": left[code], "b": right[code]}
-            row: dict[str, Any] = {"tokenizer_a": one, "tokenizer_b": other}
-            row |= {column: left[code][column] for column in _SHARED}
+            cells = {"a": cells_a[code], "b": cells_b[code]}
+            row: dict[str, Any] = {"tokenizer_a": name_a, "tokenizer_b": name_b}
+            row |= {column: cells["a"][column] for column in _SHARED}
             row |= {f"{column}_{x}": cells[x].get(column) for column in _BOTH for x in "ab"}
             row |= {f"covered_{x}": cells[x]["covered"] for x in "ab"}
             lost = tuple(row[f"unk_share_{x}"] > UNK_LIMIT for x in "ab")
@@ -248,19 +250,23 @@ def summed(cells: pl.DataFrame, a: AuditTables, b: AuditTables) -> pl.DataFrame:
     like are over the languages of which neither side throws text away.
     """
     rows = []
-    for (one, other), own in cells.group_by(["tokenizer_a", "tokenizer_b"], maintain_order=True):
-        row: dict[str, Any] = {"tokenizer_a": one, "tokenizer_b": other, "languages": own.height}
+    pair = ["tokenizer_a", "tokenizer_b"]
+    for (name_a, name_b), own in cells.group_by(pair, maintain_order=True):
+        row: dict[str, Any] = {"tokenizer_a": name_a, "tokenizer_b": name_b}
+        row["languages"] = own.height
         for outcome in OUTCOMES:
             part = own.filter(pl.col("outcome") == outcome)
             row[outcome] = part.height
             if outcome in ("better", "worse", "lost", "regained"):
                 row[f"speakers_{outcome}"] = int(part["speakers_total"].sum())
-        kept = own.filter(pl.col("change").is_not_null())
-        compared = [*kept["language"], a.pivot]
-        for x, audit, name in (("a", a, one), ("b", b, other)):
-            mine = (pl.col("tokenizer") == name) & pl.col("language").is_in(compared)
-            figures = summary(audit.premiums.filter(mine), audit.pivot).to_dicts()
-            row[f"tokens_{x}"] = int(kept[f"tokens_{x}"].sum())
+        whole = own.filter(pl.col("change").is_not_null())  # neither side throws text away
+        compared = [*whole["language"], a.pivot]
+        for x, audit, name in (("a", a, name_a), ("b", b, name_b)):
+            premiums = audit.premiums.filter(
+                pl.col("tokenizer") == name, pl.col("language").is_in(compared)
+            )
+            figures = summary(premiums, audit.pivot).to_dicts()
+            row[f"tokens_{x}"] = int(whole[f"tokens_{x}"].sum())
             row |= {f"{key}_{x}": figures[0][key] if figures else None for key in _EVENNESS}
         row["change"] = row["tokens_b"] / row["tokens_a"] - 1 if row["tokens_a"] else None
         rows.append(row)

@@ -14,33 +14,43 @@ app = typer.Typer(
     name="tokengraft",
     cls=Commands,
     help="Fair tokenization for the world's languages.\n\n"
-    "Start with [bold]tokengraft audit[/bold]: it needs nothing but this package.",
+    "Start with [bold]tokengraft audit -l Tamil[/bold] (or your language): it needs nothing but "
+    "this package. [bold]tokengraft COMMAND --help[/bold] has examples.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_VERBS: dict[str, Callable[..., None]] = {
-    "audit": audit.audit,
-    "compare": compare.compare,
-    "plan": plan.plan,
-    "insert": plan.insert,
-    "graft": graft.graft,
-    "adapt-input": graft.adapt_input,
-    "verify": graft.verify,
-    "export": graft.export,
-    "evaluate": evaluate.evaluate,
-    "report": publish.report,
-    "push": publish.push,
-    "playground": publish.playground,
-    "tokenizers": listings.tokenizers,
-    "corpora": listings.corpora,
-    "languages": listings.languages,
+_VERBS: dict[str, dict[str, Callable[..., None]]] = {
+    "Measure and show": {
+        "audit": audit.audit,
+        "compare": compare.compare,
+        "report": publish.report,
+        "playground": publish.playground,
+        "push": publish.push,
+    },
+    "New tokens": {
+        "plan": plan.plan,
+        "insert": plan.insert,
+    },
+    "A model that has them": {
+        "graft": graft.graft,
+        "adapt-input": graft.adapt_input,
+        "verify": graft.verify,
+        "evaluate": evaluate.evaluate,
+        "export": graft.export,
+    },
+    "What is known": {
+        "tokenizers": listings.tokenizers,
+        "corpora": listings.corpora,
+        "languages": listings.languages,
+    },
 }
-for _name, _verb in _VERBS.items():
-    _epilog = listings.files_read() if _name == "tokenizers" else None
-    app.command(_name, cls=Command, epilog=_epilog)(_verb)
-app.add_typer(reproduce.app, name="reproduce")
+for _panel, _verbs in _VERBS.items():
+    for _name, _verb in _verbs.items():
+        _epilog = listings.files_read() if _name == "tokenizers" else None
+        app.command(_name, cls=Command, epilog=_epilog, rich_help_panel=_panel)(_verb)
+app.add_typer(reproduce.app, name="reproduce", rich_help_panel="What is known")
 
 
 def _version(wanted: bool) -> None:

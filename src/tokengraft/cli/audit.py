@@ -15,7 +15,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.core.files import write_text
 from tokengraft.core.options import PIVOT
 from tokengraft.core.wording import counted
-from tokengraft.tokenizer.catalog import BUNDLED
+from tokengraft.tokenizer.catalog import BUNDLED, canonical, shown_as
 
 if TYPE_CHECKING:
     from tokengraft.api.results import Audit
@@ -196,6 +196,9 @@ def audit(
                 progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
+    for name in tokenizer or ():
+        if label := shown_as(name):
+            warn(f"{name} has the tokenizer {canonical(name)}, shown as {label}.")
     if prices:
         audited = {known.name for known in result.tokenizers}
         if idle := sorted({one.tokenizer for one in read_prices(prices).models} - audited):
@@ -245,8 +248,8 @@ def _asked(
     if max_regression is not None and baseline is None:
         raise UsageError("--max-regression goes with --baseline.")
     if not fail_above and baseline is None:
-        for name, given in {"junit": junit, "summary": summary}.items():
-            if given is not None:
+        for name, file in {"junit": junit, "summary": summary}.items():
+            if file is not None:
                 raise UsageError(f"--{name} goes with --fail-above or --baseline.")
         return None
     limits, most = read_limits(fail_above or ()), read_share(max_regression or 0.0)

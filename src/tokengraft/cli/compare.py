@@ -59,7 +59,7 @@ def compare(
 
       tokengraft compare audit-before/ audit-after/ --json
 
-      tokengraft compare a/tokenizer.json b/tokenizer.json --corpus flores200.tar.xz
+      tokengraft compare llama3 ./my-model --corpus flores200.tar.xz
     """
     from tokengraft.api.compare import compare as side_by_side
     from tokengraft.render.comparison_folder import COMPARISON

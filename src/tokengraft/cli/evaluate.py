@@ -16,12 +16,15 @@ from tokengraft.cli.options import (
     PlainTextColumnOption,
     check_out,
     holds_file,
+    panel,
     read_text,
 )
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
 from tokengraft.core.wording import counted
 from tokengraft.render.terminal import show_evaluation
+
+_more, _how = map(panel, ("More to measure", "How it is measured"))
 
 
 def evaluate(
@@ -54,24 +57,24 @@ def evaluate(
     format_: PlainFormatOption = None,
     against: Annotated[
         bool,
-        typer.Option("--against/--bare", help="Measure floors and ceilings too, or figures alone."),
+        _how("--against/--bare", help="Measure floors and ceilings too, or bare figures."),
     ] = True,
     prompts: Annotated[
-        int, typer.Option(min=0, help="Measure generation too, on this many prompts per language.")
+        int, _more(min=0, help="Measure generation too, on this many prompts per language.")
     ] = 0,
     task: Annotated[
         list[str] | None,
-        typer.Option("--tasks", help="A task of lm-evaluation-harness; repeat for more."),
+        _more("--tasks", help="A task of lm-evaluation-harness; repeat for more."),
     ] = None,
     task_files: Annotated[
-        Path | None, typer.Option(help="A folder of your own task files (YAML).")
+        Path | None, _more(help="A folder of your own task files (YAML).")
     ] = None,
     task_limit: Annotated[
-        int | None, typer.Option(min=1, help="At most this many documents per task.")
+        int | None, _more(min=1, help="At most this many documents per task.")
     ] = None,
     probe: Annotated[
         Path | None,
-        typer.Option(
+        _more(
             metavar="LABELS",
             help="Labels of the corpus's lines (CSV: flores_split, line, category). Measures how "
             "often a linear probe finds them in the base's states, in the graft's, and in the "
@@ -80,7 +83,7 @@ def evaluate(
     ] = None,
     ask: Annotated[
         str | None,
-        typer.Option(
+        _more(
             metavar="QUESTION",
             help="With --probe, for models that follow prompts: a question with {} for the line, "
             "such as 'Text: {} Topic:'. The answer is the label that the line makes more likely "
@@ -88,15 +91,15 @@ def evaluate(
         ),
     ] = None,
     positions: Annotated[
-        int, typer.Option(min=0, help="Positions at which distributions are compared; 0: all.")
+        int, _how(min=0, help="Positions at which distributions are compared; 0: all.")
     ] = MOST_POSITIONS,
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = RESAMPLES,
+    resamples: Annotated[int, _how(min=0, help="Bootstrap resamples.")] = RESAMPLES,
     window: Annotated[
-        int | None, typer.Option(min=8, help="Read at most this many tokens of a line.")
+        int | None, _how(min=8, help="Read at most this many tokens of a line.")
     ] = None,
     device: options.DeviceOption = "auto",
     dtype: options.DtypeOption = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Annotated[int, _how(help="Seed of every random choice.")] = 0,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     fail_below_floor: Annotated[

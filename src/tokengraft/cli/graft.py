@@ -203,7 +203,7 @@ def graft(
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write the model with a plan's tokens: a folder that plain transformers loads, verified.
+    r"""Write the model with a plan's tokens: a folder that plain transformers loads, verified.
 
     Only the embedding tables are rewritten; every old row and every other
     tensor stays as it is, unless --train says otherwise. Exits with 3 and
@@ -216,6 +216,9 @@ def graft(
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
 
       tokengraft graft rootstock plan/ --text shan.txt --train lanes -o grafted/
+
+      tokengraft graft Qwen/Qwen3-0.6B plan/ --text shan.txt \
+        --policy write -o grafted/
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json
@@ -315,7 +318,7 @@ def adapt_input(
 
       tokengraft adapt-input rootstock plan/ --text shan.txt -o adapted/
 
-      tokengraft adapt-input rootstock plan/ --text shan.txt --kind tag --minutes 5 -o adapted/
+      tokengraft adapt-input rootstock plan/ --text shan.txt --kind tag -o adapted/
     """
     from tokengraft.api.verbs import adapt_input as run_adapt_input
 

@@ -105,9 +105,12 @@ def corpora(
             Column("languages", counts),
             Column("units", [str(info.units) for info in infos]),
             text_column("licence", [info.licence for info in infos]),
-            text_column("where / how to get it", [info.where or info.how for info in infos]),
+            text_column("where", [info.where or "see below" for info in infos]),
         ],
     )
+    for info in infos:
+        if not info.where:
+            stdout.print(f"{info.name}: {info.how}", markup=False, soft_wrap=True)
     stdout.print(described(), markup=False)
 
 

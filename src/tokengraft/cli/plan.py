@@ -266,8 +266,9 @@ def insert(
 ) -> None:
     """Put a plan's tokens into the tokenizer: a folder that AutoTokenizer loads.
 
-    Every old id, special token, chat template and post-processor stays as it is, but for the old
-    tokens that a plan of the same size replaces: `tokengraft_insert.json` lists them.
+    Every old id, special token, chat template and post-processor stays as it is,
+    but for the old tokens that a plan of the same size replaces:
+    `tokengraft_insert.json` lists them.
 
     [bold]Example[/bold]
 

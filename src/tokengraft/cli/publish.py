@@ -57,7 +57,7 @@ def report(
 
       tokengraft report audit/ plan.json grafted/ evaluation/ -o site/
 
-      tokengraft report audit/ --site --address https://example.org/tokens -o site/
+      tokengraft report audit/ -o site/ --site --address https://example.org
     """
     from tokengraft.api.report import page_of
     from tokengraft.render.page.build import save_page
@@ -122,7 +122,8 @@ def push(
         bool,
         typer.Option(
             "--dry-run",
-            help="Only say what would be sent. Without a hub token, nothing else is done.",
+            help="Only say what would be sent. Without a hub token, a push does no more than "
+            "that, and exits with 1.",
         ),
     ] = False,
     message: Annotated[str | None, typer.Option(help="Commit message on the hub.")] = None,
@@ -147,9 +148,11 @@ def push(
         files = dict(sent.files)
         about = {"repo": sent.repo, "kind": sent.kind, "url": sent.url, "why": sent.why}
         print_json({**about, "files": files})
-        return
-    for name, size in sent.files[:_NAMED]:
-        stdout.print(f"{size:>14,}  {name}", markup=False)
-    if len(sent.files) > _NAMED:
-        stdout.print(f"{'…':>14}  and {len(sent.files) - _NAMED:,} more")
-    stdout.print(str(sent), markup=False)
+    else:
+        for name, size in sent.files[:_NAMED]:
+            stdout.print(f"{size:>14,}  {name}", markup=False)
+        if len(sent.files) > _NAMED:
+            stdout.print(f"{'…':>14}  and {len(sent.files) - _NAMED:,} more")
+        stdout.print(str(sent), markup=False)
+    if sent.url is None and not dry_run:
+        raise typer.Exit(1)

@@ -42,11 +42,11 @@ class Judged:
 
     @property
     def below(self) -> bool:
-        """Whether it is no better than its floor."""
+        """Whether it is no better than its floor; what is not a number is not better."""
         if self.floor is None:
             return False
         lower = self.measure in LOWER
-        return self.value >= self.floor if lower else self.value <= self.floor
+        return not (self.value < self.floor if lower else self.value > self.floor)
 
     @property
     def tells(self) -> bool:
@@ -93,7 +93,11 @@ def judge(figures: Sequence[Judged]) -> Verdict:
             f"nothing ({named}). {_advice(below)}",
             below,
         )
-    others = sum(one.below for one in figures if one.measure not in TELLING)
+    # Text without new tokens is read as before, so that its averages equal their floor.
+    changed = {one.where for one in deciding}
+    others = sum(
+        one.below for one in figures if one.measure not in TELLING and one.where in changed
+    )
     more = (
         f" {counted(others, 'average')} over whole sentences {'is' if others == 1 else 'are'} no "
         "better than the floor, which happens to sound grafts too."

@@ -133,7 +133,8 @@ def _load_path(path: Path, split: str | None, languages: Iterable[str] | None) -
                 return layout.load(bundle, split, languages)
     if path.suffix == ".txt":
         raise CorpusError(
-            f"{path} is one text file; give code=path pairs, two or more.\n{described()}"
+            f"{path} is one text file; give code=path pairs, two or more. {plain.ONE_LANGUAGE}\n"
+            f"{described()}"
         )
     raise CorpusError(f"No parallel text recognised in {path}.\n{described()}")
 

@@ -79,7 +79,9 @@ class ParallelCorpus:
         try:
             return languages.resolve(pivot, self.texts, self.name)
         except CorpusError as error:
-            raise CorpusError(f"The pivot {pivot}: {error} Add it or choose another.") from None
+            raise CorpusError(
+                f"The pivot {pivot}: {error} Add its text, or choose another pivot."
+            ) from None
 
     def __repr__(self) -> str:
         about = f"{len(self.texts)} languages, {len(self.units):,} units"

@@ -14,6 +14,9 @@ from tokengraft.corpus.layout import CorpusLayout, align, choose_splits, load_fi
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import resolve, resolve_at
 
+#: What to do with text that has no translation beside it.
+ONE_LANGUAGE = "Text in one language is counted with --monolingual -l CODE."
+
 #: Files that describe a folder rather than belong to its corpus.
 _ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
 
@@ -28,14 +31,18 @@ def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
     for pair in pairs:
         label, equals, path = pair.partition("=")
         if not equals or not label or not path:
-            raise CorpusError(f"{pair!r} is not code=path, like eng_Latn=english.txt.")
+            raise CorpusError(
+                f"{pair!r} is not code=path: say each file's language, like "
+                f"eng_Latn={pair or 'english.txt'}."
+            )
         code = resolve(label)
         if code in files:
             raise CorpusError(f"{code} is given twice: {files[code]} and {path}.")
         files[code] = Path(path).expanduser()
     if len(files) < 2:
         raise CorpusError(
-            f"{len(files)} language given; parallel text needs two or more code=path pairs."
+            f"{len(files)} language given; parallel text needs two or more code=path pairs. "
+            f"{ONE_LANGUAGE}"
         )
     texts = {}
     for code, file in files.items():

@@ -268,17 +268,19 @@ def _translation(
     code: str,
     options: Measuring,
 ) -> dict[str, Score]:
-    """Whether lines find their English translation; empty if the corpus has no English."""
+    """Whether lines find their English translation; empty if the corpus has none of them."""
     both = [code, PIVOT]
     with contextlib.suppress(CorpusError):
         if not isinstance(corpus, ParallelCorpus):
             corpus = load_corpus(corpus, options.split, both)
         texts = corpus.select(both).texts
-        pairs = [pair for pair in zip(texts[code], texts[PIVOT], strict=True) if all(pair)]
-        lines, english = zip(*pairs[: options.lines], strict=True)
-        return translation_scores(
-            base, graft, lines, english, resamples=options.resamples, seed=options.seed
-        )
+        units = zip(texts[code], texts[PIVOT], strict=True)
+        pairs = [(line, other) for line, other in units if line and other][: options.lines]
+        if pairs:
+            lines, english = zip(*pairs, strict=True)
+            return translation_scores(
+                base, graft, lines, english, resamples=options.resamples, seed=options.seed
+            )
     return {}
 
 

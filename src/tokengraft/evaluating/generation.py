@@ -98,14 +98,13 @@ def write_samples(
     *,
     tokens: int = 48,
     seed: int = 0,
-    temperature: float = 0.8,
 ) -> list[dict[str, Any]]:
     """Greedy and sampled continuations by both models, which get the same seed."""
     samples = []
     for number, prompt in enumerate(prompts):
         for way, options in (
             ("greedy", {"do_sample": False}),
-            ("sampled", {"do_sample": True, "temperature": temperature, "top_p": 0.95, "top_k": 0}),
+            ("sampled", {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "top_k": 0}),
         ):
             texts = [
                 _generate(model, prompt, tokens, seed + number, options) for model in (base, graft)

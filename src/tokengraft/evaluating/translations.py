@@ -16,7 +16,7 @@ import numpy as np
 from tokengraft.evaluating.fidelity import ranks
 from tokengraft.evaluating.score import Metric, Score, Sums, score
 from tokengraft.model.frozen import FrozenModel
-from tokengraft.model.reading import Progress, read
+from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Floats
 
 RETRIEVED = Metric(
@@ -35,13 +35,12 @@ def translation_scores(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> dict[str, Score]:
     """Both figures for lines and their English translations."""
-    there = _vectors(base, english, None)
+    there = _vectors(base, english)
     figures = {}
     for metric, model in ((RETRIEVED, graft), (BASE_RETRIEVED, base)):
-        first = ranks(there, _vectors(model, lines, progress)).first
+        first = ranks(there, _vectors(model, lines)).first
         chance = 1 / max(1, len(lines))
         figures[metric.name] = score(
             metric, Sums.of(first), unrelated=chance, resamples=resamples, seed=seed
@@ -49,8 +48,8 @@ def translation_scores(
     return figures
 
 
-def _vectors(model: FrozenModel, lines: Sequence[str], progress: Progress | None) -> Floats:
+def _vectors(model: FrozenModel, lines: Sequence[str]) -> Floats:
     room = model.window - len(model.prefix) - len(model.suffix)
     ids = [np.asarray(one[:room], np.int64) for one in model.tokenizer.encode(list(lines))]
     nowhere = np.zeros(0, np.int64)
-    return read(model, ids, [nowhere] * len(ids), progress=progress).pooled
+    return read(model, ids, [nowhere] * len(ids)).pooled

@@ -127,7 +127,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _promises(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("kl"), int | float)
+    figures = (value.get("kl"), value.get("top1")) if isinstance(value, dict) else (None,)
+    return all(isinstance(one, int | float) for one in figures)
 
 
 def _numbers(value: Any) -> bool:

@@ -25,6 +25,7 @@ from tokengraft.core.errors import CorpusError
 from tokengraft.core.files import ASSETS
 
 _SUGGESTED = 3  # languages that a message suggests
+_FEW = 8  # languages that it lists
 WELL_FORMED = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}(-\w+)?", re.ASCII)
 
 
@@ -102,8 +103,9 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
     if among is None:
         raise CorpusError(_not_a_code(code, known()))
     place = f" in {where}" if where else ""
-    hint = suggest(code, among) or " `tokengraft languages` finds codes by name."
-    raise CorpusError(f"No language {code!r}{place}, which has {len(among)}.{hint}")
+    few = ", ".join(sorted(among)) if len(among) <= _FEW else ""
+    hint = suggest(code, among) or ("" if few else " `tokengraft languages` finds codes by name.")
+    raise CorpusError(f"No language {code!r}{place}, which has {few or len(among)}.{hint}")
 
 
 def resolve_at(label: str, place: str) -> str:

@@ -117,6 +117,14 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def quick_in_half(device: torch.device) -> bool:
+    """Whether `device` multiplies bfloat16 several times as fast as float32."""
+    if device.type != "cpu":
+        return device.type == "cuda"
+    has: Any = getattr(require_torch().cpu, "get_capabilities", dict)()
+    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+
+
 def spread(
     team: Sequence[Member], numbers: Ints, work: Callable[[Member, Ints], Result]
 ) -> list[Result]:

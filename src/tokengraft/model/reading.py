@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokengraft.core.errors import ModelError
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
 from tokengraft.tokenizer.align import Alignment, Floats, Ints
@@ -102,7 +103,8 @@ def read(
 ) -> LineStates:
     """Read `sequences` (without special tokens) and keep the states at the positions `at` of each.
 
-    `same` marks those that the other reading has too, which are batched apart.
+    `same` marks those that the other reading has too, which are batched apart. ModelError if a
+    state is not a number: figures would leave out the lines that a damaged model cannot read.
     """
     torch = require_torch()
     counts = _sizes(at)
@@ -127,6 +129,12 @@ def read(
             states[torch.from_numpy(places).to(batch.device)] = batch[wanted].float()
             if progress is not None:
                 progress(len(numbers))
+    if broken := int((~np.isfinite(pooled).all(1)).sum()):
+        raise ModelError(
+            f"{model.name or 'the model'}: nan or infinite states in {broken:,} of "
+            f"{len(sequences):,} lines. Either its weights are damaged (`tokengraft verify` finds "
+            "such rows of a graft), or its numbers exceed the type it is read in (--dtype float32)."
+        )
     if states is None:
         states = torch.empty((0, pooled.shape[1]), device=model.device)
     return LineStates(states, counts, pooled)

@@ -16,17 +16,10 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
+from tokengraft.render.audit_printed import matrix, printed, unk_note
+from tokengraft.render.latex import latex
 from tokengraft.render.selection import comparable_note, credit, disagreements, labels, pivot_name
-from tokengraft.render.tables import (
-    Printed,
-    latex,
-    markdown,
-    matrix,
-    printed,
-    read_data,
-    unk_note,
-    write_data,
-)
+from tokengraft.render.tables import Printed, markdown, read_data, write_data
 
 ENOUGH = 5  # languages that a Gini coefficient needs to be worth reporting
 FILES = {

@@ -14,7 +14,8 @@ import polars as pl
 
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
-from tokengraft.render.tables import SHRUNK, Cell, Printed, colours, latex, markdown, write_data
+from tokengraft.render.latex import SHRUNK, colours, latex
+from tokengraft.render.tables import Cell, Printed, markdown, write_data
 from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
 from tokengraft.reproduce.grid import PAPER
 from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row

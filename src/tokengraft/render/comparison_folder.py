@@ -12,7 +12,8 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
-from tokengraft.render.tables import Cell, Printed, latex, markdown, read_data, write_data
+from tokengraft.render.latex import latex
+from tokengraft.render.tables import Cell, Printed, markdown, read_data, write_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

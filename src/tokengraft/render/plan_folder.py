@@ -137,12 +137,11 @@ def write_up(planned: TestedPlan) -> str:
         shares += [outcome.unk_share_before, outcome.unk_share_after]
     if any(map(spoilt, shares)):
         lines += ["", CAPTION]
-    if plan.cut.scripts:
-        lines += [
-            "",
-            f"Word boundaries are relaxed for {', '.join(plan.cut.scripts)}: marks stay with their "
-            "letters, and in Latin digits that stand for letters. Other scripts are cut as before.",
-        ]
+    if scripts := plan.cut.scripts:
+        kept = ["marks stay with their letters"] if set(scripts) != {"Latin"} else []
+        kept += ["digits that stand for letters stay in Latin words"] if "Latin" in scripts else []
+        relaxed = f"Word boundaries are relaxed for {', '.join(scripts)}: {', '.join(kept)}."
+        lines += ["", f"{relaxed} Other scripts are cut as before."]
     said = plan.checked
     if plan.mode != "paper":
         said = f"Checked with the real encoder: {said[0].lower()}{said[1:]}"

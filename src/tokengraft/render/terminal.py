@@ -224,7 +224,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
             said += f" ({', '.join(over)})"
         else:
             said = (
-                f"worst {row['worst_language']} {row['worst_premium']:.2f}, "
+                f"worst {escape(language_name(row['worst_language']))} {row['worst_premium']:.2f}, "
                 f"median {row['median_premium']:.2f}, Gini {row['gini']:.3f}, "
                 f"{row['above_2x']} of {counted(row['compared'], 'language')} above 2×"
             )
@@ -416,9 +416,10 @@ def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
         console.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
     for cell in verdict.cells:
         if cell.verdict in ("differs", "missing"):
+            ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
             console.print(
                 f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
-                f"paper {cell.paper:g}, ours {cell.ours}"
+                f"paper {cell.paper:g}, {ours}"
             )
     console.print(verdict.line, markup=False)
 

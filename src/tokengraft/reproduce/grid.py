@@ -20,7 +20,7 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.methods import Floats, Rows
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.neighbours import blend, nearest, regress
-from tokengraft.deriving.states import Layer, Progress, part_states, vocabulary_states
+from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
@@ -70,7 +70,6 @@ def paper_rows(
     cache: Path | str | None = None,
     key: str = "",
     device: str = "cpu",
-    progress: Progress | None = None,
 ) -> Iterator[tuple[Strategy, Rows]]:
     """Rows of every strategy, one at a time; `anchors` limits the old ids used (all by default).
 
@@ -82,7 +81,7 @@ def paper_rows(
     """
     chosen: Sequence[Layer] = paper_layers(model.layers) if layers is None else layers
     wanted: list[Layer] = list(dict.fromkeys((0, *chosen)))
-    known = vocabulary_states(model, wanted, anchors, cache=cache, key=key, progress=progress)
+    known = vocabulary_states(model, wanted, anchors, cache=cache, key=key)
     hidden = part_states(model, parts, chosen)
     for layer in chosen:
         for cell, rows in layer_rows(hidden[layer], known[layer], known[0], device):

@@ -129,6 +129,16 @@ def canonical(name: str) -> str:
     return known if known in BY_NAME else name
 
 
+def shown_as(name: str) -> str | None:
+    """The label under which a tokenizer is shown, if `name` is that of another model (`gpt-5`)."""
+    entry = BY_NAME.get(canonical(name))
+    if entry is None or Path(name).exists():
+        return None
+    said, *own = ("".join(c for c in text.lower() if c.isalnum())
+                  for text in (name, entry.name, entry.label))  # fmt: skip
+    return None if any(said.startswith(o) or o.startswith(said) for o in own) else entry.label
+
+
 def find(name: str, search: Sequence[Path] = ()) -> Located:
     """Locate a tokenizer without opening it.
 

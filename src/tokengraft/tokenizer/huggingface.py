@@ -89,11 +89,17 @@ class HuggingFace(Tokenizer):
             for part in self._spec[step]
         )
 
+    @property
+    def _reads_bytes(self) -> bool:
+        """Whether text is spelled in bytes first; a decoder may expect that where no step does."""
+        steps = (*self._spec["normalizer"], *self._spec["pre_tokenizer"])
+        return any(step["type"] == "ByteLevel" for step in steps)
+
     @functools.cached_property
     def lossless(self) -> bool:
         # Byte-level, nothing normalised or stripped, all 256 bytes present: any string comes back.
         return (
-            self._byte_level
+            self._reads_bytes
             and not self._spec["normalizer"]
             and not any(p.get("add_prefix_space") for p in self._spec["pre_tokenizer"])
             and not self._cut_out
@@ -310,7 +316,7 @@ class HuggingFace(Tokenizer):
     @functools.cached_property
     def _drops(self) -> bool:
         whole = {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
-        spelled = self._byte_level or bool(self._spec["model"].get("byte_fallback"))
+        spelled = self._reads_bytes or bool(self._spec["model"].get("byte_fallback"))
         takes = any(step.get("content") == "" for step in self._spec["normalizer"])
         unsaid = not (self.vocabulary.unknown or (whole and spelled))
         return unsaid or takes or any(not char.isspace() for char in self._cut_out)

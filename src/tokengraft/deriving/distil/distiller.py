@@ -59,6 +59,7 @@ from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods import Rows
 from tokengraft.model.frozen import FrozenModel, NewRows
+from tokengraft.model.libraries import quick_in_half
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
@@ -100,7 +101,8 @@ class Distiller:
         branches = None
         if writer is not None and parts is not None and recipe.by_base:
             branches = Branches(parts, reader.first_new)
-        self.teacher = Teacher(reader, lots.train, self.folder, branches=branches)
+        self._learner = self._in_half(reader)  # what gradients are computed with
+        self.teacher = Teacher(self._learner, lots.train, self.folder, branches=branches)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.model.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
@@ -114,7 +116,6 @@ class Distiller:
                 phi = features(reader.model, parts, table)
                 self._head_phi = torch.from_numpy(phi).to(self.device)
         self.student: Reader = reader
-        self._learner = reader  # the student in the precision in which gradients are computed
         self.weights: Weights | None = None
         if replay is not None:
             replay.open(self.folder)
@@ -124,12 +125,19 @@ class Distiller:
         """Also train what `student` has to learn; at first it must read as the base does."""
         self.student = Reader(student, self.reader.first_new, self.reader.prefix)
         self.weights, self._body_rate = Weights(self.student), rate
-        self._learner = self.student
-        adapters = self.replay is not None and self.replay.adapting.train == "lora"
-        whole = student.weight.dtype == torch.float32
-        if adapters and whole and self.device.type == "cuda" and len(student.team) == 1:
-            self._learner = Reader(halved(student), self.reader.first_new, self.reader.prefix)
-            self._learner.head = self.student.head
+        self._learner = self._in_half(self.student)
+        if self.replay is not None:
+            self._learner.head = self.student.head  # protected text moves by less than rounding
+
+    def _in_half(self, reader: Reader) -> Reader:
+        """The same reader in bfloat16 if that is faster and can be had."""
+        model = reader.model
+        whole = model.weight.dtype == torch.float32 and model.front is None
+        if self.replay is not None and self.replay.adapting.train == "all" and model.learning:
+            whole = False  # nothing is left to be halved
+        if not (whole and quick_in_half(self.device) and len(reader.team) == 1):
+            return reader
+        return Reader(halved(model), reader.first_new, reader.prefix)
 
     def _twin(self, replay: Replay) -> FrozenModel:
         """The student: it reads as the base does, its adapters begun in useful directions."""
@@ -332,10 +340,10 @@ class Distiller:
         if self.recipe.max_minutes is None:
             return math.inf
         sample = self.lots.held_out[: self._trial]
-        if self.device.type == "cuda":
-            self.reader.old(sample).cpu()  # a GPU's first pass is slow, and runs asynchronously
+        reader = self.teacher.reader
+        reader.old(sample[:1] if self.device.type == "cpu" else sample).cpu()  # the first is slow
         begun = time.monotonic()
-        self.reader.old(sample).cpu()
+        reader.old(sample).cpu()
         speed = sum(len(one.old) for one in sample) / (time.monotonic() - begun)
         return speed * 60 * self.recipe.max_minutes * self.recipe.teaching
 

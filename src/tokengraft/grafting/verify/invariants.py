@@ -35,9 +35,10 @@ from tokengraft.tokenizer.transformers_classes import rebuilt
 #: Languages in many scripts that every check includes, whether planned for or not.
 _WORLD = ("eng_Latn", "fra_Latn", "rus_Cyrl", "arb_Arab", "hin_Deva", "zho_Hans", "jpn_Jpan")
 
-#: Protected text, of kinds not trained on, may diverge by this many times the promised KL.
+#: Protected text, of kinds not trained on, may move by this many times what was promised: KL, and
+#: the share of positions where another token is the likeliest.
 _TOLERATED = 3.0
-_PROMISED = 1.0  # nats; a manifest that promises no less than that would excuse any change
+_MOST = 1.0  # nats; a manifest whose promise tolerates more than that would excuse any change
 _ROUNDED = 0.01  # nats: more than rounded norms explain, where a body has lanes
 
 
@@ -177,10 +178,14 @@ class _Verification:
     @functools.cached_property
     def untied(self) -> bool:
         """Whether a tied base was given a separate head; only a policy that trains one may."""
-        if self.manifest is None or not self.layout.tied:
+        if not self.trains or not self.layout.tied:
             return False
-        trains = POLICIES[self.manifest["output"]["policy"]].trains
-        return trains and not is_tied(self.config, self.layout.head_name in self.checkpoint.tensors)
+        return not is_tied(self.config, self.layout.head_name in self.checkpoint.tensors)
+
+    @functools.cached_property
+    def trains(self) -> bool:
+        """Whether output rows were trained, by the policy in the manifest, if there is one."""
+        return self.manifest is not None and POLICIES[self.manifest["output"]["policy"]].trains
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
@@ -263,10 +268,14 @@ class _Verification:
     def _dead(self) -> tuple[bool, str]:
         if not len(self.new):
             return False, "there is no new token: the vocabulary is the base's, this is no graft"
-        dead = verify_tensors.dead_rows(self.checkpoint, self.layout, self.new)
-        if dead:
-            return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
-        if wrong := verify_tensors.outsized_row(self.old, self.checkpoint, self.layout, self.new):
+        names = [self.layout.input.name]
+        if self.untied or (self.trains and self.layout.head is not None):
+            names.append(self.layout.head_name)
+        for name in names:
+            if dead := verify_tensors.dead_rows(self.checkpoint, name, self.new):
+                return False, f"{len(dead)} new tokens have no usable row, first id {dead[0]}"
+        tables = self.old, self.checkpoint, self.layout, self.new
+        if wrong := verify_tensors.outsized_row(*tables) or verify_tensors.loud_bias(*tables):
             return False, wrong
         seen = {i for ids in self.encoded.new for i in ids if i in self.new}
         left = verify_tokens.unproven(self.pair, self.new, self.encoded.lines, seen)
@@ -310,19 +319,21 @@ class _Verification:
         )
 
     def _table_difference(self) -> str | None:
-        tensors = self.checkpoint.tensors
-        for table in self.layout.tables:
-            copy = tensors.get(table.name)
+        tables = {table.name: table for table in self.layout.tables}
+        if self.untied:  # from which the head's old and padding rows come, if it had no copy
+            tables.setdefault(self.layout.head_name, self.layout.input)
+        for name, table in tables.items():
+            copy = self.checkpoint.tensors.get(name)
             if copy is None or copy.shape[0] < table.shape[0]:
-                return f"{table.name} shrank from {table.shape[0]} rows"
+                return f"{name} shrank from {table.shape[0]} rows"
             if copy.shape[0] != max(self.layout.rows, self.new.stop):
-                return f"{table.name} has {copy.shape[0]} rows for ids up to {self.new.stop - 1}"
+                return f"{name} has {copy.shape[0]} rows for ids up to {self.new.stop - 1}"
             row = verify_tensors.different_row(
                 self.old, table, self.checkpoint, copy,
                 min(self.new.stop, table.shape[0]), table.shape[0],
             )  # fmt: skip
             if row is not None:
-                return f"padding row {row} of {table.name} differs"
+                return f"padding row {row} of {name} differs"
         return None
 
     def _foreign_token(self) -> str | None:
@@ -452,15 +463,20 @@ class _Verification:
             return all(one.kl <= _ROUNDED for one in moved.values()), said
         manifest = self.manifest or {}
         promised = manifest["trained"]["promised"]
-        if not 0 < promised["kl"] < _PROMISED:
-            return False, f"what was trained may move text by KL {promised['kl']}: no promise"
-        untaught = () if POLICIES[manifest["output"]["policy"]].trains else self.new
+        kl, top1 = promised["kl"], promised["top1"]
+        if not (0 < _TOLERATED * kl <= _MOST and 0 <= top1 < 1):
+            return False, f"what was trained may move text by KL {kl}, top-1 {top1}: no promise"
+        untaught = () if self.trains else self.new
         moved = self.moved or verify_protected.measure(self.folder, self.base, untaught)
         if not moved:
             return True, "not measured: no text for it, or no memory for both models"
         moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
-        moves += f" on text that was not trained on (aimed at: KL {promised['kl']:g})"
-        return all(one.kl <= _TOLERATED * promised["kl"] for one in moved.values()), moves
+        moves += f" on text that was not trained on (aimed at: KL {kl:g}, top-1 {top1:g})"
+        kept = all(
+            one.kl <= _TOLERATED * kl and 1 - one.top1 <= _TOLERATED * (1 - top1)
+            for one in moved.values()
+        )
+        return kept, moves
 
     def _manifest(self) -> tuple[bool, str]:
         return verify_files.hash_difference(self.folder, (self.manifest or {})["files"])

@@ -37,7 +37,6 @@ _WRITTEN = {
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
 _DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
-_BARRING = {"suppress_tokens", "renormalize_logits", "_from_model_config"}
 _CLASSES = (classes.PLAIN, "LlamaTokenizerFast")
 
 
@@ -81,10 +80,14 @@ def generation_difference(base: Path, folder: Path) -> str | None:
     old = read_json(path) if path.is_file() else None
     new = read_if_there(folder / small_files.GENERATION)
     config = read_json(base / CONFIG)
-    wanted = output_policies.generation_config(old, config, new.get("suppress_tokens") or ()) or {}
-    kept = [{k: v for k, v in one.items() if k not in _BARRING} for one in (wanted, new)]
-    difference = first_difference(*kept)
-    return difference and f"{small_files.GENERATION}: {difference}"
+    barred, own = (set((one or {}).get("suppress_tokens") or ()) for one in (new, old))
+    # Where the base bars some ids itself, the graft may have barred them again or none at all.
+    for ids in (barred, barred - own):
+        wanted = output_policies.generation_config(old, config, sorted(ids)) or {}
+        kept = [{k: v for k, v in one.items() if k != "suppress_tokens"} for one in (wanted, new)]
+        if not (difference := first_difference(*kept)):
+            return None
+    return f"{small_files.GENERATION}: {difference}"
 
 
 def tokenizer_difference(old: Mapping[str, Any], new: Mapping[str, Any], ids: range) -> str | None:

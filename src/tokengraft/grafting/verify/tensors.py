@@ -84,9 +84,9 @@ def different_row(
     return None
 
 
-def dead_rows(new: Checkpoint, layout: Tables, ids: range) -> list[int]:
-    """New ids whose input row is missing, not finite or all zero."""
-    table = new.tensors.get(layout.input.name)
+def dead_rows(new: Checkpoint, name: str, ids: range) -> list[int]:
+    """New ids whose row in the table `name` is missing, not finite or all zero."""
+    table = new.tensors.get(name)
     rows = table.shape[0] if table and table.shape else 0
     there = range(ids.start, max(ids.start, min(ids.stop, rows)))
     bad: list[int] = []
@@ -99,11 +99,13 @@ def dead_rows(new: Checkpoint, layout: Tables, ids: range) -> list[int]:
 def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) -> str | None:
     """What is wrong, if a new row of input or head is too long to come from old ones, or None.
 
-    Every method here blends or predicts old rows, so its rows are about as long as those.
+    Every method here blends or predicts old rows, so its rows are about as long as those. A head
+    that only the graft has is compared with the input table, from which its old rows come.
     """
-    for old in (layout.input, layout.head):
-        table = new.tensors.get(old.name) if old else None
-        if old is None or table is None or table.shape[0] < ids.stop:
+    head = layout.head or layout.input
+    for name, old in ((layout.input.name, layout.input), (layout.head_name, head)):
+        table = new.tensors.get(name)
+        if table is None or table.shape[0] < ids.stop:
             continue  # other checks say so
         lengths = _norms(base, old, range(min(ids.start, old.shape[0])))
         most = float(lengths[np.isfinite(lengths)].max(initial=0.0))
@@ -112,8 +114,29 @@ def outsized_row(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) 
         if most and len(wrong):
             first = int(wrong[0])
             return (
-                f"{len(wrong)} new rows of {old.name} are over {OUTSIZED} times as long as the "
+                f"{len(wrong)} new rows of {name} are over {OUTSIZED} times as long as the "
                 f"longest old one ({most:.3g}), first id {ids[first]}: {norms[first]:.3g}"
+            )
+    return None
+
+
+def loud_bias(base: Checkpoint, new: Checkpoint, layout: Tables, ids: range) -> str | None:
+    """What is wrong, if the head's bias for a new id is above all old ones, or None.
+
+    It is the mean of its parts' or far below; such a token would be written where none fits.
+    """
+    for old in layout.biases:
+        copy = new.tensors.get(old.name)
+        if copy is None or copy.shape[0] < ids.stop:
+            continue  # other checks say so
+        most = float(base.rows(old, 0, min(ids.start, old.shape[0])).max(initial=-np.inf))
+        values = new.rows(copy, ids.start, ids.stop)
+        wrong = np.flatnonzero(~(values <= most + 0.01 * abs(most)))  # a mean is rounded
+        if len(wrong):
+            first = int(wrong[0])
+            return (
+                f"{old.name} of {len(wrong)} new ids is above all old ones ({most:.3g}), "
+                f"first id {ids[first]}: {values[first]:.3g}"
             )
     return None
 

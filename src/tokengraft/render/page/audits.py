@@ -230,6 +230,7 @@ def downloads(folder: Path) -> list[dict[str, Any]]:
 
 
 Cell = tuple[float, int, int]  # premium, tokenizer, language
+_MANY = 20  # of fewer languages no percentage is given
 
 
 def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,12 +265,16 @@ def _lead(
     audit: Mapping[str, Any], cells: Sequence[Cell], label: str, fair: int, pivot: str
 ) -> str:
     above, total = _above(cells, fair)
-    text = (
-        f"That is {label}’s count, and tokens are what models charge for and what fills their "
-        f"memory. "
-    )
+    released = str(audit["tokenizers"][max(cells)[1]].get("released", ""))[:4]
+    whose = f"the count of {label}, a tokenizer of {released}," if released else f"{label}’s count,"
+    text = f"That is {whose} and tokens are what models charge for and what fills their memory. "
     name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
-    if len(audit["tokenizers"]) > 1 and not lost:
+    if len(audit["languages"]) == 2:
+        own = next(value for value, t, _ in cells if t == fair)
+        if own < max(cells)[0]:
+            many = f"{_times(own)} as many"
+            text += f"{name}, the fairest of the tokenizers measured here, counts {many}."
+    elif len(audit["tokenizers"]) > 1 and not lost:
         text += (
             f"Even {name}, the fairest of the tokenizers measured here that can write every "
             f"language, makes {above} of {counted(total, 'language')} pay more than double what "
@@ -297,9 +302,14 @@ def _figures(
         premiums: dict[int, list[float]] = {}
         for value, _, place in cells:
             premiums.setdefault(place, []).append(value)
-        share = sum(median(values) > 2 for values in premiums.values()) / len(premiums)
-        words = f"of {counted(len(premiums), 'language')} pay more than double what {pivot} pays"
-        figures.append((f"{share:.0%}", f"{words} on the typical tokenizer"))
+        above = sum(median(values) > 2 for values in premiums.values())
+        words = f"pay more than double what {pivot} pays on the typical tokenizer"
+        if len(premiums) >= _MANY:
+            figures.append(
+                (f"{above / len(premiums):.0%}", f"of {len(premiums)} languages {words}")
+            )
+        elif len(premiums) > 1:
+            figures.append((f"{above} of {len(premiums)}", f"languages {words}"))
     own = [value for value, t, _ in cells if t == fair]
     lost, most = _lost(audit)
     # The lead already counts the languages above 2× on the fairest tokenizer.
@@ -338,10 +348,13 @@ def _honest(audit: Mapping[str, Any]) -> list[Cell]:
 
 
 def _fairest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> int:
-    """The tokenizer with the fewest languages above 2×, among those UNK spoils least."""
+    """The tokenizer with the fewest languages above 2×, among those UNK spoils least.
+
+    Of several, the one with the lowest median.
+    """
     lost = [row.count("1") for row in audit["bad"]]
-    there = {t for _, t, _ in cells}
-    return min(there, key=lambda t: (lost[t], _above(cells, t)[0]))
+    own = {t: [value for value, other, _ in cells if other == t] for _, t, _ in cells}
+    return min(own, key=lambda t: (lost[t], _above(cells, t)[0], median(own[t])))
 
 
 def _above(cells: Sequence[Cell], tokenizer: int) -> tuple[int, int]:

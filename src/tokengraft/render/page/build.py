@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -14,14 +14,15 @@ from tokengraft.auditing.audit_tables import AuditTables
 from tokengraft.core import __version__
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import adding
-from tokengraft.core.wording import in_markdown
+from tokengraft.core.wording import counted, in_markdown
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
 from tokengraft.render.page.audits import audit_data, counted_data, downloads, headline
-from tokengraft.render.page.document import document, pack, safe_json, without_paths
+from tokengraft.render.page.document import alphabets, document, pack, safe_json, without_paths
 from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
+from tokengraft.render.tables import reading_back
 
 LIMIT = 8_000_000  # bytes of a page
 
@@ -72,30 +73,28 @@ def make_page(
     """
     notes: list[str] = []
     grafts = [shelf for folder in runs.grafts for shelf in _grafted(folder, notes)]
-    audits, counted = [], []
+    audits, surveys = [], []
     for folder in runs.audits:
-        tables, files = read_audit(folder), {"downloads": downloads(folder)}
-        if tables.parallel:
-            audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
-        else:
-            counted.append(counted_data(tables) | files)
-    comparisons = [comparison_data(folder) for folder in runs.comparisons]
+        with reading_back(folder, "audit"):
+            tables, files = read_audit(folder), {"downloads": downloads(folder)}
+            if tables.parallel:
+                audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
+            else:
+                surveys.append(counted_data(tables) | files)
+    comparisons = _read(comparison_data, runs.comparisons, "comparison")
     data: dict[str, Any] = {
         "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
-        "counted": counted,
-        "plans": [plan_data(path) for path in runs.plans],
-        "grafts": [graft_data(folder) for folder in runs.grafts],
-        "evaluations": [evaluation_data(path) for path in runs.evaluations],
+        "counted": surveys,
+        "plans": _read(plan_data, runs.plans, "plan"),
+        "grafts": _read(graft_data, runs.grafts, "graft"),
+        "evaluations": _read(evaluation_data, runs.evaluations, "evaluation"),
         "comparisons": comparisons,
         "groups": SCRIPT_GROUPS,
         "live": live,
     }
-    title = f"Tokens per byte: {counted[0]['title']}" if counted else "A graft, measured"
-    if comparisons and not counted and not runs.grafts:
-        title = "{a} and {b}, side by side".format_map(comparisons[0]["pairs"][0])
-    title = audits[0]["headline"]["title"] if audits else title
+    title = _title(data)
     html = document(title, data, _scripts(data), place)
     size = len(html.encode("utf-8"))
     if size > LIMIT:
@@ -104,6 +103,33 @@ def make_page(
             "give fewer runs"
         )
     return Page(html, title, tuple(notes), data)
+
+
+def _read(
+    data: Callable[[Path], dict[str, Any]], places: Sequence[Path], called: str
+) -> list[dict[str, Any]]:
+    """What the page shows of each saved result; TokengraftError names a damaged one."""
+    shown = []
+    for place in places:
+        with reading_back(place, called):
+            shown.append(data(place))
+    return shown
+
+
+def _title(data: dict[str, Any]) -> str:
+    """The page's title, by the first of what it shows."""
+    if data["audits"]:
+        return str(data["audits"][0]["headline"]["title"])
+    if data["counted"]:
+        return f"Tokens per byte: {data['counted'][0]['title']}"
+    if data["comparisons"] and not data["grafts"]:
+        return "{a} and {b}, side by side".format_map(data["comparisons"][0]["pairs"][0])
+    if data["grafts"] or data["evaluations"]:
+        return "A graft, measured"
+    if data["plans"]:
+        plan = data["plans"][0]
+        return f"{counted(plan['count'], 'new token')} for {plan['label'] or 'a tokenizer'}"
+    return "How tokenizers cut your text"
 
 
 def _audit(
@@ -125,6 +151,11 @@ def _audit(
             "hash (--tokenizers names a folder to look into)"
         )
     samples = sample_data(manifest, [*grafts, *shelves], corpus)
+    if samples is not None and not samples["own"] and corpus is None:
+        notes.append(
+            f"See the tokens shows the {samples['corpus']}: an audit does not keep its text "
+            "(--corpus names a folder, archive or table that has it)"
+        )
     audit["headline"] = headline(audit)
     audit["same"] = _same_sentence(audit, samples)
     audit["samples"] = None if samples is None else pack(safe_json(samples).encode("utf-8"))
@@ -161,13 +192,15 @@ def _same_sentence(audit: dict[str, Any], samples: dict[str, Any] | None) -> dic
         chosen.append(worst)
     return {
         "label": label,
+        "elsewhere": None if samples["own"] else samples["corpus"],
         "text": samples["lines"][pivot][0],
         "counts": [[code, counts[code]] for code in chosen if code in counts],
     }
 
 
 def _grafted(folder: Path, notes: list[str]) -> list[Shelf]:
-    base = str(graft_data(folder).get("base") or "")
+    with reading_back(folder, "graft"):
+        base = str(graft_data(folder).get("base") or "")
     try:
         return graft_shelves(folder, base)
     except TokengraftError as error:
@@ -180,7 +213,9 @@ def _scripts(data: dict[str, Any]) -> set[str]:
     entries += [entry for run in data["counted"] for entry in run["rows"]]
     entries += [entry for plan in data["plans"] for entry in plan["languages"]]
     entries += [entry for graft in data["grafts"] for entry in graft["languages"]]
-    return {entry["script"] for entry in entries}
+    # The playground on this machine shows whatever is typed; a site keeps its page small.
+    typed = alphabets() if data["live"] and "tokenizers" not in data["live"] else ()
+    return {entry["script"] for entry in entries} | set(typed)
 
 
 def readme(title: str) -> str:

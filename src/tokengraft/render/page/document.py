@@ -123,6 +123,11 @@ def _files() -> dict[str, str]:
     return {name.removesuffix(".ttf").rpartition("-")[2]: name for name in names}
 
 
+def alphabets() -> list[str]:
+    """Scripts that have a font, without those for Han: they are cut down to the bundled text."""
+    return [script for script in _files() if script not in _HAN]
+
+
 @functools.cache
 def _face(script: str) -> str:
     from fontTools.ttLib import TTFont

@@ -51,7 +51,6 @@ def plan_data(path: Path) -> dict[str, Any]:
         "name": path.parent.resolve().name if path.name == "plan.json" else path.stem,
         "mode": plan.get("mode"),
         "objective": plan.get("objective"),
-        "budget": plan.get("budget") or len(tokens),
         "family": plan.get("family"),
         "sha256": plan.get("tokenizer"),
         "label": without_paths(plan.get("label")),
@@ -126,7 +125,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
     """Scores, samples and the cost of generation, with the names of folder and models."""
     value = read_json(path)
     rows = _records(value, "scores") + _records(value, "tasks")
-    scores = [_score(row) for row in rows if isinstance(row.get("value"), int | float)]
+    scores = [_score(row) for row in rows if digits(row.get("value")) is not None]
     samples = [
         {key: text for key, text in row.items() if isinstance(text, str)}
         for row in _records(value, "samples")

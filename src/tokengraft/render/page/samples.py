@@ -58,12 +58,17 @@ def sample_data(
             tokens[code][n][place] = shown
     return {
         "corpus": source_name(text.source),
-        "own": text.name == manifest["corpus"].get("name"),
+        "own": text.name == manifest["corpus"].get("name") or _same_text(text, manifest, pivot),
         "units": [text.units[n] for n in numbers],
         "shelves": [{"label": shelf.label, "graft": shelf.graft} for shelf in shelves],
         "lines": lines,
         "tokens": tokens,
     }
+
+
+def _same_text(text: ParallelCorpus, manifest: dict[str, Any], pivot: str) -> bool:
+    """Whether a corpus of another name (a folder, once pairs of files) has the run's pivot text."""
+    return bool(text.digest(pivot) == manifest["corpus"]["languages"][pivot])
 
 
 def choose_units(corpus: ParallelCorpus, pivot: str, count: int) -> list[int]:

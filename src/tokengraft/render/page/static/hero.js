@@ -3,12 +3,13 @@
 function drawHero(host) {
   const a = audit();
   const lead = a.headline;
+  const passages = a.languages[a.pivot].n;
   draw(
     host,
     el(
       "p",
       { class: "kicker" },
-      `${counted(a.tokenizers.length, "tokenizer")} · ${counted(a.languages.length, "language")} · ${a.title}`,
+      `${counted(a.tokenizers.length, "tokenizer")} · ${counted(a.languages.length, "language")} · ${a.title}${passages ? `, ${counted(passages, "passage")}` : ""}`,
     ),
     el("h1", {}, lead.title),
     el("p", { class: "lead" }, lead.lead),
@@ -27,7 +28,7 @@ function sameRatio(same, most) {
   if (!base?.[1] || base[1] === most) return "";
   const [worst] = same.counts.find(([, n]) => n === most);
   const name = languages()[placeOf(worst)].name;
-  return ` In this one sentence ${name} takes ${(most / base[1]).toFixed(1)} times the tokens of ${pivot().name}; the figures above are means over all of the text.`;
+  return ` In this one sentence${same.elsewhere ? ` (from the ${same.elsewhere}, not from the text measured)` : ""} ${name} takes ${(most / base[1]).toFixed(1)} times the tokens of ${pivot().name}; the figures above are means over all of the text.`;
 }
 
 function sameSentence(same) {

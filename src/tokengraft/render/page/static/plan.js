@@ -1,10 +1,21 @@
-// Plan: premium against number of new tokens, with a slider for the budget.
+// Plan: premium against number of new tokens, with a slider up to all of the plan's.
 
 // The curve's value at a budget: the last point not beyond it.
 function atBudget(curve, budget, column) {
   let found = curve[0];
   for (const point of curve) if (point[0] <= budget) found = point;
   return found?.[column] ?? null;
+}
+
+// Where slider and curves end: at what the plan has, which may be less than was asked for.
+function planEnd(plan) {
+  return Math.max(1, plan.count, ...plan.languages.flatMap((l) => l.curve.map((p) => p[0])));
+}
+
+// A step of 1, 2 or 5 times a power of ten, of which about four make up `end`.
+function roundStep(end) {
+  const power = 10 ** Math.floor(Math.log10(end / 4));
+  return Math.max(1, power * [1, 2, 5, 10].find((n) => n * power >= end / 4));
 }
 
 // The premium if a test corpus gave one, else the length of the planning text relative to before.
@@ -32,7 +43,7 @@ function paintPlan(host, plan, budget, width) {
   const height = Math.max(300, Math.min(440, width * 0.45));
   const [left, right, top, bottom] = [46, width < 500 ? 76 : 120, 28, 44];
   const curves = plan.languages.filter((l) => l.curve.length);
-  const end = Math.max(1, plan.budget, ...curves.flatMap((l) => l.curve.map((p) => p[0])));
+  const end = planEnd(plan);
   const values = curves.flatMap((l) => l.curve.map((p) => planValue(l, p[0]))).filter((v) => v !== null);
   const most = Math.max(2, ...values) * 1.05;
   const x = (n) => left + ((width - left - right) * n) / end;
@@ -46,7 +57,8 @@ function paintPlan(host, plan, budget, width) {
     );
   }
   if (most > 1) parts.push(shape("line", { x1: left, x2: width - right, y1: y(1), y2: y(1), class: "rule one" }));
-  for (const n of [0, end / 4, end / 2, (3 * end) / 4, end]) {
+  const even = roundStep(end);
+  for (let n = 0; n <= end; n += even) {
     parts.push(shape("text", { x: x(n), y: height - bottom + 20, class: "tick middle" }, count(n)));
   }
   parts.push(shape("text", { x: (left + width - right) / 2, y: height - 4, class: "tick middle" }, "new tokens"));
@@ -98,6 +110,14 @@ function planTable(plan, budget) {
   });
 }
 
+// How words are cut now, where the plan changes that.
+function planCuts(plan) {
+  const marks = plan.relaxed.filter((script) => script !== "Latin");
+  const said = marks.length ? [`words in ${listed(marks)} script are no longer cut at vowel signs`] : [];
+  if (plan.relaxed.includes("Latin")) said.push("Latin words keep digits that stand for letters");
+  return said.map((one) => `; ${one}`).join("");
+}
+
 // Makes spaces visible, and puts a leading combining mark on a dotted circle.
 function shownToken(text) {
   const shown = [...text].map((c) => (c === " " ? "␣" : CONTROLS.test(c) ? codePoint(c) : c)).join("");
@@ -105,7 +125,8 @@ function shownToken(text) {
 }
 
 function drawPlan(plan, number) {
-  const end = Math.max(1, plan.budget, ...plan.languages.flatMap((l) => l.curve.map((p) => p[0])));
+  const end = planEnd(plan);
+  const step = Math.max(1, Math.round(end / 200));
   let budget = end;
   const plot = el("div", { class: "plot" });
   const list = el("ul", { class: "before-after" });
@@ -122,9 +143,9 @@ function drawPlan(plan, number) {
     paint();
   };
   const slider = el("input", {
-    type: "range", id: `budget-${number}`, class: "budget", min: 0, max: end, step: Math.max(1, Math.round(end / 200)), value: end,
+    type: "range", id: `budget-${number}`, class: "budget", min: 0, max: Math.ceil(end / step) * step, step, value: Math.ceil(end / step) * step,
     on: { input: () => {
-      budget = Number(slider.value);
+      budget = Math.min(end, Number(slider.value)); // the last step may reach beyond the end
       slider.setAttribute("aria-valuetext", `${count(budget)} new tokens: ${plan.languages.slice(0, MANY).map((l) => `${l.name} ${times(planValue(l, budget))}`).join(", ")}`);
       update();
     } },
@@ -147,7 +168,7 @@ function drawPlan(plan, number) {
     plan.languages.some((l) => l.first_token) ? whoGains(plan) : null,
     el("h4", {}, "The first tokens it adds"),
     tokens,
-    el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${plan.relaxed.length ? `; words of ${listed(plan.relaxed)} are no longer cut at vowel signs` : ""}. ${plan.notes.join(" ")}`),
+    el("p", { class: "status" }, `${check}Mode ${plan.mode}, objective ${plan.objective}${planCuts(plan)}. ${plan.notes.map((note) => note.replace(/\.?$/, ".")).join(" ")}`),
   );
 }
 
