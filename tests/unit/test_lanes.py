@@ -19,12 +19,14 @@ import test_graft_tiny  # noqa: E402
 from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
 
 from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
+from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller  # noqa: E402
 from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
 from tokengraft.deriving.distil.student import halved  # noqa: E402
 from tokengraft.deriving.task import Deriving  # noqa: E402
+from tokengraft.evaluating.evaluate import Measuring, evaluate  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
@@ -400,6 +402,31 @@ def test_what_lanes_cannot_do_is_said_before(base, how, said, tmp_path):
     with pytest.raises(UsageError, match=said):
         grafted(folder, tmp_path / "graft", **how)
     assert not (tmp_path / "graft").exists()
+
+
+def test_the_command_line_grafts_lanes(tokengraft, llama, tmp_path, monkeypatch):
+    few = texts()["eng_Latn"]  # to verify on, instead of the UDHR in many languages
+    monkeypatch.setattr("tokengraft.grafting.graft.check_lines", lambda _: few)
+    for name, value in (("plan.json", plan().to_json()), ("text.txt", None)):
+        written = "\n".join(text()) if value is None else json.dumps(value)
+        (tmp_path / name).write_text(written, "utf-8")
+    asked = ("graft", llama, tmp_path / "plan.json", "--text", tmp_path / "text.txt")
+    out = tmp_path / "graft"
+    said = tokengraft(*asked, "--train", "lanes", "--steps", 2, "--by-text", 0.3, "-o", out)
+    assert said.returncode == 0, said.stderr
+    assert "(32 lanes)" in said.stdout and "Lanes were tried in" in said.stdout
+    refused = tokengraft(*asked, "--train", "lanes", "--keep", 0.9, "-o", tmp_path / "other")
+    assert refused.returncode == 2 and "has nothing to keep" in refused.stderr
+
+
+def test_evaluation_knows_lanes(llama, made):
+    both = {code: tuple(texts()[code][:4]) for code in ("amh_Ethi", "eng_Latn")}
+    corpus = ParallelCorpus("made", "made", tuple("1234"), both)
+    options = Measuring(resamples=0, prompts=0)
+    measured = evaluate(llama, made.folder, corpus, ["amh_Ethi"], options=options)
+    scores = {row["metric"]: row["value"] for row in measured.scores.to_dicts()}
+    assert scores["english_kl"] == pytest.approx(0, abs=1e-6) and scores["english_top1"] == 1
+    assert scores["kl"] > 0 and 0 < scores["aligned_cosine"] < 1
 
 
 def test_an_adapter_cannot_hold_lanes(llama, tmp_path):

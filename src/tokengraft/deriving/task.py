@@ -70,8 +70,12 @@ class Deriving:
     @property
     def only_rows(self) -> bool:
         """Whether only rows and lanes learn, and only to be read: English is safe either way."""
-        body = self.adapting is not None and self.adapting.train != "lanes"
-        return self.writing is None and self.in_front is None and not body
+        return self.writing is None and self.in_front is None and not self.replays
+
+    @property
+    def replays(self) -> bool:
+        """Whether weights learn with which protected text is read: those of lanes are not."""
+        return self.adapting is not None and not self.adapting.grows
 
 
 @dataclass

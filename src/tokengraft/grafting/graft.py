@@ -128,7 +128,7 @@ def graft(
     out = Path(out)
     check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output)
-    lanes = adapting is not None and adapting.train == "lanes"
+    lanes = adapting is not None and adapting.grows
     steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     _refuse_unfit(base, steps, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
@@ -252,7 +252,7 @@ def _refuse_unfit(
         raise UsageError(
             f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
         )
-    if adapting is not None and adapting.train == "lanes":
+    if adapting is not None and adapting.grows:
         from tokengraft.deriving.distil.lanes import refuse_unfit as refuse_other
 
         refuse_other(str(next(iter(config.get("architectures") or ()), None)))
@@ -305,8 +305,9 @@ def _adapting(
         raise UsageError(f"--train {train} learns from text: give some with --text FILE")
     given: Adapting = rows.options.get("adapting") or Adapting()
     if train == "lanes":
-        idle = "--keep" if rows.keep is not None else "--protect"
-        if rows.keep is not None or (output.protect and not named(output.policy).trains):
+        silent = output.protect is not None and not named(output.policy).trains
+        if rows.keep is not None or silent:
+            idle = "--protect" if silent else "--keep"
             raise UsageError(
                 f"lanes cannot change text without new tokens, so {idle} has nothing to keep: "
                 "leave it out, or take --train lora"

@@ -54,19 +54,15 @@ def distil(task: Task) -> Rows:
         from tokengraft.deriving.distil.encoders import distil_encoder
 
         return distil_encoder(task)
-    adapting = task.options.adapting
-    lanes = adapting if adapting is not None and adapting.train == "lanes" else None
-    student = None if lanes is None else _with_lanes(task, lanes)
+    adapting, taught = task.options.adapting, _taught(task)
     start, recipe = task.start(task), _recipe(task)
     reader, lots = task.passages(_own(task))
     lots = _mixed(task, lots, recipe)
     writer = _writer(task, reader)
     replay = _replay(task, reader, writer)
     run = Distiller(reader, lots, start, recipe, task.parts, _work(task), writer, replay)
-    if lanes is not None and student is not None:
-        run.teach(student, lanes.rate)
-    if task.options.in_front is not None:
-        run.teach(_in_front(task, task.options.in_front), FRONT_RATE)
+    if taught is not None:
+        run.teach(*taught)
 
     def report(out: Distillation) -> None:
         if task.progress is not None:
@@ -133,18 +129,27 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
 
 def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
     """The model with lanes that do nothing yet."""
-    seed = task.options.recipe.seed
-    student = with_lanes(task.model, len(task.parts), adapting, seed)
+    student = with_lanes(task.model, len(task.parts), adapting, task.options.recipe.seed)
     if scarce(task.model, adapting):
         save_memory(student)
     return student
 
 
-def _work(task: Task) -> Path | None:
-    """The folder for checkpoints; a `Distiller` knows them by all but what it is told to teach."""
+def _taught(task: Task) -> tuple[FrozenModel, float] | None:
+    """A student that learns beside the rows and needs no replay, and its rate; None without one."""
+    front, adapting = task.options.in_front, task.options.adapting
+    if front is not None:
+        return _in_front(task, front), FRONT_RATE
+    if adapting is not None and adapting.grows:
+        return _with_lanes(task, adapting), adapting.rate
+    return None
+
+
+def _work(task: Task) -> Path | str | None:
+    """The folder for checkpoints, whose key knows all but what a `Distiller` is told to teach."""
     work, adapting = task.options.work, task.options.adapting
-    if work is None or adapting is None or adapting.train != "lanes":
-        return None if work is None else Path(work)
+    if work is None or adapting is None or not adapting.grows:
+        return work
     return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.rate:g}"
 
 
@@ -190,20 +195,14 @@ def _writer(task: Task, reader: Reader) -> Writer | None:
     if writing is None:
         return None
     # If old weights learn, `Replay` covers such text.
-    quiet = () if _replays(task) else _quiet(task, writing.protect)
+    quiet = () if task.options.replays else _quiet(task, writing.protect)
     return Writer(reader, task.parts, quiet, writing.shared)
-
-
-def _replays(task: Task) -> bool:
-    """Whether weights learn that protected text is read with: lanes are none."""
-    adapting = task.options.adapting
-    return adapting is not None and adapting.train != "lanes"
 
 
 def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:
     """What holds protected text in place while the body learns; None if it cannot move."""
     adapting = task.options.adapting
-    if adapting is None or not _replays(task):
+    if adapting is None or not task.options.replays:
         return None
     return Replay(reader, _quiet(task, adapting.protect, adapting.protected), adapting, writer)
 

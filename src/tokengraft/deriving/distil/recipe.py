@@ -119,6 +119,11 @@ class Adapting:
         if self.train not in TRAINED[1:]:
             raise UsageError(f"no {self.train!r} to train; known: {', '.join(TRAINED)}")
 
+    @property
+    def grows(self) -> bool:
+        """Whether the body gets lanes, and all that was there stays."""
+        return self.train == "lanes"
+
     def keeping(self, share: float) -> Adapting:
         """The same with another promise: a top-1 of `share`, and the KL that goes with it.
 
@@ -134,7 +139,7 @@ class Adapting:
 
     def promise(self) -> dict[str, object]:
         """What a manifest says of it; of lanes nothing has to be promised."""
-        if self.train == "lanes":
+        if self.grows:
             return {"train": self.train, "neurons": self.neurons}
         rank = {"rank": self.rank} if self.train == "lora" else {}
         return {
