@@ -87,6 +87,7 @@ def test_the_card_says_how_to_use_it(grafted: Path) -> None:
     card = (grafted / "README.md").read_text(encoding="utf-8")
     code = card.split("```python\n")[1].split("```")[0].replace('"grafted"', repr(str(grafted)))
     assert len(code.strip().splitlines()) <= 7
+    assert "လိၵ်ႈပိုၼ်ၽၢဝ်ႇ" in code  # a prompt that has new tokens
     exec(compile(code, "card", "exec"), {})
     assert json.loads((grafted / "tokengraft.json").read_text())["base"] == "rootstock"
 

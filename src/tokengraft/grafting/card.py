@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from typing import Any
 
 import yaml
 
+from tokengraft.core.errors import CorpusError
 from tokengraft.core.files import sha256_file, write_json, write_text
 from tokengraft.core.wording import in_code, in_markdown
+from tokengraft.corpus import udhr
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import OutputPolicy
 from tokengraft.grafting.verify.invariants import Check
@@ -60,7 +63,7 @@ def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path
         _fidelity(facts),
         _method(written, facts),
         "" if facts.encoder else f"## Output\n\n{facts.policy.card}\n",
-        _use(facts),
+        _use(facts, _prompt(plan)),
         _limits(plan, facts),
     ]
     return write_text(folder / CARD, "\n".join(part for part in parts if part))
@@ -187,10 +190,20 @@ def _method(written: Written, facts: Facts) -> str:
     return "## Method\n\n" + "\n".join(lines) + "\n"
 
 
-def _use(facts: Facts) -> str:
+def _prompt(plan: Plan) -> str:
+    """A few words, as code: how the bundled text begins in the first planned language it is in."""
+    text = "The history of"
+    for code in plan.languages:
+        with contextlib.suppress(CorpusError):
+            text = udhr.load([code]).lines(code)[0]
+            break
+    return json.dumps(" ".join(text.split()[:4])[:40].strip(), ensure_ascii=False)
+
+
+def _use(facts: Facts, prompt: str) -> str:
     name = json.dumps(facts.name, ensure_ascii=False)
     if facts.adapter:
-        return _use_adapter(name, json.dumps(facts.base, ensure_ascii=False))
+        return _use_adapter(name, json.dumps(facts.base, ensure_ascii=False), prompt)
     if facts.encoder:
         return f"""## Use
 
@@ -198,7 +211,7 @@ def _use(facts: Facts) -> str:
 from transformers import AutoModel, AutoTokenizer
 
 tokenizer, model = AutoTokenizer.from_pretrained({name}), AutoModel.from_pretrained({name})
-states = model(**tokenizer(["The history of"], return_tensors="pt")).last_hidden_state
+states = model(**tokenizer([{prompt}], return_tensors="pt")).last_hidden_state
 ```
 """
     sampled = ", do_sample=True" if facts.policy.trains else ""
@@ -209,13 +222,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForCausalLM.from_pretrained({name})
-inputs = tokenizer("The history of", return_tensors="pt")
+inputs = tokenizer({prompt}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40{sampled})[0]))
 ```
 """
 
 
-def _use_adapter(name: str, base: str) -> str:
+def _use_adapter(name: str, base: str, prompt: str) -> str:
     return f"""## Use
 
 ```python
@@ -228,7 +241,7 @@ rows = max(base.get_input_embeddings().num_embeddings, len(tokenizer))
 base.resize_token_embeddings(rows, mean_resizing=False)
 model = PeftModel.from_pretrained(base, {name})
 barred = GenerationConfig.from_pretrained({name})
-inputs = tokenizer("The history of", return_tensors="pt")
+inputs = tokenizer({prompt}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, generation_config=barred, max_new_tokens=40)[0]))
 ```
 
