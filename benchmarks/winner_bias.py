@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.deriving.states import part_states
-from tokengraft.grafting.decoding import best_bias, bias_curve
+from tokengraft.grafting.winner_takes_all import best_bias, bias_curve
 from tokengraft.languages.codes import language_name
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.planning.plan import Plan, insert

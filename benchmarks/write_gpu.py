@@ -239,7 +239,7 @@ def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
     from transformers import LogitsProcessorList
 
     from tokengraft.evaluating import generation, writing
-    from tokengraft.grafting.decoding import GreedyText
+    from tokengraft.grafting.greedy_text import GreedyText
 
     pieces = tokenizer.vocabulary.pieces
     new = range(len(pieces) - len(plan.tokens), len(pieces))

@@ -13,10 +13,16 @@ from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.derive import Derived
-from tokengraft.grafting.decoding import BIASES, WinnerTakesAll, _prefixes, _right, _texts_after
 from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy, named
+from tokengraft.grafting.winner_takes_all import (
+    BIASES,
+    WinnerTakesAll,
+    _prefixes,
+    _right,
+    _texts_after,
+)
 
 OLD = 320
 NEW = set(range(OLD, OLD + BUDGET))

@@ -177,7 +177,7 @@ def test_unknown_policies_and_stray_biases(tied: Path, tmp_path: Path) -> None:
 def pooled(
     probabilities: list[float], new: list[int], first: list[int], bias: float
 ) -> list[float]:
-    from tokengraft.grafting.decoding import WinnerTakesAll
+    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 
     scores = torch.log(torch.tensor([probabilities]))
     result = WinnerTakesAll(new, first, bias)(torch.zeros(1, 1, dtype=torch.long), scores)
@@ -198,7 +198,7 @@ def test_the_larger_of_a_part_and_its_tokens_takes_all() -> None:
 
 
 def test_pooling_keeps_the_mass_and_survives_minus_infinity() -> None:
-    from tokengraft.grafting.decoding import WinnerTakesAll
+    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 
     torch.manual_seed(0)
     scores = torch.randn(4, 60)

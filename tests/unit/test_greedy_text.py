@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tokengraft.grafting.decoding import GreedyText  # noqa: E402
+from tokengraft.grafting.greedy_text import GreedyText  # noqa: E402
 
 OLD = 8
 PIECES = [b"ab", b"abc", b"abd", b"abde", b"xyz", b"xyw", b"qr", b"abcd"]  # of new tokens

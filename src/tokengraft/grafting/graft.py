@@ -274,7 +274,7 @@ def _choose_bias(
 ) -> tuple[float, str]:
     """The best bias on the held-out lines (all lines if none is held out), and a note on it."""
     from tokengraft.deriving.distil.passages import is_held_out
-    from tokengraft.grafting.decoding import best_bias, bias_curve
+    from tokengraft.grafting.winner_takes_all import best_bias, bias_curve
     from tokengraft.model.frozen import FrozenModel
 
     held_out = [line for line in lines if is_held_out(line, 0.05)] or lines
@@ -329,7 +329,8 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     try:
         from transformers import LogitsProcessorList
 
-        from tokengraft.grafting.decoding import GreedyText, WinnerTakesAll
+        from tokengraft.grafting.greedy_text import GreedyText
+        from tokengraft.grafting.winner_takes_all import WinnerTakesAll
     except ImportError:
         raise MissingExtra("A logits processor", "model") from None
     manifest = read_manifest(Path(folder))

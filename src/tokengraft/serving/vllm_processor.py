@@ -105,6 +105,6 @@ def _pooling(output: dict[str, Any]) -> Any:
     policy = POLICIES.get(output.get("policy", DEFAULT))
     if policy is None or not policy.pools:
         return None
-    from tokengraft.grafting.decoding import WinnerTakesAll
+    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 
     return WinnerTakesAll(range(*output["new"]), output["first_parts"], output["bias"])
