@@ -56,6 +56,8 @@ OURS: dict[str, dict[str, Any]] = {
     "rows": {"way": "write", "recipe": {}},
     "lora": {"way": "write", "recipe": {}, "adapting": {}},
 }  # fmt: skip
+LANES = "lanes"  # ours too, judged as the folder that `graft --train lanes` writes
+_ALL = [*OURS, LANES, *PEERS]
 _RANK, _TEMPERATURE = 32, 100.0
 
 
@@ -63,6 +65,7 @@ def main() -> None:
     """Distribute the runs over processes."""
     options = parse()
     ours, peers = ([name for name in names if name in options.only] for names in (OURS, PEERS))
+    ours += [LANES] if LANES in options.only else []
     jobs = [(name, code, 0.0) for code in options.language for name in ours]
     jobs += [(name, code, r) for r in options.rates for name in peers for code in options.language]
     share_out(one, options, jobs)
@@ -70,7 +73,29 @@ def main() -> None:
 
 def one(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     """One run, ours or a peer's."""
-    (ours if name in OURS else run)(options, name, code, rate)
+    (lanes if name == LANES else ours if name in OURS else run)(options, name, code, rate)
+
+
+def lanes(options: argparse.Namespace, name: str, code: str, _: float) -> None:
+    """Rows and lanes, trained for as many steps, written and read back."""
+    import tokengraft as tg
+    from tokengraft.model.frozen import FrozenModel, Reading
+
+    begun = time.monotonic()
+    base = FrozenModel.load(options.model, Reading(dtype="float32"))
+    made = tg.graft(
+        str(options.model), options.plans / f"{code}.json", options.out / f"{name}-{code}",
+        text=str(options.text / f"{code}.txt"), train="lanes", policy="write", steps=options.steps,
+        protect=str(options.text / "eng_Latn.txt"), force=True,
+        derive_options={"passages": options.passages, "patience": 0},
+    )  # fmt: skip
+    seconds = time.monotonic() - begun
+    graft = FrozenModel.load(made.folder, Reading(dtype="float32")).narrow(base.dimensions)
+    facts = {"setting": name, "language": code, "steps": options.steps, "seconds": seconds}
+    facts |= write_gpu.judge(base, graft, code, options, True)
+    _save(facts, options.out / f"{name}-{code}.json")
+    shown = {key: round(one["value"], 4) for key, one in facts["scores"].items()}
+    print(name, code, round(seconds), json.dumps(shown), flush=True)
 
 
 def ours(options: argparse.Namespace, name: str, code: str, _: float) -> None:
@@ -293,7 +318,7 @@ def merge(model: Any) -> None:
 def parse() -> argparse.Namespace:
     """Command line."""
     parser = arguments(__doc__)
-    parser.add_argument("--only", nargs="+", default=[*OURS, *PEERS], choices=[*OURS, *PEERS])
+    parser.add_argument("--only", nargs="+", default=_ALL, choices=_ALL)
     parser.add_argument("--rates", nargs="+", type=float, default=[5e-4, 2e-3])
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)

@@ -40,7 +40,7 @@ from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ("llama-tied", "llama-untied", "mistral", "qwen2", "qwen3")
 RECIPE = {"steps": 6, "passages": 8, "check_every": 2, "warmup": 2, "patience": 0}
-LANES = Adapting(train="lanes", lanes=5, neurons=6, rate=0.02)
+LANES = Adapting(train="lanes", lanes=5, neurons=6, lanes_rate=0.02)
 FIRST = 320
 
 
@@ -225,7 +225,7 @@ def test_several_devices_learn_what_one_does(llama, monkeypatch):
     for devices in ("cpu", "cpu,cpu"):
         options = Deriving(
             recipe=Recipe(**RECIPE | {"steps": 4}), reading=Reading(devices),
-            adapting=replace(LANES, rate=1e-3),
+            adapting=replace(LANES, lanes_rate=1e-3),
         )  # fmt: skip
         outcomes.append(
             derive_rows(

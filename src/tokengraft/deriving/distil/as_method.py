@@ -141,7 +141,7 @@ def _taught(task: Task) -> tuple[FrozenModel, float] | None:
     if front is not None:
         return _in_front(task, front), FRONT_RATE
     if adapting is not None and adapting.grows:
-        return _with_lanes(task, adapting), adapting.rate
+        return _with_lanes(task, adapting), adapting.lanes_rate
     return None
 
 
@@ -150,7 +150,7 @@ def _work(task: Task) -> Path | str | None:
     work, adapting = task.options.work, task.options.adapting
     if work is None or adapting is None or not adapting.grows:
         return work
-    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.rate:g}"
+    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
 
 
 def _recipe(task: Task) -> Recipe:
