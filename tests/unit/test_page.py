@@ -278,6 +278,20 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     assert nothing["title"] == "No language shares a line of text with English"
 
 
+def test_headline_is_of_a_tokenizer_of_today() -> None:
+    audit = _measured(["0000", "0000"], [[1, 9, 20, 3], [1, 8, 4, 3]])
+    dated = [
+        {**one, "released": f"{year}-05"}
+        for one, year in zip(audit["tokenizers"], (2019, 2024), strict=True)
+    ]
+    assert headline(audit)["figures"][0]["number"] == "20.0×"  # none has a date
+    told = headline({**audit, "tokenizers": dated})
+    assert told["figures"][0]["number"] == "8.0×" and told["tokenizer"] == 1
+    assert told["figures"][0]["words"].endswith("the highest premium on a tokenizer of today")
+    alone = headline({**audit, "tokenizers": [{**one, "released": "2019-05"} for one in dated]})
+    assert alone["figures"][0]["number"] == "20.0×"
+
+
 def test_headline_tells_text_lost_in_part_from_text_lost() -> None:
     premiums: list[list[float | None]] = [[1, 3.0, 1.5, 0.3], [1, 2.5, 1.2, 0.2]]
     part = _measured(["0001", "0001"], premiums, unk=0.0115)

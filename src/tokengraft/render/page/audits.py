@@ -231,6 +231,7 @@ def downloads(folder: Path) -> list[dict[str, Any]]:
 
 Cell = tuple[float, int, int]  # premium, tokenizer, language
 _MANY = 20  # of fewer languages no percentage is given
+_RECENT = 3  # years by which a tokenizer of today may be older than the newest one measured
 
 
 def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,7 +247,7 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
             verb = "is lost to" if lost == most else "loses text to"
             title = f"Every language but {pivot} {verb} UNK"
         return {"title": title, "lead": "", "figures": []}
-    value, tokenizer, worst_place = max(cells)
+    value, tokenizer, worst_place = _highest(audit, cells)
     worst = audit["languages"][worst_place]["name"]
     label = audit["tokenizers"][tokenizer]["label"]
     fair = _fairest(audit, cells)
@@ -265,13 +266,14 @@ def _lead(
     audit: Mapping[str, Any], cells: Sequence[Cell], label: str, fair: int, pivot: str
 ) -> str:
     above, total = _above(cells, fair)
-    released = str(audit["tokenizers"][max(cells)[1]].get("released", ""))[:4]
+    highest, tokenizer, _ = _highest(audit, cells)
+    released = _year(audit, tokenizer)
     whose = f"the count of {label}, a tokenizer of {released}," if released else f"{label}’s count,"
     text = f"That is {whose} and tokens are what models charge for and what fills their memory. "
     name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
     if len(audit["languages"]) == 2:
         own = next(value for value, t, _ in cells if t == fair)
-        if own < max(cells)[0]:
+        if own < highest:
             many = f"{_times(own)} as many"
             text += f"{name}, the fairest of the tokenizers measured here, counts {many}."
     elif len(audit["tokenizers"]) > 1 and not lost:
@@ -294,9 +296,10 @@ def _lead(
 def _figures(
     audit: Mapping[str, Any], cells: Sequence[Cell], fair: int, pivot: str
 ) -> list[dict[str, str]]:
-    value, tokenizer, worst_place = max(cells)
+    value, tokenizer, worst_place = _highest(audit, cells)
     worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
-    figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium")]
+    among = "" if (value, tokenizer, worst_place) == max(cells) else " on a tokenizer of today"
+    figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium{among}")]
     several = len(audit["tokenizers"]) > 1
     if several:
         premiums: dict[int, list[float]] = {}
@@ -325,6 +328,18 @@ def _figures(
         words = f"{what} where {part} of the text is not encoded but thrown away (UNK){extent}"
         figures.append((f"{lost:,}", words))
     return [{"number": number, "words": words} for number, words in figures]
+
+
+def _highest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> Cell:
+    """The highest premium, on tokenizers not much older than the newest: the others are history."""
+    years = {t: _year(audit, t) for _, t, _ in cells}
+    newest = int(max(years.values()) or 0)
+    return max(cell for cell in cells if newest - int(years[cell[1]] or newest) <= _RECENT)
+
+
+def _year(audit: Mapping[str, Any], tokenizer: int) -> str:
+    """When a tokenizer was released; "" if that is not known."""
+    return str(audit["tokenizers"][tokenizer].get("released", ""))[:4]
 
 
 def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
