@@ -278,7 +278,7 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     assert nothing["title"] == "No language shares a line of text with English"
 
 
-def test_headline_is_of_a_tokenizer_of_today() -> None:
+def test_headline_is_of_what_is_in_use_today() -> None:
     audit = _measured(["0000", "0000"], [[1, 9, 20, 3], [1, 8, 4, 3]])
     dated = [
         {**one, "released": f"{year}-05"}
@@ -287,7 +287,11 @@ def test_headline_is_of_a_tokenizer_of_today() -> None:
     assert headline(audit)["figures"][0]["number"] == "20.0×"  # none has a date
     told = headline({**audit, "tokenizers": dated})
     assert told["figures"][0]["number"] == "8.0×" and told["tokenizer"] == 1
-    assert told["figures"][0]["words"].endswith("the highest premium on a tokenizer of today")
+    assert told["figures"][0]["words"].endswith(
+        "the highest premium of scripts and tokenizers in use today"
+    )
+    readers = [{**one, "readers": one["name"] in "AC"} for one in audit["languages"]]
+    assert headline({**audit, "languages": readers})["figures"][0]["number"] == "9.0×"
     alone = headline({**audit, "tokenizers": [{**one, "released": "2019-05"} for one in dated]})
     assert alone["figures"][0]["number"] == "20.0×"
 

@@ -298,7 +298,11 @@ def _figures(
 ) -> list[dict[str, str]]:
     value, tokenizer, worst_place = _highest(audit, cells)
     worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
-    among = "" if (value, tokenizer, worst_place) == max(cells) else " on a tokenizer of today"
+    among = (
+        ""
+        if (value, tokenizer, worst_place) == max(cells)
+        else " of scripts and tokenizers in use today"
+    )
     figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium{among}")]
     several = len(audit["tokenizers"]) > 1
     if several:
@@ -331,10 +335,14 @@ def _figures(
 
 
 def _highest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> Cell:
-    """The highest premium, on tokenizers not much older than the newest: the others are history."""
-    years = {t: _year(audit, t) for _, t, _ in cells}
+    """The highest premium in use: of a script that has readers, on a tokenizer not long outdated.
+
+    If no language is known to have readers, or no tokenizer's year is known, all count.
+    """
+    read = [cell for cell in cells if audit["languages"][cell[2]].get("readers")] or cells
+    years = {t: _year(audit, t) for _, t, _ in read}
     newest = int(max(years.values()) or 0)
-    return max(cell for cell in cells if newest - int(years[cell[1]] or newest) <= _RECENT)
+    return max(cell for cell in read if newest - int(years[cell[1]] or newest) <= _RECENT)
 
 
 def _year(audit: Mapping[str, Any], tokenizer: int) -> str:
