@@ -40,6 +40,15 @@ def test_headline_is_a_finding(still: Page) -> None:
     assert sections == [*wanted, "compare", "plan", "graft", "provenance"]
 
 
+def test_a_page_with_a_graft_opens_in_its_language(open_page: Open, tmp_path: Path) -> None:
+    audit("udhr", ["gpt-4o"], ["shn", "tam"], resamples=0).save(tmp_path / "run", figures=False)
+    plan = make_plan("gpt-4o", "tam", budget=5)
+    plan.save(tmp_path / "plan")
+    page = open_page(build_page([tmp_path / "run", tmp_path / "plan"], tmp_path / "site").as_uri())
+    expect(page.locator("h1")).to_contain_text("in Shan as in English")
+    expect(page.locator(".card-name")).to_have_text("Tamil")
+
+
 def test_a_capture_of_the_whole_page_shows_its_table(still: Page) -> None:
     box = still.locator(".heat tbody").bounding_box()
     assert box is not None

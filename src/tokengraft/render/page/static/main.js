@@ -51,7 +51,9 @@ function drawBar(shown) {
 function drawAll() {
   followers.length = 0;
   if (page.audits.length && placeOf(state.language) < 0) {
-    state.language = languages()[audit().headline.worst ?? 0].code;
+    // One that was grafted or planned for, so that its tokens before and after can be seen.
+    const own = [...page.grafts, ...page.plans].flatMap((run) => run.languages.map((entry) => entry.code));
+    state.language = own.find((code) => placeOf(code) >= 0) ?? languages()[audit().headline.worst ?? 0].code;
   }
   const shown = sections.filter((s) => s.needs());
   drawBar(shown);
