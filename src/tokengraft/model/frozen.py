@@ -40,9 +40,9 @@ class Reading:
 
     `device`: `auto` is every visible GPU, else the CPU; separate several by commas
     (`cuda:0,cuda:1`). The first one reads; work that can be divided runs on all, with a copy of the
-    model on each. `dtype`: `auto` is the weights' own type on a GPU, float32 on a CPU, where half
-    precision is slow or inexact. `window`: the most tokens read of one line (default: the limit in
-    config and tokenizer_config, at most 4096).
+    model on each. `dtype`: `auto` is the weights' own type on a GPU, and on a CPU float32, which is
+    exact (gradients may be in bfloat16: `quick_in_half`). `window`: the most tokens read of one
+    line (default: the limit in config and tokenizer_config, at most 4096).
     """
 
     device: str = "auto"
