@@ -96,8 +96,10 @@ def test_counts_are_exact_when_a_worker_is_killed(
     killed: list[int] = []
 
     def kill(_: Progress) -> None:
-        counting = workers(ray_cluster) if not killed and finished(tmp_path) >= 2 else []
-        if len({worker.ppid() for worker in counting}) == 2:  # both nodes count
+        done = finished(tmp_path)
+        counting = workers(ray_cluster) if not killed and done >= 2 else []
+        both = len({worker.ppid() for worker in counting}) == 2  # nodes; the second may be late
+        if both or (counting and done >= SHARDS // 2):
             killed.append(counting[0].pid)
             os.kill(counting[0].pid, signal.SIGKILL)
 
