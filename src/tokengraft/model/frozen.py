@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -308,8 +309,17 @@ class FrozenModel:
         """
         given = {"input_ids": ids} if new is None else {"inputs_embeds": self.embed(ids, new)}
         way = {"use_cache": False} if self.kind == "causal" else {"attention_mask": mask}
-        states: torch.Tensor = self.body(**given, **way, **more).last_hidden_state
+        with self._attention():
+            states: torch.Tensor = self.body(**given, **way, **more).last_hidden_state
         return states[..., : self._cut]
+
+    def _attention(self) -> AbstractContextManager[Any]:
+        """The way in which this model attends: torch's own but for half precision on a CPU."""
+        if self.device.type != "cpu" or self.weight.dtype != require_torch().bfloat16:
+            return nullcontext()
+        from tokengraft.model.cpu_attention import CpuAttention
+
+        return CpuAttention()
 
 
 def kind_of(config: dict[str, Any]) -> Kind:
