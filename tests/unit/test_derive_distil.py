@@ -814,6 +814,29 @@ def test_a_passage_is_mixed_in_as_many_ways_as_asked_for(setting):
     assert np.mean([len(one) for one in ways.values()]) > 1.5
 
 
+def test_a_mixture_may_be_matched_at_its_beginning_too(setting):
+    _, lots, _, _ = setting
+    for near in (0.5, 0.0):
+        rest, whole = (
+            mix(lots.train, 256, 1.5, 0, writes=True, rest=Rest(40, 5, near, beginning=asked))
+            for asked in (False, True)
+        )
+        assert len(rest) == len(whole)
+        assert {one.beginning > 0 for one in whole} == {True, False}
+        for fewer, more in zip(rest, whole, strict=True):
+            plain, before = lots.train[more.source], more.beginning
+            assert np.array_equal(fewer.new, more.new)
+            assert fewer.beginning == 0
+            for name in ("old_at", "new_at"):  # as in the passage itself, then as without
+                places = getattr(more, name)
+                assert np.array_equal(places[:before], getattr(plain, name)[:before])
+                assert np.array_equal(places[before:], getattr(fewer, name))
+            assert (np.diff(more.new_at) > 0).all()
+            assert np.array_equal(following(more)[:before], following(plain)[:before])
+            assert (text_after(more)[:before] == -1).all()
+            assert np.array_equal(text_after(more)[before:], text_after(fewer))
+
+
 @pytest.mark.parametrize(("near", "first"), [(0.5, 5), (0.2, 2), (0.0, 0)])
 def test_places_of_a_mixture_are_near_its_cut_or_drawn_evenly(setting, near, first):
     _, lots, _, _ = setting

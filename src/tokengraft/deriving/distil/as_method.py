@@ -182,8 +182,11 @@ def _mixed(task: Task, lots: Lots, recipe: Recipe) -> Lots:
     rest = Rest(recipe.rest, recipe.places, recipe.near)
     mixed = recipe.mixed if writes else 2 * recipe.mixed  # new read, old written
     more, judged = (
-        mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=rest, tokens=tokens)
-        for lot, share in ((lots.train, mixed), (lots.held_out, 0.5))
+        mix(lot, task.first_new, share, recipe.seed, writes=writes, rest=where, tokens=tokens)
+        for lot, share, where in (
+            (lots.train, mixed, replace(rest, beginning=True)),
+            (lots.held_out, 0.5, rest),
+        )
     )
     whose = lots.languages and (*lots.languages, *(lots.languages[one.source] for one in more))
     return Lots((*lots.train, *more), lots.held_out, tuple(judged), whose)

@@ -8,7 +8,9 @@ lines or on the seed.
 
 A model that reads new tokens and writes old ones has both in its context, which passages in new
 tokens from end to end never show. So `mix` makes mixtures of them: the beginning of a passage in
-one spelling and the rest in the other, matched at positions of the rest.
+one spelling and the rest in the other, matched at positions of the rest, and in training also at
+those of a beginning in new tokens, which has to be read anyway (rootstock, Hindi, lanes, four
+minutes of one core: held-out KL .465 instead of .612, and in the rest .093 instead of .103).
 """
 
 from __future__ import annotations
@@ -53,11 +55,12 @@ class Mixture(Alignment):
     `after` is the id with which the new tokenizer's spelling goes on after each common position, -1
     for none. In a rest of old tokens a new one could be written there too. `source` is the number
     of the passage that the mixture was made of; its old ids are that passage's, or the first of
-    them.
+    them. The first `beginning` common positions are before the change.
     """
 
     after: Ints
     source: int
+    beginning: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,13 @@ class Rest:
 
     At most `most` old tokens follow. Where that is more than `places`, only so many are matched: a
     share `near` of these right after the beginning, the others drawn at random from what follows.
+    With `beginning`, states are matched there too, at every common position.
     """
 
     most: int = 128
     places: int = 48
     near: float = 0.5
+    beginning: bool = False
 
 
 def is_held_out(line: str, share: float) -> bool:
@@ -270,8 +275,9 @@ def next_old(one: Alignment) -> Ints:
 
 
 def text_after(one: Alignment) -> Ints:
-    """`next_old` of a mixture, which may be taught by the text itself; of other passages all -1."""
-    return next_old(one) if isinstance(one, Mixture) else np.full(len(one), -1)
+    """`next_old` in the rest of a mixture, which the text itself may teach; elsewhere -1."""
+    before = one.beginning if isinstance(one, Mixture) else len(one)
+    return np.concatenate([np.full(before, -1), next_old(one)[before:]])
 
 
 def following(one: Alignment) -> Ints:
@@ -328,7 +334,10 @@ def _back(
     ids = np.concatenate([one.new[: new_at + 1], one.old[old_at + 1 : end]])
     after = np.full(len(one.old), -1)
     after[one.old_at] = following(one)
-    return Mixture(one.old[:end], ids, at, at - old_at + new_at, after[at], source)
+    before = cut if rest.beginning else 0
+    there = np.concatenate([one.new_at[:before], at - old_at + new_at])
+    at = np.concatenate([one.old_at[:before], at])
+    return Mixture(one.old[:end], ids, at, there, after[at], source, before)
 
 
 def _anew(
