@@ -489,7 +489,7 @@ def test_a_processor_with_some_minutes_hurries(setting):
     plain, short, hurried = (_recipe(task(max_minutes=m)) for m in (None, 2, 10))
     assert replace(short, max_minutes=None) == plain == _recipe(task())
     assert (hurried.teaching, hurried.enough, hurried.rest) == (0.1, 400, 48)
-    assert (hurried.kl, hurried.mixed) == (plain.kl, 2 * plain.mixed)
+    assert (hurried.kl, hurried.mixed) == (plain.kl, plain.mixed)
     own = _recipe(task(max_minutes=10, teaching=0.5))
     assert (own.teaching, own.enough) == (0.5, 400)  # what was asked for stays
     writing = task(max_minutes=10, writing=Writing())
