@@ -355,8 +355,8 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
     class Stop(Exception):
         pass
 
-    def stop(stage, done, _total) -> None:
-        if stage.startswith("distil") and done == 5:
+    def stop(now) -> None:
+        if now.what.startswith("distil") and now.done == 5:
             raise Stop
 
     def run(work, progress=None, adapting=LANES):

@@ -17,6 +17,7 @@ from tokengraft.api.results import Audit
 from tokengraft.api.verbs import count_words, survey
 from tokengraft.auditing.count_corpus import CountItem, CountTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
+from tokengraft.core.progress import Progress
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
@@ -216,12 +217,14 @@ def test_a_second_run_counts_only_what_is_new(folder: Path, tmp_path: Path) -> N
 
 
 def test_progress_counts_a_shard_once_however_often_it_is_tried() -> None:
-    meter = Meter(100, [60, 40])
+    meter = Meter([60, 40])
     meter.update(0, 10, 1000, 300, 0.5)
     meter.update(1, 4, 400, 120, 1.0)
-    assert meter.read() == (14, 1400, 420, 70)
+    detail = "14 rows  0.0 MB  420 tokens"
+    assert meter.read() == Progress("Counting", 70, 100, "bytes", detail)
     meter.update(0, 2, 200, 60, 0.1)  # its worker died; it is counted anew
-    assert meter.read() == (6, 600, 180, 46)
+    detail = "6 rows  0.0 MB  180 tokens"
+    assert meter.read() == Progress("Counting", 46, 100, "bytes", detail)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "aligned"])

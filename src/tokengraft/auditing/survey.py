@@ -23,6 +23,7 @@ from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core import __version__
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.parallel import choose
 from tokengraft.corpus.rows import UNKNOWN, Layout
 from tokengraft.corpus.shards import (
@@ -36,7 +37,7 @@ from tokengraft.corpus.shards import (
 )
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine import Counting
-from tokengraft.engine.count_shards import OnMeter, Payload, Total, Work, count_all
+from tokengraft.engine.count_shards import Payload, Total, Work, count_all
 from tokengraft.languages.codes import canonical, known, language_name, meanings, resolve, suggest
 from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
@@ -64,7 +65,7 @@ def survey(
     options: Surveying = Surveying(),  # noqa: B008 - frozen
     *,
     counting: Counting = Counting(),  # noqa: B008 - frozen
-    on_meter: OnMeter | None = None,
+    progress: OnProgress | None = None,
     beside: Work | None = None,
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
@@ -103,7 +104,7 @@ def survey(
     packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(
-        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter,
+        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, progress=progress,
         beside=beside,
     )  # fmt: skip
     if layout.only:

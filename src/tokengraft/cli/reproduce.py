@@ -18,7 +18,6 @@ from tokengraft.cli.options import (
     check_out,
 )
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
-from tokengraft.core.progress import by_lines, by_stages
 from tokengraft.core.wording import counted
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.render.terminal import show_fidelity, show_verdict
@@ -72,7 +71,7 @@ def premiums(
     check_out(out, _any_folder)
     with drawing() as progress:
         verdict, remarks = tables.premiums(
-            load(corpus), tokenizers or (), by_lines(progress), RESAMPLES if out else 0
+            load(corpus), tokenizers or (), progress, RESAMPLES if out else 0
         )
     _finish(verdict, remarks, json, out)
 
@@ -198,7 +197,7 @@ def fidelity(
             running=reproducing.Running(
                 work=out / ".work", device=device,
                 seconds=None if minutes is None else 60 * minutes,
-                on_cell=by_stages(progress, "cells"), last_layer=last_layer,
+                progress=progress, last_layer=last_layer,
             ),
         )  # fmt: skip
     said = reproducing.read_with(split, last_layer)

@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import polars as pl
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
@@ -27,9 +28,6 @@ from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.shrink import grown, is_same_size
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
-
-#: language, what is being done, lines done, lines in all
-OnProgress: TypeAlias = Callable[[str, str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,8 @@ class _Job:
             nonlocal done
             done += count
             assert self.progress is not None
-            self.progress(self.case.language, what, done, len(self.case.pairs))
+            stage = f"{self.case.language} · {what}"
+            self.progress(Progress(stage, done, len(self.case.pairs), "lines"))
 
         return report
 

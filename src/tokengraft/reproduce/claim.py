@@ -18,12 +18,12 @@ import yaml
 from tokenizers import Tokenizer
 
 from tokengraft.auditing.audit import Auditing, audit, find_all
-from tokengraft.auditing.count_corpus import OnCount
 from tokengraft.auditing.frames import vocabulary
 from tokengraft.auditing.vocabularies import compare
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import ASSETS
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.archive import open_bundle
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
@@ -171,7 +171,7 @@ _SPLITS = ("dev", "devtest")
 def premiums(
     corpus: ParallelCorpus,
     search: Sequence[Path],
-    on_count: OnCount | None = None,
+    progress: OnProgress | None = None,
     resamples: int = 0,
 ) -> tuple[ClaimVerdict, list[str]]:
     """The premium table (with intervals from `resamples`), and remarks as in `vocabularies`."""
@@ -180,7 +180,7 @@ def premiums(
     result = audit(
         corpus, PAPER, languages,
         Auditing(search=search, resamples=resamples, skip_missing=True),
-        on_count=on_count,
+        progress=progress,
     )  # fmt: skip
     rows = {(row["language"], row["label"]): row for row in result.premiums.to_dicts()}
     values = {key: row["premium"] for key, row in rows.items()}

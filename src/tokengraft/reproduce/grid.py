@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tokengraft.core.files import sha256, write_json
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.methods import Floats, Rows
@@ -35,8 +36,6 @@ from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.huggingface import HuggingFace
 
-#: what is being done, cells done, cells in all
-OnCell: TypeAlias = Callable[[str, int, int], None]
 PAPER = "paper"
 VERSION = 2  # of a cell's contents; if it changes, every cell is measured again
 KNN_K = (1, 2, 3, 5, 10)
@@ -176,7 +175,7 @@ class Grid:
     cells: Cells
     work: Path | None = None
     deadline: float | None = None  # by time.monotonic; no cell is begun after it
-    on_cell: OnCell | None = None
+    progress: OnProgress | None = None
     normed: bool = True  # the paper's last layer is taken after the final norm
     rows: list[dict[str, Any]] = field(default_factory=list)
     sizes: list[dict[str, Any]] = field(default_factory=list)
@@ -217,7 +216,6 @@ class Grid:
         names: Sequence[str],
         rows_of: Callable[[str], tuple[dict[str, Any], Rows]],
         continuation: bool,
-        total: int | None = None,
         learnt_from: Mapping[str, str] | None = None,
     ) -> None:
         """Judge the named methods for one language; known cells are not measured again.
@@ -248,8 +246,9 @@ class Grid:
                 cell = {"labels": labels, "scores": base.judge(rows)}
                 self.cells.put(key, cell)
             self._done += 1
-            if self.on_cell is not None:
-                self.on_cell(f"{mode} · {code} · {name}", self._done, total or 0)
+            if self.progress is not None:
+                stage = f"{mode} · {code} · {name}"
+                self.progress(Progress(stage, self._done, unit="cells"))
             for metric, values in cell["scores"].items():
                 self.rows.append(
                     {"mode": mode, "language": code, "method": name, "layer": None,

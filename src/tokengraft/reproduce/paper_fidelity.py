@@ -20,6 +20,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.core.files import sha256
 from tokengraft.core.lock import hold
 from tokengraft.core.options import options_from
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import Recipe
@@ -30,7 +31,7 @@ from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.reproduce.claim import Claim, ClaimVerdict, folder, judge, read_claim
-from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
+from tokengraft.reproduce.grid import PAPER, Grid, Settings
 
 CLAIM = "fidelity"
 LAST_LAYERS = ("norm", "block")
@@ -228,7 +229,7 @@ class Running:
     work: Path | None = None
     device: str = "auto"
     seconds: float | None = None
-    on_cell: OnCell | None = None
+    progress: OnProgress | None = None
     last_layer: str = "norm"
 
 
@@ -265,7 +266,7 @@ def run(
     grid = Grid(
         loaded, (judged or corpus).select(codes), settings,
         Cells(None if work is None else work / "cells"),
-        None if work is None else work / "states", deadline, running.on_cell,
+        None if work is None else work / "states", deadline, running.progress,
         running.last_layer == "norm",
     )  # fmt: skip
     grid.paper(codes, corpus)
