@@ -142,15 +142,15 @@ def test_cells_are_kept_and_keyed_by_everything(tmp_path):
 
 
 def test_table_has_the_papers_own_colours():
-    from tokengraft.reproduce.paper_fidelity import read_paper
+    from tokengraft.reproduce.claim import read_claim
 
-    paper = read_paper()
-    names = list(dict.fromkeys(row for row, _ in paper.claim.expected))
+    paper = read_claim("fidelity")
+    names = list(dict.fromkeys(row for row, _ in paper.expected))
     rows = []
     for name in names:
         method, _, layer = name.rpartition(" layer ")
         strategy, _, k = method.partition(" k=")
-        values = {code: paper.value(name, code) for code in ("mean", *paper.languages)}
+        values = {code: paper.expected.get((name, code)) for code in ("mean", *paper.languages)}
         rows.append(Row(int(layer), strategy, int(k) if k else None, values, {}))
     text = fidelity_table(rows, list(paper.languages), {"shn": 93.0}, "c", "l")
     # Cells of the published table, digit by digit.

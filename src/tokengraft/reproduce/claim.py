@@ -10,7 +10,7 @@ The paper's tokenizer tables are computed by the audit and compared with its pri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Claim:
     known: dict[Key, float]  # cells where the paper's figure does not come out, and what does
     why: str
     besides: tuple[str, ...] = ()  # columns the paper prints but does not count with the others
+    model: str = ""  # the paper's, if it matters
+    languages: Mapping[str, str] = field(default_factory=dict)  # the paper's codes, and ours
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def read_claim(name: str) -> Claim:
     }
     return Claim(
         name, data["title"], data["command"], data.get("inputs", {}), data["decimals"], expected,
-        known, data.get("why", ""), tuple(data.get("besides", ())),
+        known, data.get("why", ""), tuple(data.get("besides", ())), data.get("model", ""),
+        data.get("languages", {}),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tokengraft.core.files import sha256, write_json
 from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.deriving.methods import Floats, Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.neighbours import blend, nearest, regress
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
@@ -84,25 +84,20 @@ def paper_rows(
     known = vocabulary_states(model, wanted, anchors, cache=cache, key=key)
     hidden = part_states(model, parts, chosen)
     for layer in chosen:
-        for cell, rows in layer_rows(hidden[layer], known[layer], known[0], device):
-            yield Strategy(layer, cell.method, cell.k), rows
-
-
-def layer_rows(
-    hidden: Floats, anchors_hidden: Floats, anchors_rows: Floats, device: str = "cpu"
-) -> Iterator[tuple[Strategy, Rows]]:
-    """The ten strategies of one layer, from arrays; whatever the layer, they are labelled 0."""
-    most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
-    distances, index = nearest(hidden, anchors_hidden, most, device=device)
-    for k in KNN_K:
-        if k <= most:
-            yield Strategy(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
-    fitted = Linear(device=device).fit(anchors_hidden, anchors_rows)
-    yield Strategy(0, "linear", None), fitted.derive(hidden)
-    for k in LOCAL_K:
-        if k <= most:
-            near = distances[:, :k], anchors_hidden, anchors_rows, index[:, :k]
-            yield Strategy(0, "local-linear", k), regress(hidden, *near)
+        states, here = known[layer], hidden[layer]
+        most = min(max(*KNN_K, *LOCAL_K), len(states))
+        distances, index = nearest(here, states, most, device=device)
+        for k in KNN_K:
+            if k <= most:
+                yield Strategy(layer, "knn", k), blend(distances[:, :k], known[0], index[:, :k])
+        yield (
+            Strategy(layer, "linear", None),
+            Linear(device=device).fit(states, known[0]).derive(here),
+        )
+        for k in LOCAL_K:
+            if k <= most:
+                near = distances[:, :k], states, known[0], index[:, :k]
+                yield Strategy(layer, "local-linear", k), regress(here, *near)
 
 
 @dataclass(frozen=True)
