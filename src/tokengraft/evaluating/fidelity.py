@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengraft.evaluating.lines import Case, Segmenter
-from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Distributions, Head, compare
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
@@ -182,12 +182,12 @@ class BaseReading:
     def compare(self, view: View, head: Head | None = None) -> dict[str, Sums]:
         """Every figure of METRICS, line by line; `head` is the graft's, over old tokens."""
         old = self.view
-        sums = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
+        sums = {"aligned_cosine": Sums.over(cosines(old.states, view.states), self.counts)}
         if self.distributions is not None and self.head is not None:
             apart = compare(self.distributions, self._sampled(view), head or self.head)
             for name in ("kl", "top1", "top10"):
                 values = getattr(apart, name).double().cpu().numpy()
-                sums[name] = counted(values, self.sample_counts)
+                sums[name] = Sums.over(values, self.sample_counts)
         sums["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
         sums["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
         if len(old.pooled) > 1:
@@ -250,14 +250,13 @@ def scores(
     unrelated: dict[str, float],
     mean_row: dict[str, float],
     ceiling: dict[str, float],
-    resamples: int,
-    seed: int = 0,
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Figures with their floors and ceilings, in the order of METRICS."""
     return {
         name: score(
-            metric, sums[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),
-            ceiling=ceiling.get(name), resamples=resamples, seed=seed,
+            metric, sums[name], drawn, unrelated=unrelated.get(name),
+            mean_row=mean_row.get(name), ceiling=ceiling.get(name),
         )
         for name, metric in METRICS.items()
         if name in sums

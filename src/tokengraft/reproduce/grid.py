@@ -26,7 +26,7 @@ from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
-from tokengraft.evaluating.score import Score
+from tokengraft.evaluating.score import Bootstrap, Score
 from tokengraft.model.folder import model_hash
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
@@ -322,16 +322,17 @@ class _Base:
     def judge(self, rows: Rows) -> dict[str, dict[str, Any]]:
         torch = require_torch()
         model, settings = self.grid.model, self.grid.settings
+        drawn = Bootstrap(settings.resamples, settings.seed)
         given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(model.device)
         new = NewRows(self.case.first_new, given)
         figures: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),
             self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
-            settings.resamples, settings.seed,
+            drawn,
         )  # fmt: skip
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
-            figures |= self.continuation.scores(bits, False, settings.resamples)
+            figures |= self.continuation.scores(bits, drawn, floors=False)
         short = {name: asdict(score) for name, score in figures.items()}
         for values in short.values():
             del values["definition"]
