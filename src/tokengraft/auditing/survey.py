@@ -24,8 +24,9 @@ from tokengraft.core import __version__
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT
 from tokengraft.core.progress import OnProgress
+from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
 from tokengraft.corpus.parallel import choose
-from tokengraft.corpus.rows import UNKNOWN, Layout
+from tokengraft.corpus.rows import UNKNOWN, BadRow, Layout, parse_record
 from tokengraft.corpus.shards import (
     File,
     Format,
@@ -248,9 +249,6 @@ def _columns(file: File, every: bool) -> dict[str, str]:
 
     A column whose name is ambiguous is a CorpusError if `every` column is wanted, else left out.
     """
-    from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
-    from tokengraft.corpus.rows import BadRow, parse_json
-
     try:
         with file.open() as raw:
             if file.format == "parquet":
@@ -258,7 +256,7 @@ def _columns(file: File, every: bool) -> dict[str, str]:
             else:
                 stream = decompressed(raw, file.compression)
                 _, line = next(iter(bounded_lines(stream, 64 << 20)), (0, b""))
-                names = list(parse_json(line or b""))
+                names = list(parse_record(line or b""))
     except (BadRow, Broken, ValueError, OSError) as error:
         raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
     meant = {name: meanings(name) for name in names if name not in ABOUT}
