@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.planning.boundaries import script_of
+from tokengraft.languages.codes import script_of
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code

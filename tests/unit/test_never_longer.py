@@ -20,10 +20,10 @@ from test_graft_tiny import tokenizer_json
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
-from tokengraft.planning.boundaries import decide, floors_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
+from tokengraft.planning.relaxed_scripts import decide, floors_of
 from tokengraft.tokenizer.boundaries import (
     DIGITS,
     LATIN,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.corpus import load
-from tokengraft.planning.boundaries import script_of
+from tokengraft.languages.codes import script_of
 from tokengraft.planning.symbols import character_size, completions, piece_reader
 from tokengraft.tokenizer.boundaries import SCRIPTS
 

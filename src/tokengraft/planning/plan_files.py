@@ -23,19 +23,26 @@ from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import CountedText, Source, Sources, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.languages.codes import known, language, listed, meanings, resolve, well_formed
+from tokengraft.languages.codes import (
+    known,
+    language,
+    listed,
+    meanings,
+    resolve,
+    script_of,
+    well_formed,
+)
 from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, write_tokenizer_json
-from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
-from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.boundaries import tells_case
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
+from tokengraft.tokenizer.pipeline import lengths, load
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 

@@ -43,16 +43,7 @@ from tokengraft.planning.plan import (
 from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import piece_reader, symbols_of
-from tokengraft.planning.words import (
-    Cutter,
-    Encoded,
-    Encoder,
-    Pool,
-    emitted_ids,
-    encode,
-    lengths,
-    load,
-)
+from tokengraft.planning.word_pool import Cutter, Pool
 from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import (
@@ -65,6 +56,7 @@ from tokengraft.tokenizer.insert import (
     settle,
     vocabulary,
 )
+from tokengraft.tokenizer.pipeline import Encoded, Encoder, emitted_ids, encode, lengths, load
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

@@ -28,9 +28,9 @@ from tokengraft.corpus.archive import open_bundle
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.paper import absent_characters
-from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import PAPER, as_json, find
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.pipeline import lengths, load
 
 Key = tuple[str, str]  # row, column
 

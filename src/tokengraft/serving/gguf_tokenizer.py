@@ -17,8 +17,8 @@ from tokengraft.grafting.small_files import GENERATION
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, around
-from tokengraft.planning.words import load
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+from tokengraft.tokenizer.pipeline import load
 from tokengraft.tokenizer.sentence_piece import named_pieces, scored_pieces
 from tokengraft.tokenizer.vocabulary import SPACE_MARK
 
