@@ -35,9 +35,9 @@ from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer, sentence
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 _MOST_LINES = 20_000  # of training text that a graft is verified on, besides the check lines
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.pipeline import Encoder, load
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded, piece_reader
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.corpus import load
 from tokengraft.languages.codes import script_of
-from tokengraft.planning.symbols import character_size, completions, piece_reader
+from tokengraft.planning.symbols import character_size, completions
 from tokengraft.tokenizer.boundaries import SCRIPTS
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 if TYPE_CHECKING:
     from tokengraft.planning.plan import Plan

@@ -25,10 +25,10 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.planning.job import Request
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import sample, unprotected_code
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.planning.word_pool import Cutter
 from tokengraft.tokenizer.insert import added_ids, first_free_id, fold, insert, retirable
 from tokengraft.tokenizer.pipeline import emitted_ids, encode, load
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 
 def give_places(request: Request, plan: Plan) -> Plan:

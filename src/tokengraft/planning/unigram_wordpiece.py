@@ -42,7 +42,7 @@ from tokengraft.planning.plan import (
 )
 from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
-from tokengraft.planning.symbols import piece_reader, symbols_of
+from tokengraft.planning.symbols import symbols_of
 from tokengraft.planning.word_pool import Cutter, Pool
 from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.file_shape import TokenizerKey
@@ -57,7 +57,7 @@ from tokengraft.tokenizer.insert import (
     vocabulary,
 )
 from tokengraft.tokenizer.pipeline import Encoded, Encoder, emitted_ids, encode, lengths, load
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK, piece_reader
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _REFILLS = 6

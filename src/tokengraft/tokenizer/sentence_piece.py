@@ -40,6 +40,7 @@ from tokengraft.tokenizer.convert import (
 )
 from tokengraft.tokenizer.file_shape import check_highest_id, json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+from tokengraft.tokenizer.pipeline import load
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
@@ -355,8 +356,6 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
 
 def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
     """Fill in the settings of a new file: nothing is normalised but the space."""
-    from tokenizers import Tokenizer
-
     made.trainer_spec.model_type = BYTE_PAIRS
     made.trainer_spec.byte_fallback = True
     ids = vocabulary(tokenizer) | added_ids(tokenizer)
@@ -369,14 +368,12 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
             setattr(made.trainer_spec, f"{name}_piece", word)
     rules = made.normalizer_spec
     rules.name, rules.remove_extra_whitespaces, rules.escape_whitespaces = "identity", False, True
-    first = Tokenizer.from_str(json.dumps(tokenizer)).encode("a", add_special_tokens=False)
+    first = load(tokenizer).encode("a", add_special_tokens=False)
     rules.add_dummy_prefix = first.tokens[0].startswith(SPACE_MARK)
 
 
 def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]) -> str | None:
     """How SentencePiece with `model` encodes lines unlike `tokenizer.json`, in words, or None."""
-    from tokenizers import Tokenizer
-
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
@@ -384,8 +381,7 @@ def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]
     special = [t["content"] for t in tokenizer.get("added_tokens") or () if t.get("special")]
     every = dict.fromkeys((*AWKWARD, *lines))
     texts = [line for line in every if line and not any(word in line for word in special)]
-    pipeline = Tokenizer.from_str(json.dumps(tokenizer))
-    ids = [one.ids for one in pipeline.encode_batch(texts, add_special_tokens=False)]
+    ids = [one.ids for one in load(tokenizer).encode_batch(texts, add_special_tokens=False)]
     apart = difference(processor.encode, texts, ids)
     if apart is None:
         return None
