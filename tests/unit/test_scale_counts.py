@@ -24,7 +24,7 @@ from tokengraft.corpus.rows import Layout
 from tokengraft.engine import local, make_engine
 from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
 from tokengraft.engine.local import Local
-from tokengraft.engine.protocol import OnProgress, Sealed, unseal
+from tokengraft.engine.protocol import OnFigures, Sealed, unseal
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.packed import Packed
@@ -428,4 +428,4 @@ def test_engines_close_their_workers_when_nobody_reads_on() -> None:
     assert multiprocessing.active_children() == []
 
 
-_silent: OnProgress = lambda *_: None  # noqa: E731
+_silent: OnFigures = lambda *_: None  # noqa: E731

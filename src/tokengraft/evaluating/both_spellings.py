@@ -24,7 +24,7 @@ from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import Progress, read
+from tokengraft.model.reading import OnRead, read
 from tokengraft.tokenizer.align import Alignment, Floats, Ints
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"  # transformers' names for kinds of layers
@@ -199,7 +199,7 @@ def shared_scores(
     drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
     *,
     most_lines: int = 64,
-    progress: Progress | None = None,
+    progress: OnRead | None = None,
 ) -> dict[str, Score]:
     """The figures over the first `most_lines` lines; none if the model is not `readable`."""
     short = [fitting(pair, case.room) for pair in case.pairs]
@@ -237,7 +237,7 @@ def _lines(
     head: Head,
     pairs: Sequence[Alignment],
     new: NewRows | None,
-    progress: Progress | None,
+    progress: OnRead | None,
 ) -> Floats:
     """By line: bits of both spellings, bits of the new one, sum of `vote_split`, its count."""
     rows = []

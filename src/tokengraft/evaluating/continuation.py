@@ -21,7 +21,7 @@ from tokengraft.evaluating.lines import Case, Segmenter
 from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.reading import BATCH_TOKENS, Progress, read
+from tokengraft.model.reading import BATCH_TOKENS, OnRead, read
 from tokengraft.tokenizer.align import Floats, Ints
 
 _WHAT = "of the second half of each line in old tokens, after its first half in"
@@ -81,7 +81,7 @@ class Continuation:
         case: Case,
         seed: int = 0,
         tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> None:
         self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         self.halves = halve(case)
@@ -94,7 +94,7 @@ class Continuation:
         model: FrozenModel | None = None,
         new: NewRows | None = None,
         head: Head | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> Floats:
         """Bits of each line's rest after its prompt in new tokens; `new` are rows for these."""
         return self._bits(
@@ -138,7 +138,7 @@ class Continuation:
         head: Head,
         new: NewRows | None = None,
         same: Sequence[bool] | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> Floats:
         rests = self.halves.rest
         whole = [np.concatenate(pair) for pair in zip(prompts, rests, strict=True)]

@@ -20,7 +20,7 @@ from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Distributions, Head, compare
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import BATCH_TOKENS, LineStates, Progress, read
+from tokengraft.model.reading import BATCH_TOKENS, LineStates, OnRead, read
 from tokengraft.tokenizer.align import Floats, Ints
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class BaseReading:
         keep_bytes: int = 0,
         seed: int = 0,
         tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> None:
         self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         reading = read(
@@ -168,7 +168,7 @@ class BaseReading:
         self,
         model: FrozenModel | None = None,
         new: NewRows | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> View:
         """The new tokenization read by a grafted model, or by the base with `new` rows."""
         case = self.case
@@ -214,12 +214,12 @@ class BaseReading:
         )
         return {name: sums.value for name, sums in self.compare(view).items()}
 
-    def mean_row(self, progress: Progress | None = None) -> dict[str, float]:
+    def mean_row(self, progress: OnRead | None = None) -> dict[str, float]:
         """Another floor: the base with the mean of all old rows for every new token."""
         view = self.read_new(new=mean_rows(self.model, self.case), progress=progress)
         return {name: sums.value for name, sums in self.compare(view).items()}
 
-    def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
+    def ceiling(self, progress: OnRead | None = None) -> dict[str, float]:
         """The base against itself in another segmentation; empty if too few tokens can be cut."""
         cut = Segmenter(self.model.tokenizer, seed=self.seed)
         room = self.model.window - len(self.model.prefix) - len(self.model.suffix)

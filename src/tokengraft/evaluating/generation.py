@@ -17,7 +17,7 @@ from tokengraft.grafting.graft import logits_processor
 from tokengraft.model.folder import MANIFEST
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import Progress
+from tokengraft.model.reading import OnRead
 
 
 @dataclass
@@ -39,7 +39,7 @@ def measure_generation(
     prompts: Sequence[str],
     *,
     steps: int = 32,
-    progress: Progress | None = None,
+    progress: OnRead | None = None,
 ) -> list[dict[str, Any]]:
     """Costs of both models as table rows, after a run of the first prompt to warm up."""
     tallies = {"base": _Tally(), "graft": _Tally()}
