@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
+from tokengraft.cli.console import drawing, print_json, say_written, stderr, stdout, warn
 from tokengraft.cli.options import (
     RULE,
     Command,
@@ -207,7 +207,7 @@ def fidelity(
     else:
         show_fidelity(stdout, measured)
         stdout.print(said, markup=False)
-        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+        say_written(written, out)
         if measured.missing:
             cells = counted(measured.missing, "cell")
             stdout.print(f"Not measured yet: {cells}. Run the command again to go on.")
@@ -224,8 +224,7 @@ def _any_folder(folder: Path) -> bool:
 
 
 def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | None) -> None:
-    for remark in remarks:
-        warn(remark)
+    warn(*remarks)
     if out is not None:
         from tokengraft.render.claim_folder import write_verdict
 
