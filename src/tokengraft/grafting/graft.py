@@ -16,7 +16,7 @@ from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, Us
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr
-from tokengraft.corpus.lines_of import Sources, lines_of, texts_of
+from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
@@ -148,7 +148,7 @@ def graft(
     parts = [token.parts for token in steps.tokens]
     check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
-    lines = [*_sample(training or ()), *others]
+    lines = [*spaced(training or (), _MOST_LINES), *others]
     removed: tuple[int, ...] = ()
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
@@ -385,11 +385,6 @@ def _shared(base: Path, output: Output) -> bool:
     if output.untie or not named(output.policy).trains:
         return False
     return find_layout(read_json(base / CONFIG), read_checkpoint(base)).tied
-
-
-def _sample(text: Sequence[str]) -> Sequence[str]:
-    """At most `_MOST_LINES` lines, evenly spaced."""
-    return text[:: -(-len(text) // _MOST_LINES)] if text else text
 
 
 def _removable(
