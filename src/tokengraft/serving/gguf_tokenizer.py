@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.grafting.small_files import GENERATION
+from tokengraft.grafting.small_files import barred_ids
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, around
@@ -79,12 +79,6 @@ def tokenizer_fields(folder: Path, spelled: GgufVocabulary, pre: str | None) -> 
     if isinstance(text, str):
         fields["tokenizer.chat_template"] = text
     return fields | suppressed(folder)
-
-
-def barred_ids(folder: Path) -> set[int]:
-    """The ids that the folder's generation config says must never be written."""
-    ids = read_if_there(folder / GENERATION).get("suppress_tokens") or ()
-    return set(map(int, ids))
 
 
 def suppressed(folder: Path) -> Fields:

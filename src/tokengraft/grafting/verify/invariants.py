@@ -389,10 +389,7 @@ class _Verification:
                 f"an encoder: English is {'' if same else 'not '}read as by the base",
             )
         manifest = self.manifest
-        own, said = (
-            set(read_if_there(d / small_files.GENERATION).get("suppress_tokens") or ())
-            for d in (self.base, self.folder)
-        )
+        own, said = map(small_files.barred_ids, (self.base, self.folder))
         least = {*own, *range(self.layout.rows, self.new.start)}
         barred = said & set(self.new)
         policy: OutputPolicy | None
