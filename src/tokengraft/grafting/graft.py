@@ -392,7 +392,7 @@ def _removable(
 ) -> tuple[tuple[int, ...], str]:
     """Old parts that neither `lines` nor any bundled language needs, to be barred; and a note."""
     corpus = udhr.load()
-    world = [line for code in corpus.languages for line in corpus.lines(code)]
+    world = corpus.lines(*corpus.languages)
     read = piece_reader(family(old))
     pieces = [b""] * (max(vocabulary(old).values()) + 1)
     for token, number in vocabulary(old).items():

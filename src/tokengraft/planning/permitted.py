@@ -96,7 +96,7 @@ def _written_elsewhere() -> frozenset[str]:
     """Every character of the bundled UDHR in other scripts than Latin."""
     udhr = load("udhr")
     others = [code for code in udhr.languages if script_of(code) != "Latn"]
-    return frozenset().union(*(line for code in others for line in udhr.lines(code)))
+    return frozenset().union(*udhr.lines(*others))
 
 
 @functools.cache

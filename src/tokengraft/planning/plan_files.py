@@ -129,7 +129,7 @@ def plan(
         lines,
         options,
         test=tested or None,
-        check=list(_same_script(codes, corpus)),
+        check=[*_same_script(codes, corpus), *_same_script(codes, load_corpus("udhr"))],
         protect=protected_text(
             kept, shares_letters(codes) and options.mode != "paper", options.keep_names
         ),
@@ -279,17 +279,12 @@ def _pairs(
 
 def _udhr_lines(codes: Collection[str]) -> Iterator[str]:
     corpus = load_corpus("udhr")
-    for code in corpus.languages:
-        if code in codes:
-            yield from corpus.lines(code)
+    yield from corpus.lines(*(code for code in corpus.languages if code in codes))
 
 
-def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
-    scripts = {script_of(code) for code in codes}
-    for corpus in (test, load_corpus("udhr")):
-        for code in corpus.languages:
-            if script_of(code) in scripts:
-                yield from corpus.lines(code)
+def _same_script(codes: Iterable[str], corpus: ParallelCorpus) -> list[str]:
+    scripts = set(map(script_of, codes))
+    return corpus.lines(*(code for code in corpus.languages if script_of(code) in scripts))
 
 
 def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:

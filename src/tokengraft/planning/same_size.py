@@ -81,7 +81,6 @@ def _other_text(request: Request) -> Iterator[str]:
     udhr = load_corpus("udhr")
     for lines in (*request.test.values(), request.check, sample(), unprotected_code()):
         yield from lines
-    for code in udhr.languages:
-        yield from udhr.lines(code)
+    yield from udhr.lines(*udhr.languages)
     if request.protected is not None:
         yield from request.protected.lines

@@ -24,6 +24,7 @@ from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.grafting.verify.loading import same_size
 from tokengraft.grafting.verify.protected import Moved
+from tokengraft.languages.codes import script_of
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder, is_tied
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
@@ -108,9 +109,10 @@ def check_lines(languages: Iterable[str]) -> list[str]:
     """UDHR lines in these languages, in all that share a non-Latin script, and in a few others."""
     corpus = udhr.load()
     wanted = {*languages, *_WORLD}
-    scripts = {code[4:8] for code in languages} - {"Latn"}
-    codes = [c for c in corpus.languages if c in wanted or c[4:8] in scripts]
-    return [line for code in codes for line in corpus.lines(code)]
+    scripts = set(map(script_of, languages)) - {"Latn"}
+    return corpus.lines(
+        *(code for code in corpus.languages if code in wanted or script_of(code) in scripts)
+    )
 
 
 class _Verification:
