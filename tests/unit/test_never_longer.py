@@ -24,7 +24,9 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
 from tokengraft.planning.relaxed_scripts import decide, floors_of
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.catalog import as_json, find
+from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
+from tokengraft.tokenizer.pre_tokenizer import (
     DIGITS,
     LATIN,
     is_relaxed,
@@ -33,8 +35,6 @@ from tokengraft.tokenizer.boundaries import (
     with_pattern,
     word_classes,
 )
-from tokengraft.tokenizer.catalog import as_json, find
-from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
 
 COUNTEREXAMPLES = {
     "Arab": [

@@ -227,7 +227,7 @@ def graft(
     from tokengraft.model.folder import CONFIG, MANIFEST, resolve
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
-    from tokengraft.tokenizer.boundaries import is_relaxed, tells_case
+    from tokengraft.tokenizer.pre_tokenizer import is_relaxed, tells_case
     from tokengraft.tokenizer.transformers_classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)

@@ -24,9 +24,9 @@ from tokengraft.planning.protect import Forbidden, Protected, forbidden
 from tokengraft.planning.relaxed_scripts import digits_as_letters
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
 from tokengraft.planning.word_pool import Cutter, Pool, join_bytes
-from tokengraft.tokenizer.boundaries import DIGITS, LATIN, any_of, with_pattern
 from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
 from tokengraft.tokenizer.pipeline import Encoder, lengths, load
+from tokengraft.tokenizer.pre_tokenizer import DIGITS, LATIN, any_of, with_pattern
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
 _ATTEMPTS = 4

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.pipeline import Encoder, load
+from tokengraft.tokenizer.pre_tokenizer import splitter_of
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded, piece_reader
 
 

@@ -36,7 +36,7 @@ from tokenizers import Regex, pre_tokenizers
 from tokengraft.corpus import load
 from tokengraft.languages.codes import script_of
 from tokengraft.planning.symbols import character_size, completions
-from tokengraft.tokenizer.boundaries import SCRIPTS
+from tokengraft.tokenizer.pre_tokenizer import SCRIPTS
 from tokengraft.tokenizer.vocabulary import piece_reader
 
 if TYPE_CHECKING:

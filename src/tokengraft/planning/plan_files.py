@@ -38,11 +38,11 @@ from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
-from tokengraft.tokenizer.boundaries import tells_case
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
 from tokengraft.tokenizer.pipeline import lengths, load
+from tokengraft.tokenizer.pre_tokenizer import tells_case
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 

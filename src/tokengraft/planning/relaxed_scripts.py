@@ -13,7 +13,7 @@ import numpy as np
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.languages.codes import script_of
 from tokengraft.planning.plan import Boundaries, PlanCut
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.pre_tokenizer import (
     DIGITS,
     LATIN,
     NO_PATTERN,

@@ -44,7 +44,6 @@ from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
 from tokengraft.planning.symbols import symbols_of
 from tokengraft.planning.word_pool import Cutter, Pool
-from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import (
     Additions,
@@ -57,6 +56,7 @@ from tokengraft.tokenizer.insert import (
     vocabulary,
 )
 from tokengraft.tokenizer.pipeline import Encoded, Encoder, emitted_ids, encode, lengths, load
+from tokengraft.tokenizer.pre_tokenizer import Word
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK, piece_reader
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

@@ -19,9 +19,9 @@ from scipy import sparse
 
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.planning.symbols import WHOLE, Symbols
-from tokengraft.tokenizer.boundaries import Word, splitter_of
 from tokengraft.tokenizer.insert import family
 from tokengraft.tokenizer.pipeline import Encoded
+from tokengraft.tokenizer.pre_tokenizer import Word, splitter_of
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, byte_alphabet
 
 _AT_MARK = re.compile(rf"(?<=[^{SPACE_MARK}])(?={SPACE_MARK})")

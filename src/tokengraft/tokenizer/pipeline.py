@@ -16,9 +16,9 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.models import BPE
 
 from tokengraft.core.errors import TokenizerError, gave_up
-from tokengraft.tokenizer.boundaries import Word
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import added_ids, model_type, vocabulary
+from tokengraft.tokenizer.pre_tokenizer import Word
 from tokengraft.tokenizer.words import Ints
 
 _BATCH = 1 << 14

@@ -19,7 +19,8 @@ from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.planning.permitted import shares_letters, territory
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer import transformers_classes as classes
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
+from tokengraft.tokenizer.pre_tokenizer import (
     RELAXABLE,
     pattern_of,
     relaxed_pattern,
@@ -27,7 +28,6 @@ from tokengraft.tokenizer.boundaries import (
     steps_of,
     with_pattern,
 )
-from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
 from tokengraft.tokenizer.vocabulary import piece_reader
 
 #: Files that a graft writes itself; everything else is a copy of the base's.

@@ -15,9 +15,9 @@ from tokengraft.corpus import udhr
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.plan import lost_characters, unknown_of
 from tokengraft.planning.symbols import borders, completions
-from tokengraft.tokenizer.boundaries import Splitter, splitter_of
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.pipeline import Encoder, load
+from tokengraft.tokenizer.pre_tokenizer import Splitter, splitter_of
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, piece_reader
 
 _BATCH = 1 << 14
