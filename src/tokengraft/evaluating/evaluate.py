@@ -34,7 +34,7 @@ from tokengraft.evaluating.score import SCORES, Bootstrap, Measurements, Score
 from tokengraft.evaluating.translations import translation_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.output_policies import POLICIES
-from tokengraft.grafting.shrink import grown, is_same_size
+from tokengraft.grafting.same_size import grown, is_same_size
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 

@@ -15,7 +15,7 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
-from tokengraft.grafting.shrink import grown
+from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import lanes as verify_lanes
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import protected as verify_protected
@@ -79,7 +79,7 @@ def verify(
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
     output policy and, if present, `tokenizer.model` and the manifest. `texts` are lines to check on
     (the planning text is best); without them, the bundled UDHR in the planned languages and a few
-    others. A same-size graft is checked as it was before `grafting.shrink`, and then as it is,
+    others. A same-size graft is checked as it was before `grafting.same_size`, and then as it is,
     which reports the ids that changed their meaning. `moved` is the result of `protected.measure`,
     if it is known already. Anything wrong with the folder, damaged files included, is a failed
     check; ModelError only if there is no such folder or the base cannot be read.
