@@ -31,7 +31,6 @@ from tokengraft.tokenizer.vocabulary import byte_alphabet
 
 _ATTEMPTS = 4
 LEAST = 2  # a piece that occurs fewer times is not worth a token
-_BORDER_PENALTY = 0.05  # of a pair's count, if the result begins or ends inside a character
 
 
 @dataclass(frozen=True)
@@ -160,12 +159,11 @@ class Job:
             raise UsageError(f"every language is already below the premium of {options.objective}")
         self._least = (1 if options.mode == "characters" else LEAST) * int(used.min())
         weights = weights_for(options.objective, self.counts, factors)
+        penalty = options.border_penalty
         whole = self.pool.index if looked_up else {}
         # Whole words are offered as tokens only if there is protected text.
         pairs = self.forbidden.pairs if request.protected else None
-        return Learner(
-            words, self.counts, weights, symbols, _BORDER_PENALTY, self._least, whole, pairs
-        )
+        return Learner(words, self.counts, weights, symbols, penalty, self._least, whole, pairs)
 
     def run(self) -> tuple[Learner, Curve]:
         """Learn within the budget; if a token is unused in the end, ban it and learn again."""

@@ -39,11 +39,12 @@ class Planning:
 
     The `budget` is `BUDGET` if not given; mode paper adds every absent character and refuses a
     budget. The objectives parity, speakers and minimax go by `premiums` (if not given, by those on
-    the test corpus, relative to `pivot`); speakers also goes by `speakers`. With `same_size` new
-    tokens take the places of old ones (`planning.same_size`), but first the padding rows of the
-    model's table, which has `rows` rows. With `keep_names` words that begin with a capital keep
-    their ids by a rule (`permitted.keeps_names`), and an English dictionary is protected besides
-    the bundled sample.
+    the test corpus, relative to `pivot`); speakers also goes by `speakers`. `border_penalty` is the
+    share that a pair's count loses if its result begins or ends inside a character. With
+    `same_size` new tokens take the places of old ones (`planning.same_size`), but first the padding
+    rows of the model's table, which has `rows` rows. With `keep_names` words that begin with a
+    capital keep their ids by a rule (`permitted.keeps_names`), and an English dictionary is
+    protected besides the bundled sample.
     """
 
     budget: int | None = None
@@ -53,6 +54,7 @@ class Planning:
     pivot: str = PIVOT
     speakers: Mapping[str, float] | None = None
     premiums: Mapping[str, float] | None = None
+    border_penalty: float = 0.05
     same_size: bool = False
     rows: int | None = None
     keep_names: bool = False
