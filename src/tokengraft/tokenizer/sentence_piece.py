@@ -18,7 +18,6 @@ import functools
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
@@ -254,20 +253,11 @@ SENTENCEPIECE = "tokenizer.model"
 _UNREACHED = -1e6  # the score of a token that no merge makes
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """The vocabulary by id, with a kind and a score each."""
-
-    tokens: tuple[str, ...]
-    kinds: tuple[int, ...]
-    scores: tuple[float, ...]
-
-
-def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[tuple[str, ...], list[int]]:
+def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
     """Token and kind by id, for ids below `rows`; an id without a token gets a made-up name."""
     names = {number: token for token, number in vocabulary(tokenizer).items()}
     names |= {number: content for content, number in added_ids(tokenizer).items()}
-    tokens = tuple(names.get(number, f"[PAD{number}]") for number in range(rows))
+    tokens = [names.get(number, f"[PAD{number}]") for number in range(rows)]
     kinds = [NORMAL if number in names else UNUSED for number in range(rows)]
     for entry in tokenizer.get("added_tokens") or ():
         if entry["id"] < rows:
@@ -275,8 +265,8 @@ def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[tuple[str, ...],
     return tokens, kinds
 
 
-def scored_pieces(tokenizer: dict[str, Any], rows: int) -> Pieces:
-    """The pieces of a BPE with byte fallback, for a table of `rows` rows."""
+def scored_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[list[str], list[int], list[float]]:
+    """Token, kind and score by id of a BPE with byte fallback, for a table of `rows` rows."""
     tokens, kinds = named_pieces(tokenizer, rows)
     known = vocabulary(tokenizer)
     for byte in range(256):
@@ -288,11 +278,11 @@ def scored_pieces(tokenizer: dict[str, Any], rows: int) -> Pieces:
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merge_pairs(tokenizer)):
         ranks.setdefault(left + right, rank)
-    scores = tuple(
+    scores = [
         -float(ranks[token]) if token in ranks else _UNREACHED if kind == NORMAL else 0.0
         for token, kind in zip(tokens, kinds, strict=True)
-    )
-    return Pieces(tokens, tuple(kinds), scores)
+    ]
+    return tokens, kinds, scores
 
 
 def scores_below(lowest: float, count: int) -> list[float]:
@@ -341,13 +331,13 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
             ) from error
     kept = len(made.pieces)
     rows = 1 + max(*vocabulary(tokenizer).values(), *added_ids(tokenizer).values())
-    pieces = scored_pieces(tokenizer, rows)
+    tokens, kinds, scores = scored_pieces(tokenizer, rows)
     lowest = min((piece.score for piece in made.pieces), default=0.0)
-    after = sorted(range(kept, rows), key=lambda number: -pieces.scores[number])
+    after = sorted(range(kept, rows), key=lambda number: -scores[number])
     below = dict(zip(after, scores_below(lowest, len(after)), strict=True))
     for number in range(kept, rows):
-        score = below[number] if kept else pieces.scores[number]
-        made.pieces.add(piece=pieces.tokens[number], score=score, type=pieces.kinds[number])
+        score = below[number] if kept else scores[number]
+        made.pieces.add(piece=tokens[number], score=score, type=kinds[number])
     made.trainer_spec.vocab_size = len(made.pieces)
     if not kept:
         _settle(made, tokenizer)
