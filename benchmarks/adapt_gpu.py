@@ -189,6 +189,7 @@ def brief(base: Any, graft: Any, code: str, options: argparse.Namespace) -> dict
     from tokengraft.evaluating.fidelity import BaseReading, scores
     from tokengraft.evaluating.lines import prepare
     from tokengraft.evaluating.protected import protected_scores
+    from tokengraft.evaluating.score import Bootstrap
 
     most = options.dev_lines
     lines = lines_in(options.flores / "dev" / f"{code}.dev")[:most]
@@ -196,14 +197,14 @@ def brief(base: Any, graft: Any, code: str, options: argparse.Namespace) -> dict
     reading = BaseReading(base, case, most_positions=0, keep_bytes=0)
     none: dict[str, float] = {}
     apart = reading.compare(reading.read_new(graft), graft.head(case.rows).exact())
-    figures = scores(apart, none, none, none, 2, 0)
+    figures = scores(apart, none, none, none, Bootstrap(2))
     texts = {
         "English": lines_in(options.flores / "dev" / "eng_Latn.dev")[: 2 * most],
         "code": untrained()["code"][:most],
     }
-    figures |= protected_scores(base, graft, texts, most=2 * most, resamples=2)
+    figures |= protected_scores(base, graft, texts, Bootstrap(2), most=2 * most)
     if graft.policy == "write":
-        figures |= shared_scores(base, graft, case, most_lines=most // 2, resamples=2)
+        figures |= shared_scores(base, graft, case, Bootstrap(2), most_lines=most // 2)
     return figures
 
 

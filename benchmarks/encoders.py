@@ -17,6 +17,7 @@ import copy
 import json
 import multiprocessing
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.task import Deriving
+    from tokengraft.evaluating.score import Bootstrap
     from tokengraft.evaluating.translations import translation_scores
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.planning.plan import Plan, insert
@@ -95,8 +97,8 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
             (options.out / f"{code}.json").write_text(json.dumps(facts), encoding="utf-8")
             continue
         graft = grown(base, rows, new)
-        scores = translation_scores(base, graft, judged, theirs, resamples=200)
-        facts[way] = {name: one.to_json() for name, one in scores.items()}
+        scores = translation_scores(base, graft, judged, theirs, Bootstrap(200))
+        facts[way] = {name: asdict(one) for name, one in scores.items()}
         facts[way] |= {"notes": list(notes), "seconds": time.monotonic() - begun}
         (options.out / f"{code}.json").write_text(json.dumps(facts), encoding="utf-8")
         value = scores["translation_retrieval"].value

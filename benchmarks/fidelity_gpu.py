@@ -249,10 +249,12 @@ def write_tables(options: argparse.Namespace) -> None:
     """The finished jobs of WORK as the tables of `tokengraft reproduce fidelity`."""
     import polars as pl
 
-    from tokengraft.reproduce.paper_fidelity import Fidelity, read_paper
+    from tokengraft.reproduce.claim import read_claim
+    from tokengraft.reproduce.paper_fidelity import CLAIM, Fidelity
 
     jobs = [json.loads(f.read_text()) for f in sorted((options.work / "jobs").glob("*.json"))]
-    order = {code: n for n, code in enumerate(read_paper().languages.values())}
+    claim = read_claim(CLAIM)
+    order = {code: n for n, code in enumerate(claim.languages.values())}
     rank = {stage: n for n, stage in enumerate(STAGES)}
     jobs = [_plainly(job) for job in jobs if job["stage"] in rank]
     jobs.sort(key=lambda job: (rank[job["stage"]], order.get(job["language"], 99)))
@@ -260,7 +262,7 @@ def write_tables(options: argparse.Namespace) -> None:
     rows = list({tuple(row[k] for k in key): row for job in jobs for row in job["rows"]}.values())
     sizes = list({(s["mode"], s["language"]): s for job in jobs for s in job["sizes"]}.values())
     found = Fidelity(
-        options.model.name, read_paper(), pl.DataFrame(rows, infer_schema_length=None),
+        options.model.name, claim, pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(sizes), 0, None,
     )  # fmt: skip
     from tokengraft.render.claim_folder import save_fidelity

@@ -30,12 +30,12 @@ from tokenizers import Tokenizer
 
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.planning.boundaries import script_of
+from tokengraft.languages.codes import script_of
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
-from tokengraft.tokenizer.boundaries import SCRIPTS
 from tokengraft.tokenizer.catalog import as_json, find
+from tokengraft.tokenizer.pre_tokenizer import SCRIPTS
 
 TWELVE = (
     "amh_Ethi", "ben_Beng", "heb_Hebr", "hin_Deva", "hye_Armn", "shn_Mymr",

@@ -55,6 +55,7 @@ def train(options: argparse.Namespace, mode: str, code: str) -> None:
     from tokengraft.evaluating.continuation import Continuation
     from tokengraft.evaluating.fidelity import BaseReading, mean_rows, scores
     from tokengraft.evaluating.lines import assert_disjoint, prepare
+    from tokengraft.evaluating.score import Bootstrap
     from tokengraft.model.frozen import FrozenModel, NewRows, Reading
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.huggingface import HuggingFace
@@ -97,8 +98,8 @@ def train(options: argparse.Namespace, mode: str, code: str) -> None:
                 facts["curve"] = [[one.step, one.score.kl] for one in made.curve]
                 facts["notes"] = made.notes
         torch.backends.cuda.matmul.allow_tf32 = False
-        figures = scores(reading.compare(reading.read_new(new=rows)), {}, {}, {}, 200)
-        figures |= continuation.scores(continuation.measure(new=rows), False, 200)
+        figures = scores(reading.compare(reading.read_new(new=rows)), {}, {}, {}, Bootstrap(200))
+        figures |= continuation.scores(continuation.measure(new=rows), Bootstrap(200), False)
         facts["scores"][way] = {
             name: {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
             for name, one in figures.items()

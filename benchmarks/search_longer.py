@@ -87,14 +87,14 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
     from tokengraft.corpus import load
     from tokengraft.planning.choose import plan_tokens
     from tokengraft.planning.plan import Boundaries, Planning, insert
-    from tokengraft.tokenizer.boundaries import SCRIPTS as relaxable  # noqa: N811
-    from tokengraft.tokenizer.boundaries import (
+    from tokengraft.tokenizer.catalog import as_json, find
+    from tokengraft.tokenizer.pre_tokenizer import SCRIPTS as relaxable  # noqa: N811
+    from tokengraft.tokenizer.pre_tokenizer import (
         relaxed_pattern,
         script_names,
         split_pattern,
         with_pattern,
     )
-    from tokengraft.tokenizer.catalog import as_json, find
 
     folder.mkdir(parents=True, exist_ok=True)
     udhr = load("udhr")

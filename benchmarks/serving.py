@@ -37,9 +37,9 @@ from tokengraft.planning.plan_files import plan as plan_for
 from tokengraft.serving import split_patterns
 from tokengraft.serving.own_readers import OWN_READERS, run_script
 from tokengraft.tokenizer.adapters import AWKWARD
-from tokengraft.tokenizer.boundaries import is_relaxed
 from tokengraft.tokenizer.catalog import as_json, find, side_files
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.pre_tokenizer import is_relaxed
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, read_otherwise
 
 #: Tokenizers and the kind of model that has them.

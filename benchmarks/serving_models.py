@@ -31,10 +31,10 @@ from typing import Any
 
 import tokengraft as tg
 from tokengraft.corpus import udhr
+from tokengraft.grafting.small_files import barred_ids
 from tokengraft.serving import llama_cpp, split_patterns
 from tokengraft.serving.export_gguf import check_corpus
 from tokengraft.serving.gguf_file import read_gguf, write_from_base, write_gguf
-from tokengraft.serving.gguf_tokenizer import barred_ids
 from tokengraft.serving.in_programs import ENGLISH, planned_prompts
 
 _PATIENCE = 280  # seconds until vLLM must serve

@@ -150,6 +150,7 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
     from tokengraft.evaluating.fidelity import BaseReading, scores
     from tokengraft.evaluating.lines import prepare
     from tokengraft.evaluating.protected import protected_scores
+    from tokengraft.evaluating.score import Bootstrap
     from tokengraft.evaluating.writing import english_greedy, written_scores
 
     split = options.split
@@ -161,19 +162,19 @@ def judge(base: Any, graft: Any, code: str, options: Any, adapted: bool) -> dict
     none: dict[str, float] = {}
     ceiling = reading.ceiling() if options.against else none
     found = scores(
-        reading.compare(view, graft.head(case.rows).exact()), none, none, ceiling, 200, 0
+        reading.compare(view, graft.head(case.rows).exact()), none, none, ceiling, Bootstrap(200)
     )
     following = Continuation(base, case)
     bits = following.measure(graft, head=graft.head(case.rows).exact())
-    found |= following.scores(bits, True, 200)
+    found |= following.scores(bits, Bootstrap(200))
     more: dict[str, Any] = {"sizes": case.sizes()}
     texts = {**untrained(), "English": lines_in(options.flores / split / f"eng_Latn.{split}")}
     if graft.policy == "write" or adapted:
-        found |= protected_scores(base, graft, texts, most=options.lines, resamples=200)
+        found |= protected_scores(base, graft, texts, Bootstrap(200), most=options.lines)
     if graft.policy == "write":
-        found |= shared_scores(base, graft, case, most_lines=options.written, resamples=200)
-        found |= written_scores(base, graft, case, resamples=200)
-        found |= english_greedy(base, graft, texts["English"], most=options.greedy, resamples=200)
+        found |= shared_scores(base, graft, case, Bootstrap(200), most_lines=options.written)
+        found |= written_scores(base, graft, case, Bootstrap(200))
+        found |= english_greedy(base, graft, texts["English"], Bootstrap(200), most=options.greedy)
     return {"scores": {name: asdict(one) for name, one in found.items()}, **more}
 
 

@@ -174,7 +174,7 @@ def test_every_method_derives_rows_for_a_model(name, task):
 
     def derived() -> Any:
         return derive_rows(
-            method=name, options=options, progress=lambda stage, *_: stages.append(stage), **task
+            method=name, options=options, progress=lambda now: stages.append(now.what), **task
         )
 
     first, second = derived(), derived()

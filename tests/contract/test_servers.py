@@ -16,7 +16,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
 from tokengraft.serving import SERVERS, in_programs, llama_cpp, named, where_served
 from tokengraft.serving.own_readers import OWN_READERS, run_script
-from tokengraft.tokenizer.boundaries import tells_case
+from tokengraft.tokenizer.pre_tokenizer import tells_case
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 pytest.importorskip("torch")

@@ -19,10 +19,10 @@ from tokengraft.auditing.count_corpus import groups
 from tokengraft.corpus import load as load_corpus
 from tokengraft.tokenizer import find, load
 from tokengraft.tokenizer.adapters import count_batch, for_oniguruma, pretoken_counter
-from tokengraft.tokenizer.boundaries import GPT2
 from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.openai import PATTERNS
+from tokengraft.tokenizer.pre_tokenizer import GPT2
 from tokengraft.tokenizer.sentence_piece import SentencePiece
 from tokengraft.tokenizer.vocabulary import recovered_text
 from tokengraft.tokenizer.words import count_pieces, cuts_at_spaces

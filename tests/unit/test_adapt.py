@@ -44,6 +44,7 @@ from tokengraft.evaluating.labels import read_labels  # noqa: E402
 from tokengraft.evaluating.probe import pooled_states, probe_scores  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.question import asked_scores  # noqa: E402
+from tokengraft.evaluating.score import Bootstrap  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import Moved, measure  # noqa: E402
@@ -478,9 +479,9 @@ def test_protected_text_is_measured_before_and_after(base, verified):
 
     lines = texts()["eng_Latn"][:6]
     old, new = FrozenModel.load(base), FrozenModel.load(verified.folder)
-    same = protected_scores(old, old, {"English": lines}, resamples=0)
+    same = protected_scores(old, old, {"English": lines}, Bootstrap(0))
     assert [one.value for one in same.values()] == [0.0, 1.0, 0.0]
-    found = protected_scores(old, new, {"code": lines}, resamples=0)
+    found = protected_scores(old, new, {"code": lines}, Bootstrap(0))
     sums = np.zeros(5)
     models = [
         transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -521,7 +522,7 @@ def test_a_probe_finds_labels_in_either_reading(llama, tmp_path):
     (tmp_path / "labels.csv").write_text("\n".join(["flores_split,line,category", *rows]))
     labels = read_labels(tmp_path / "labels.csv")
     model = FrozenModel.load(llama)
-    found = probe_scores(model, model, corpus, "amh_Ethi", labels, resamples=50)
+    found = probe_scores(model, model, corpus, "amh_Ethi", labels, Bootstrap(50))
     assert {one.value for one in found.values()} == {1.0}  # one reading, one probe
     assert {one.floor for one in found.values()} == {0.5}
     (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
@@ -548,7 +549,7 @@ def test_a_question_is_answered_by_the_label_that_gains_most(llama):
     labels = {unit: ("one", "two things")[n % 2] for n, unit in enumerate(units)}
     corpus = ParallelCorpus("made", "made", units, {"amh_Ethi": lines})
     model, question = FrozenModel.load(llama), "Text: {} Topic:"
-    found = asked_scores(model, model, corpus, "amh_Ethi", labels, question, resamples=20)
+    found = asked_scores(model, model, corpus, "amh_Ethi", labels, question, Bootstrap(20))
     plain = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(llama)
 

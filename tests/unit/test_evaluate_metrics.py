@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 from tokengraft.core.errors import CorpusError, ModelError  # noqa: E402
 from tokengraft.evaluating.fidelity import centred, cosines, derangement, ranks  # noqa: E402
 from tokengraft.evaluating.lines import assert_disjoint  # noqa: E402
-from tokengraft.evaluating.score import Metric, Sums, counted, interval, score  # noqa: E402
+from tokengraft.evaluating.score import Bootstrap, Metric, Sums, interval, score  # noqa: E402
 from tokengraft.model.divergence import (  # noqa: E402
     Distributions,
     Head,
@@ -80,7 +80,7 @@ def test_derangement_moves_everything(count):
 
 
 def test_score_is_a_ratio_of_sums_with_its_floor():
-    sums = counted(np.array([1.0, 0.0, 0.5]), [2, 0, 1])
+    sums = Sums.over(np.array([1.0, 0.0, 0.5]), [2, 0, 1])
     assert sums.numerator.tolist() == [1.0, 0.0, 0.5]
     found = score(Metric("m", "d", higher=False), sums, unrelated=9.0, mean_row=4.0, ceiling=0.1)
     assert (found.value, found.n, found.floor, found.ceiling) == (0.5, 3, 4.0, 0.1)
@@ -90,8 +90,8 @@ def test_score_is_a_ratio_of_sums_with_its_floor():
 
 def test_interval_is_exact_where_nothing_varies_and_absent_for_one_line():
     ones = Sums(np.array([3.0, 5.0, 7.0]), np.array([3.0, 5.0, 7.0]))
-    assert interval(ones) == (1.0, 1.0)
-    assert interval(Sums(np.ones(1), np.ones(1))) == (None, None)
+    assert interval(ones, Bootstrap()) == (1.0, 1.0)
+    assert interval(Sums(np.ones(1), np.ones(1)), Bootstrap()) == (None, None)
     with pytest.raises(CorpusError, match="nothing to measure"):
         _ = Sums(np.zeros(2), np.zeros(2)).value
     with pytest.raises(ModelError, match="not a number"):
@@ -103,7 +103,7 @@ def test_interval_covers_the_truth():
     hits = 0
     for trial in range(40):
         values = generator.normal(1.0, 1.0, 60)
-        low, high = interval(Sums(values, np.ones(60)), 300, trial)
+        low, high = interval(Sums(values, np.ones(60)), Bootstrap(300, trial))
         hits += low <= 1.0 <= high
     assert hits >= 33
 
@@ -142,15 +142,15 @@ def test_cells_are_kept_and_keyed_by_everything(tmp_path):
 
 
 def test_table_has_the_papers_own_colours():
-    from tokengraft.reproduce.paper_fidelity import read_paper
+    from tokengraft.reproduce.claim import read_claim
 
-    paper = read_paper()
-    names = list(dict.fromkeys(row for row, _ in paper.claim.expected))
+    paper = read_claim("fidelity")
+    names = list(dict.fromkeys(row for row, _ in paper.expected))
     rows = []
     for name in names:
         method, _, layer = name.rpartition(" layer ")
         strategy, _, k = method.partition(" k=")
-        values = {code: paper.value(name, code) for code in ("mean", *paper.languages)}
+        values = {code: paper.expected.get((name, code)) for code in ("mean", *paper.languages)}
         rows.append(Row(int(layer), strategy, int(k) if k else None, values, {}))
     text = fidelity_table(rows, list(paper.languages), {"shn": 93.0}, "c", "l")
     # Cells of the published table, digit by digit.

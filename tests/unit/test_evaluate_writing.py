@@ -13,6 +13,7 @@ from test_graft_tiny import make, new_rows, plan, texts
 from tokengraft.deriving.derive import Derived
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.protected import protected_scores
+from tokengraft.evaluating.score import Bootstrap
 from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.model.frozen import FrozenModel
@@ -25,9 +26,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FrozenModel:
 
 def test_a_graft_of_nothing_keeps_english_exactly(base: FrozenModel) -> None:
     lines = texts()["eng_Latn"]
-    kept = protected_scores(base, base, {"English": lines}, resamples=0)
+    kept = protected_scores(base, base, {"English": lines}, Bootstrap(0))
     assert kept["english_top1"].value == 1
-    assert english_greedy(base, base, lines, resamples=0)["english_greedy"].value == 1
+    assert english_greedy(base, base, lines, Bootstrap(0))["english_greedy"].value == 1
 
 
 def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path) -> None:
@@ -42,11 +43,11 @@ def test_loud_output_rows_are_seen_in_english(base: FrozenModel, tmp_path: Path)
     )
     loud = FrozenModel.load(tmp_path / "out")
     lines = texts()["eng_Latn"]
-    kept = protected_scores(base, loud, {"English": lines}, resamples=0)
+    kept = protected_scores(base, loud, {"English": lines}, Bootstrap(0))
     assert kept["english_stray"].value > 0.5
     assert kept["english_top1"].value < 0.5
-    assert english_greedy(base, loud, lines, resamples=0)["english_greedy"].value < 0.5
+    assert english_greedy(base, loud, lines, Bootstrap(0))["english_greedy"].value < 0.5
     lines = texts()["amh_Ethi"]
     case = prepare("amh_Ethi", lines, base, loud.tokenizer, 200)
-    written = written_scores(base, loud, case, resamples=0)
+    written = written_scores(base, loud, case, Bootstrap(0))
     assert written["written_worth"].value > 1.5  # new tokens are several old ones

@@ -25,9 +25,9 @@ from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
-from tokengraft.tokenizer.boundaries import GPT2
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id, merge_pairs
+from tokengraft.tokenizer.pre_tokenizer import GPT2
 from tokengraft.tokenizer.sources import bundled
 
 OLD = 320

@@ -13,11 +13,12 @@ from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, insert
-from tokengraft.planning.words import Cutter, Encoder, load
-from tokengraft.tokenizer.boundaries import splitter_of
+from tokengraft.planning.word_pool import Cutter
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id, placeholders, settle
 from tokengraft.tokenizer.insert import insert as put
+from tokengraft.tokenizer.pipeline import Encoder, load
+from tokengraft.tokenizer.pre_tokenizer import splitter_of
 
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 NAMES = ("gpt2", "mistral-v0.3", "t5", "bert-multilingual")

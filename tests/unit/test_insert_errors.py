@@ -13,10 +13,10 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.plan import Plan, Planning, Point, insert
 from tokengraft.planning.protect import insert_proved
-from tokengraft.planning.words import load
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, family, first_free_id, written
 from tokengraft.tokenizer.insert import insert as put
+from tokengraft.tokenizer.pipeline import load
 
 BYTES = [chr(c) for c in (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x144))]
 

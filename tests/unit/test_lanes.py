@@ -28,6 +28,7 @@ from tokengraft.deriving.distil.student import halved  # noqa: E402
 from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.evaluating.evaluate import Measuring, evaluate  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
+from tokengraft.evaluating.score import Bootstrap  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.widen import widen  # noqa: E402
@@ -251,7 +252,7 @@ def test_a_graft_with_lanes_is_verified_and_says_what_it_is(llama, made):
     assert made.rows.held_out.loss < made.rows.start.loss
     scores = protected_scores(
         FrozenModel.load(llama), FrozenModel.load(made.folder).narrow(16),
-        {"English": texts()["eng_Latn"][:6]}, resamples=0,
+        {"English": texts()["eng_Latn"][:6]}, Bootstrap(0),
     )  # fmt: skip
     assert scores["english_kl"].value == pytest.approx(0, abs=1e-6)
     assert scores["english_top1"].value == 1
@@ -355,8 +356,8 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
     class Stop(Exception):
         pass
 
-    def stop(stage, done, _total) -> None:
-        if stage.startswith("distil") and done == 5:
+    def stop(now) -> None:
+        if now.what.startswith("distil") and now.done == 5:
             raise Stop
 
     def run(work, progress=None, adapting=LANES):

@@ -20,11 +20,13 @@ from test_graft_tiny import tokenizer_json
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
-from tokengraft.planning.boundaries import decide, floors_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
 from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.planning.relaxed_scripts import decide, floors_of
+from tokengraft.tokenizer.catalog import as_json, find
+from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
+from tokengraft.tokenizer.pre_tokenizer import (
     DIGITS,
     LATIN,
     is_relaxed,
@@ -33,8 +35,6 @@ from tokengraft.tokenizer.boundaries import (
     with_pattern,
     word_classes,
 )
-from tokengraft.tokenizer.catalog import as_json, find
-from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
 
 COUNTEREXAMPLES = {
     "Arab": [

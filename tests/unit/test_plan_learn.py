@@ -9,7 +9,7 @@ import pytest
 
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.symbols import Symbols, borders, within_character
-from tokengraft.planning.words import Encoded
+from tokengraft.tokenizer.pipeline import Encoded
 
 
 def symbols(letters: str, extra: tuple[str, ...] = (), first_new: int = 1000) -> Symbols:

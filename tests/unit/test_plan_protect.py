@@ -11,7 +11,6 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.corpus import load
 from tokengraft.planning import protect
-from tokengraft.planning.boundaries import digits_as_letters
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.permitted import (
@@ -32,6 +31,7 @@ from tokengraft.planning.protect import (
     protected_text,
     sample,
 )
+from tokengraft.planning.relaxed_scripts import digits_as_letters
 from tokengraft.tokenizer.catalog import as_json, find
 
 

@@ -17,13 +17,14 @@ from tokengraft.api.results import Audit
 from tokengraft.api.verbs import count_words, survey
 from tokengraft.auditing.count_corpus import CountItem, CountTask
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError, UsageError
+from tokengraft.core.progress import Progress
 from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
 from tokengraft.engine import local, make_engine
 from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
 from tokengraft.engine.local import Local
-from tokengraft.engine.protocol import OnProgress, Sealed, unseal
+from tokengraft.engine.protocol import OnFigures, Sealed, unseal
 from tokengraft.tokenizer import find
 from tokengraft.tokenizer import load as load_tokenizer
 from tokengraft.tokenizer.packed import Packed
@@ -216,12 +217,14 @@ def test_a_second_run_counts_only_what_is_new(folder: Path, tmp_path: Path) -> N
 
 
 def test_progress_counts_a_shard_once_however_often_it_is_tried() -> None:
-    meter = Meter(100, [60, 40])
+    meter = Meter([60, 40])
     meter.update(0, 10, 1000, 300, 0.5)
     meter.update(1, 4, 400, 120, 1.0)
-    assert meter.read() == (14, 1400, 420, 70)
+    detail = "14 rows  0.0 MB  420 tokens"
+    assert meter.read() == Progress("Counting", 70, 100, "bytes", detail)
     meter.update(0, 2, 200, 60, 0.1)  # its worker died; it is counted anew
-    assert meter.read() == (6, 600, 180, 46)
+    detail = "6 rows  0.0 MB  180 tokens"
+    assert meter.read() == Progress("Counting", 46, 100, "bytes", detail)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "aligned"])
@@ -425,4 +428,4 @@ def test_engines_close_their_workers_when_nobody_reads_on() -> None:
     assert multiprocessing.active_children() == []
 
 
-_silent: OnProgress = lambda *_: None  # noqa: E731
+_silent: OnFigures = lambda *_: None  # noqa: E731

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.corpus import archive as streams
 from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
-from tokengraft.corpus.rows import BadRow, Layout, Seen, parse_json, read_rows
+from tokengraft.corpus.rows import BadRow, Layout, Seen, parse_record, read_rows
 from tokengraft.corpus.shards import cut, cut_aligned, find_files
 
 pytest.importorskip("pyarrow.parquet", reason="the extra `scale` is not installed")
@@ -182,12 +182,12 @@ def test_detectors_that_are_none_are_refused(name: str, tmp_path: Path) -> None:
 )
 def test_lines_that_are_no_object_are_bad(line: bytes) -> None:
     with pytest.raises(BadRow):
-        parse_json(line)
+        parse_record(line)
 
 
 @pytest.mark.parametrize("line", [b' {"text": "a"}', b'{"text": "a"} \t\r', b'\t{"text":"a"}\r'])
 def test_space_around_an_object_changes_nothing(line: bytes) -> None:
-    assert parse_json(line) == {"text": "a"}
+    assert parse_record(line) == {"text": "a"}
 
 
 @pytest.mark.parametrize("group", [1, 7, 100])

@@ -26,7 +26,6 @@ from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.render.audit_folder import read_audit, write_audit
 from tokengraft.render.audit_printed import matrix
 from tokengraft.render.comparison_folder import COMPARISON, read_comparison, write_comparison
@@ -35,6 +34,7 @@ from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_pl
 from tokengraft.render.selection import labels
 from tokengraft.render.tables import Cell, Printed, html, markdown, reading_back, write_data
 from tokengraft.tokenizer.insert import family, vocabulary
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 if TYPE_CHECKING:
     from typing_extensions import Self

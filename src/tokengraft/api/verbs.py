@@ -17,7 +17,7 @@ from tokengraft.auditing.survey import Surveying
 from tokengraft.auditing.survey import survey as survey_files
 from tokengraft.core.errors import ModelError, UsageError
 from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
-from tokengraft.core.progress import OnProgress, Progress, by_lines, by_stages
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.lines_of import Sources, lines_of, texts_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from tokengraft.core.cache import Store
     from tokengraft.deriving.derive import Derived
-    from tokengraft.engine.count_shards import Meter, OnMeter
     from tokengraft.engine.protocol import Engine
     from tokengraft.grafting.adapt_input import InputAdapted
     from tokengraft.model.frozen import FrozenModel
@@ -83,7 +82,7 @@ def audit(
     options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable)
     tables = audit_corpus(
         open_corpus(corpus, split), _names(tokenizers), languages, options, store=store,
-        on_count=by_lines(progress),
+        progress=progress,
         engine=make_engine(engine) if isinstance(engine, str) else engine,
     )  # fmt: skip
     return Audit.of(tables)
@@ -118,7 +117,7 @@ def survey(
     tables = survey_files(
         sources, _names(tokenizers), Surveying(layout, parallel, pivot, format_, search),
         counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
-        on_meter=metered(progress),
+        progress=progress,
         beside=WordWork(Layout(text_column=layout.text_column)) if words else None,
     )  # fmt: skip
     return Audit.of(tables)
@@ -143,9 +142,8 @@ def count_words(
     """
     counting = Counting(engine, workers, address, shard_bytes, skip_bad, state)
     return count_files(
-        texts, text_column=text_column, format_=format_, counting=counting,
-        on_meter=metered(progress),
-    )  # fmt: skip
+        texts, text_column=text_column, format_=format_, counting=counting, progress=progress
+    )
 
 
 def plan(
@@ -218,10 +216,13 @@ def derive(
 
     base, steps_in = resolve(_name(model)), _plan(plan)
     extended = insert_proved(base_tokenizer(base.path), steps_in, base.name)
-    given = {"layer": layer, "k": k, "work": work, "dtype": dtype, **(derive_options or {})}
-    settings = _deriving(minutes, steps, device, progress, given)
+    settings = {
+        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
+        "device": device, "dtype": dtype, "seed": seed, "progress": progress,
+        **(derive_options or {}),
+    }  # fmt: skip
     texts = None if text is None else texts_of(text)
-    return derive_for(base.path, steps_in, extended, method, texts, {"seed": seed, **settings})
+    return derive_for(base.path, steps_in, extended, method, texts, settings)
 
 
 def graft(
@@ -273,10 +274,12 @@ def graft(
 
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
-    given = {"layer": layer, "k": k, "work": work, "dtype": dtype, **(derive_options or {})}
-    if translation is not None:
-        given["translation"] = list(lines_of(translation))
-    settings = _deriving(minutes, steps, device, progress, given)
+    settings = {
+        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
+        "device": device, "dtype": dtype, "progress": progress,
+        "translation": None if translation is None else list(lines_of(translation)),
+        **(derive_options or {}),
+    }  # fmt: skip
     name = _name(model)
     made = write_graft(
         name, _plan(plan), out,
@@ -314,7 +317,10 @@ def adapt_input(
     """
     from tokengraft.grafting.adapt_input import adapt_input as write
 
-    settings = _deriving(minutes, steps, device, progress, {"seed": seed})
+    settings = {
+        "max_minutes": minutes, "steps": steps, "device": device, "seed": seed,
+        "progress": progress,
+    }  # fmt: skip
     return write(_name(model), _plan(plan), out, text, kind, settings, force)
 
 
@@ -424,7 +430,7 @@ def evaluate(
             split, lines, against, continuation, shared, prompts, most_positions, resamples, seed,
             named, probe, ask,
         ),
-        progress=by_lines(progress),
+        progress=progress,
     )  # fmt: skip
     return Evaluation.of(measurements)
 
@@ -439,33 +445,6 @@ def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:
         given = [str(given)]
     one = len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists())
     return load_corpus(given[0], split) if one else load_pairs(list(given))
-
-
-def metered(progress: OnProgress | None) -> OnMeter | None:
-    """Turns a meter of shards into progress: bytes on disk, rows and text so far."""
-    if progress is None:
-        return None
-
-    def on_meter(meter: Meter) -> None:
-        rows, size, tokens, done = meter.read()
-        detail = f"{rows:,} rows  {size / 1e6:,.1f} MB" + (f"  {tokens:,} tokens" if tokens else "")
-        progress(Progress("Counting", done, meter.total, "bytes", detail))
-
-    return on_meter
-
-
-def _deriving(
-    minutes: float | None,
-    steps: int | None,
-    device: str,
-    progress: OnProgress | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The options of `derive_for`."""
-    settings: dict[str, Any] = {"device": device, "max_minutes": minutes, "steps": steps, **options}
-    if progress is not None:
-        settings["progress"] = by_stages(progress)
-    return settings
 
 
 def _plan(given: AnyPlan) -> Plan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokengraft.auditing import frames
 from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
 from tokengraft.auditing.cost import PriceList, read_prices
-from tokengraft.auditing.count_corpus import OnCount, count_corpus, count_texts
+from tokengraft.auditing.count_corpus import count_corpus, count_texts
 from tokengraft.auditing.equiprobable import equiprobable
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.vocabularies import (
@@ -26,6 +26,7 @@ from tokengraft.core import __version__
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable, UsageError
 from tokengraft.core.options import PIVOT, RESAMPLES
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
@@ -63,7 +64,7 @@ def audit(
     options: Auditing = Auditing(),  # noqa: B008 - frozen
     *,
     store: Store | None = None,
-    on_count: OnCount | None = None,
+    progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> AuditTables:
     """Audit tokenizers over a parallel corpus.
@@ -85,7 +86,7 @@ def audit(
     try:
         clean: Clean = {}
         counts = count_corpus(
-            text, located, opened, on_count, engine,
+            text, located, opened, progress, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
         texts = count_texts(text, opened)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokengraft.auditing.count import Counts, Cut, TextCounts, by_words, count
 from tokengraft.core.cache import Store
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.engine.protocol import Engine, Report, cores
 from tokengraft.tokenizer import Located, Tokenizer
@@ -80,8 +81,6 @@ class CorpusCounts(Mapping[tuple[str, str], Counts]):
         return len(self._packed)
 
 
-# (tokenizer label, language, lines done, lines in all)
-OnCount = Callable[[str, str, int, int], None]
 OnOpen = Callable[[Located, Tokenizer], None]
 
 
@@ -89,7 +88,7 @@ def count_corpus(
     corpus: ParallelCorpus,
     tokenizers: Sequence[Located],
     store: Store,
-    on_count: OnCount | None = None,
+    progress: OnProgress | None = None,
     engine: Engine | None = None,
     on_open: OnOpen | None = None,
     cuts: dict[int, Cut] | None = None,
@@ -113,7 +112,7 @@ def count_corpus(
             else:
                 packed[located.name, code] = stored
     if engine is not None:
-        for cell, data in _on_engine(engine, corpus, tokenizers, list(missing), on_count):
+        for cell, data in _on_engine(engine, corpus, tokenizers, list(missing), progress):
             store.put(missing[cell], data)
             packed[cell] = data
         return CorpusCounts(packed)
@@ -127,15 +126,15 @@ def count_corpus(
         if on_open:
             on_open(located, tokenizer)
         for counts in _counted(tokenizer, corpus, set(wanted), cuts):
-            if on_count:
-                on_count(located.label, next(iter(counts)), done, total)
+            if progress:
+                progress(Progress(f"{located.label} · {next(iter(counts))}", done, total, "lines"))
             for code, own in counts.items():
                 packed[located.name, code] = own
                 store.put(missing[located.name, code], own)
                 done += sizes[code]
         del tokenizer  # before the next is opened
-    if on_count and total:
-        on_count("", "", total, total)
+    if progress and total:
+        progress(Progress("done", total, total, "lines"))
     return CorpusCounts(packed)
 
 
@@ -185,7 +184,7 @@ def _on_engine(
     corpus: ParallelCorpus,
     tokenizers: Sequence[Located],
     wanted: Sequence[tuple[str, str]],
-    on_count: OnCount | None,
+    progress: OnProgress | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:
     """((tokenizer name, language), packed counts) of the wanted cells as they are finished."""
     names = {name for name, _ in wanted}
@@ -195,8 +194,8 @@ def _on_engine(
     task = CountTask(packed)
     for number, data in engine.map(task, cells, lambda *_: None):
         done += len(cells[number].lines)
-        if on_count:
-            on_count(*wanted[number], done, total)
+        if progress:
+            progress(Progress(" · ".join(wanted[number]), done, total, "lines"))
         yield wanted[number], data
 
 

@@ -23,8 +23,10 @@ from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core import __version__
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT
+from tokengraft.core.progress import OnProgress
+from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
 from tokengraft.corpus.parallel import choose
-from tokengraft.corpus.rows import UNKNOWN, Layout
+from tokengraft.corpus.rows import UNKNOWN, BadRow, Layout, parse_record
 from tokengraft.corpus.shards import (
     File,
     Format,
@@ -36,7 +38,7 @@ from tokengraft.corpus.shards import (
 )
 from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine import Counting
-from tokengraft.engine.count_shards import OnMeter, Payload, Total, Work, count_all
+from tokengraft.engine.count_shards import Payload, Total, Work, count_all
 from tokengraft.languages.codes import canonical, known, language_name, meanings, resolve, suggest
 from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
@@ -64,7 +66,7 @@ def survey(
     options: Surveying = Surveying(),  # noqa: B008 - frozen
     *,
     counting: Counting = Counting(),  # noqa: B008 - frozen
-    on_meter: OnMeter | None = None,
+    progress: OnProgress | None = None,
     beside: Work | None = None,
 ) -> AuditTables:
     """Count a corpus of any size, streamed in shards.
@@ -103,7 +105,7 @@ def survey(
     packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(
-        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, on_meter=on_meter,
+        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, progress=progress,
         beside=beside,
     )  # fmt: skip
     if layout.only:
@@ -247,9 +249,6 @@ def _columns(file: File, every: bool) -> dict[str, str]:
 
     A column whose name is ambiguous is a CorpusError if `every` column is wanted, else left out.
     """
-    from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
-    from tokengraft.corpus.rows import BadRow, parse_json
-
     try:
         with file.open() as raw:
             if file.format == "parquet":
@@ -257,7 +256,7 @@ def _columns(file: File, every: bool) -> dict[str, str]:
             else:
                 stream = decompressed(raw, file.compression)
                 _, line = next(iter(bounded_lines(stream, 64 << 20)), (0, b""))
-                names = list(parse_json(line or b""))
+                names = list(parse_record(line or b""))
     except (BadRow, Broken, ValueError, OSError) as error:
         raise CorpusError(f"{file.url}: no columns can be read ({error}).") from error
     meant = {name: meanings(name) for name in names if name not in ABOUT}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengraft.cli import options
-from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
+from tokengraft.cli.console import drawing, print_json, say_written, stderr, stdout, warn
 from tokengraft.cli.options import ForceOption, check_out, holds_audit, panel
 from tokengraft.core.errors import UsageError
 from tokengraft.core.files import write_text
@@ -213,8 +213,7 @@ def audit(
         print_json((result.premiums if result.parallel else result.counts).to_dicts())
     else:
         show_audit(stdout, result)
-        if out:
-            stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+        say_written(written, out)
     if check is not None:
         check(result)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tokengraft.cli import options
-from tokengraft.cli.console import drawing, print_json, stdout
+from tokengraft.cli.console import drawing, print_json, say_written, stdout
 from tokengraft.cli.options import ForceOption, check_out, holds_file
-from tokengraft.core.wording import counted
 
 _WHAT = (
     "A tokenizer (a catalog name such as llama-3 or a common one such as gpt-4, a hub id or a "
@@ -71,10 +69,9 @@ def compare(
             a, b, corpus, language or None, split=split, pivot=pivot, base=base,
             search=tokenizers or (), progress=progress,
         )  # fmt: skip
-    written = result.save(Path(out), figures=figures) if out else []
+    written = result.save(out, figures=figures) if out else []
     if json:
         print_json(result.languages.to_dicts())
         return
     show_comparison(stdout, result.facts, result.languages, result.summary)
-    if out:
-        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+    say_written(written, out)

@@ -6,8 +6,9 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,7 +17,7 @@ from rich.progress import Progress as Bar
 from rich.segment import Segment
 
 from tokengraft.core.progress import OnProgress, Progress
-from tokengraft.core.wording import one_line
+from tokengraft.core.wording import counted, one_line
 
 
 class HarmlessConsole(Console):
@@ -52,10 +53,17 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=not utf8, indent=1))
 
 
-def warn(message: str) -> None:
-    """A message that does not stop the run."""
-    stderr.print("[yellow]Note:[/yellow]", end=" ")
-    stderr.print(message, markup=False)
+def warn(*messages: str) -> None:
+    """Messages that do not stop the run, a line each."""
+    for message in messages:
+        stderr.print("[yellow]Note:[/yellow]", end=" ")
+        stderr.print(message, markup=False)
+
+
+def say_written(files: Sequence[Path], out: Path | None) -> None:
+    """How many files were written to `out`, if anything was."""
+    if out is not None:
+        stdout.print(f"{counted(len(files), 'file')} written to {out}", markup=False)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengraft.cli import options
-from tokengraft.cli.console import drawing, print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, say_written, stdout, warn
 from tokengraft.cli.options import (
     KINDS,
     ForceOption,
@@ -21,7 +21,6 @@ from tokengraft.cli.options import (
 )
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
-from tokengraft.core.wording import counted
 from tokengraft.render.terminal import show_evaluation
 
 _more, _how = map(panel, ("More to measure", "How it is measured"))
@@ -145,8 +144,7 @@ def evaluate(
             probe=probe, ask=ask, most_positions=positions, resamples=resamples, seed=seed,
             progress=progress,
         )  # fmt: skip
-    for note in result.notes:
-        warn(note)
+    warn(*result.notes)
     written = result.save(out) if out else []
     verdict = result.verdict
     if json:
@@ -154,7 +152,6 @@ def evaluate(
     else:
         stdout.print(verdict.sentence, markup=False)
         show_evaluation(stdout, result)
-        if out:
-            stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+        say_written(written, out)
     if fail_below_floor and verdict.below:
         raise typer.Exit(3)

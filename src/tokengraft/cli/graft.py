@@ -227,7 +227,7 @@ def graft(
     from tokengraft.model.folder import CONFIG, MANIFEST, resolve
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
-    from tokengraft.tokenizer.boundaries import is_relaxed, tells_case
+    from tokengraft.tokenizer.pre_tokenizer import is_relaxed, tells_case
     from tokengraft.tokenizer.transformers_classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
@@ -253,8 +253,7 @@ def graft(
             untie=not tied, train=train, keep=keep, adapter_only=adapter_only, seed=seed,
             force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
-    for note in result.notes:
-        warn(note)
+    warn(*result.notes)
     if POLICIES[policy].trains:
         warn(
             "sample from it, or give generate logits_processor=tokengraft.logits_processor(OUT), "
@@ -330,8 +329,7 @@ def adapt_input(
             model, plan, out, lines, kind=kind, minutes=minutes, steps=steps, device=device,
             seed=seed, force=force, progress=progress,
         )  # fmt: skip
-    for note in made.rows.notes:
-        warn(note)
+    warn(*made.rows.notes)
     scores = {"start": made.rows.start, "floor": made.rows.floor, "trained": made.rows.held_out}
     kl = {name: None if score is None else score.kl for name, score in scores.items()}
     if json:
@@ -464,8 +462,7 @@ def export(
             text=read_text(text, text_column, format_),
             pattern=pattern, unchecked=unchecked, force=force,
         )  # fmt: skip
-    for note in made.notes:
-        warn(note)
+    warn(*made.notes)
     if json:
         print_json({key: str(v) if isinstance(v, Path) else v for key, v in asdict(made).items()})
         return

@@ -9,7 +9,7 @@ import typer
 
 from tokengraft.cli import options
 from tokengraft.cli.audit import tell_left_out
-from tokengraft.cli.console import drawing, print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, say_written, stdout, warn
 from tokengraft.cli.options import (
     KINDS,
     ForceOption,
@@ -207,8 +207,7 @@ def plan(
                 pivot=pivot, search=tokenizers or (), progress=progress,
             )  # fmt: skip
     chosen = plans[objective]
-    for note in chosen.plan.notes:
-        warn(note)
+    warn(*chosen.plan.notes)
     others = plans if compare else None
     written = chosen.save(out, figures=figures, others=others) if out else []
     if json:
@@ -216,8 +215,7 @@ def plan(
         return
     show_plans(stdout, plans, chosen)
     stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=chosen.cased), markup=False)
-    if out:
-        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+    say_written(written, out)
 
 
 def _asked(

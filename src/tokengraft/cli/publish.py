@@ -65,8 +65,7 @@ def report(
     check_out(out, holds_page, force)
     page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address)
     path = save_page(page, out)
-    for note in page.notes:
-        warn(note)
+    warn(*page.notes)
     stdout.print(page.title, style="bold", markup=False)
     stdout.print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False)
 

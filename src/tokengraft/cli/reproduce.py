@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
+from tokengraft.cli.console import drawing, print_json, say_written, stderr, stdout, warn
 from tokengraft.cli.options import (
     RULE,
     Command,
@@ -18,7 +18,6 @@ from tokengraft.cli.options import (
     check_out,
 )
 from tokengraft.core.options import MOST_POSITIONS, RESAMPLES
-from tokengraft.core.progress import by_lines, by_stages
 from tokengraft.core.wording import counted
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.render.terminal import show_fidelity, show_verdict
@@ -72,7 +71,7 @@ def premiums(
     check_out(out, _any_folder)
     with drawing() as progress:
         verdict, remarks = tables.premiums(
-            load(corpus), tokenizers or (), by_lines(progress), RESAMPLES if out else 0
+            load(corpus), tokenizers or (), progress, RESAMPLES if out else 0
         )
     _finish(verdict, remarks, json, out)
 
@@ -198,7 +197,7 @@ def fidelity(
             running=reproducing.Running(
                 work=out / ".work", device=device,
                 seconds=None if minutes is None else 60 * minutes,
-                on_cell=by_stages(progress, "cells"), last_layer=last_layer,
+                progress=progress, last_layer=last_layer,
             ),
         )  # fmt: skip
     said = reproducing.read_with(split, last_layer)
@@ -208,7 +207,7 @@ def fidelity(
     else:
         show_fidelity(stdout, measured)
         stdout.print(said, markup=False)
-        stdout.print(f"{counted(len(written), 'file')} written to {out}", markup=False)
+        say_written(written, out)
         if measured.missing:
             cells = counted(measured.missing, "cell")
             stdout.print(f"Not measured yet: {cells}. Run the command again to go on.")
@@ -225,8 +224,7 @@ def _any_folder(folder: Path) -> bool:
 
 
 def _finish(verdict: ClaimVerdict, remarks: list[str], json: bool, out: Path | None) -> None:
-    for remark in remarks:
-        warn(remark)
+    warn(*remarks)
     if out is not None:
         from tokengraft.render.claim_folder import write_verdict
 

@@ -23,21 +23,3 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
-
-
-def by_lines(progress: OnProgress | None) -> Callable[[str, str, int, int], None] | None:
-    """An adapter for code that reports (tokenizer, language, lines done, lines in all)."""
-    if progress is None:
-        return None
-    return lambda one, other, done, total: progress(
-        Progress(f"{one} · {other}" if one else "done", done, total, "lines")
-    )
-
-
-def by_stages(
-    progress: OnProgress | None, unit: str = ""
-) -> Callable[[str, float, float], None] | None:
-    """An adapter for code that reports (stage, done, total); a total of 0 is unknown."""
-    if progress is None:
-        return None
-    return lambda what, done, total: progress(Progress(what, done, total or None, unit))

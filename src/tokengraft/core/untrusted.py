@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,22 @@ def check_unpacked(total: int, path: Path, error: type[TokengraftError]) -> None
             f"{path} unpacks to more than {most >> 20:,} MiB, the most that is held in memory for "
             f"an archive of {size:,} bytes. If it is sound, unpack it and give the folder instead."
         )
+
+
+def read_tar(
+    path: Path, wanted: Callable[[str], bool], error: type[TokengraftError]
+) -> dict[str, bytes]:
+    """The files in a tar archive whose names are `wanted`; `error` if they unpack to too much."""
+    contents: dict[str, bytes] = {}
+    total = 0
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if member.isfile() and wanted(member.name):
+                total += member.size
+                check_unpacked(total, path, error)
+                stream = tar.extractfile(member)
+                contents[member.name] = stream.read() if stream else b""
+    return contents
 
 
 def refuse_code(config: Mapping[str, Any], where: str) -> None:

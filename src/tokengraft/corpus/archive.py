@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from tokengraft.core.errors import CorpusError, optional
-from tokengraft.core.untrusted import check_unpacked
+from tokengraft.core.untrusted import check_unpacked, read_tar
 from tokengraft.corpus.shards import COMPRESSIONS
 
 TEXT = (".dev", ".devtest", ".txt")
@@ -114,16 +114,7 @@ def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
 
 
 def _tar(path: Path) -> Bundle:
-    contents: dict[str, bytes] = {}
-    size = 0
-    with tarfile.open(path) as file:
-        for member in file:
-            if not member.isfile() or not _is_wanted(member.name):
-                continue
-            size += member.size
-            check_unpacked(size, path, CorpusError)
-            stream = file.extractfile(member)
-            contents[member.name] = stream.read() if stream else b""
+    contents = read_tar(path, _is_wanted, CorpusError)
     return Bundle(str(path), tuple(sorted(contents)), contents.__getitem__)
 
 

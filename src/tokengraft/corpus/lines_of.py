@@ -193,6 +193,11 @@ def _looks_like_a_file(name: str) -> bool:
     return suffix in {*SUFFIXES, *COMPRESSIONS, *TABLES} and not any(map(str.isspace, name))
 
 
+def spaced(lines: Sequence[str], most: int) -> list[str]:
+    """At most `most` of the lines, evenly spaced."""
+    return list(lines[:: -(-len(lines) // most) or 1])
+
+
 def count_text(lines: Iterable[str]) -> CountedText:
     """Count a text line by line; only the first lines are kept, as the sample."""
     rest = iter(lines)

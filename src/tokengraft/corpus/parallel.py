@@ -64,9 +64,9 @@ class ParallelCorpus:
             self._digests[code] = digest.hexdigest()
         return self._digests[code]
 
-    def lines(self, code: str) -> list[str]:
-        """The language's texts in order, without the missing ones."""
-        return [text for text in self.texts[code] if text is not None]
+    def lines(self, *codes: str) -> list[str]:
+        """The texts in these languages, one language after the other, without the missing ones."""
+        return [text for code in codes for text in self.texts[code] if text is not None]
 
     def require(self, pivot: str) -> str:
         """The full code of `pivot`; a CorpusError unless it is one of two or more languages."""

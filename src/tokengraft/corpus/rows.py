@@ -166,7 +166,7 @@ class Layout:
         return tuple(pairs)
 
 
-def parse_json(line: bytes) -> Mapping[str, Any]:
+def parse_record(line: bytes) -> Mapping[str, Any]:
     """The object on one line of JSONL; anything else is a `BadRow`.
 
     So is an object with a repeated key, of which Python's json would silently keep the last.
@@ -183,7 +183,9 @@ def parse_json(line: bytes) -> Mapping[str, Any]:
         raise _not_utf8(line, error) from None
     except json.JSONDecodeError as error:
         raise BadRow(f"not JSON ({error.msg}, column {error.colno})") from None
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
+        raise BadRow("not JSON (nested too deeply to be read)") from None
+    except ValueError as error:
         raise BadRow(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise BadRow(f"{type(record).__name__}, not an object")
@@ -336,7 +338,7 @@ def _lines(span: Span, layout: Layout, seen: Seen) -> Iterator[tuple[int, Row]]:
             if not line or line.isspace():
                 seen.blank += 1
                 continue
-            row = make({text_column: parse_text(line)} if plain else parse_json(line))
+            row = make({text_column: parse_text(line)} if plain else parse_record(line))
         except BadRow as reason:
             seen.reject(seen.lines, str(reason))
             continue

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +21,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokengraft.core.errors import CorpusError, TokengraftError
-from tokengraft.core.untrusted import parse_json
 from tokengraft.core.wording import counted
 from tokengraft.corpus.archive import TABLES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split
 from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.rows import BadRow, parse_record
 from tokengraft.languages.codes import resolve_at
 
 #: Columns about a sentence that no layout needs (FLORES+ has them).
@@ -130,18 +129,9 @@ def _jsonl(data: bytes, where: str) -> Table:
     for number, line in enumerate(split(decode(data, where)), 1):
         place = f"{where}, line {number}"
         try:
-            record = parse_json(line, object_pairs_hook=_pairs)
-        except json.JSONDecodeError as error:
-            raise CorpusError(
-                f"{place}: not valid JSON ({error.msg}, column {error.colno}); every line is one "
-                f"object."
-            ) from None
-        except ValueError as error:
-            raise CorpusError(f"{place}: not valid JSON ({error}).") from None
-        except _TwiceError as error:
-            raise CorpusError(f"{place}: the key {error} occurs twice; keep one.") from None
-        if not isinstance(record, dict):
-            raise CorpusError(f"{place}: {type(record).__name__}, not an object.")
+            record = parse_record(line.encode("utf-8"))
+        except BadRow as reason:
+            raise CorpusError(f"{place}: {reason}. Every line is one object.") from None
         # Raw surrogates are not valid UTF-8, so only an escape can make one.
         if "\\u" in line:
             for text in (*record, *record.values()):
@@ -150,22 +140,10 @@ def _jsonl(data: bytes, where: str) -> Table:
                         f"{place}: holds half of a surrogate pair (\\ud800…\\udfff), which is not "
                         f"a character; write the character itself."
                     )
-        records.append(record)
+        records.append({key: value for key, value in record.items() if key not in IGNORED})
     columns = tuple(dict.fromkeys(key for record in records for key in record))
     rows = [tuple(record.get(column) for column in columns) for record in records]
     return Table(where, columns, rows, range(1, len(rows) + 1))
-
-
-class _TwiceError(Exception):
-    pass
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = {key: value for key, value in pairs if key not in IGNORED}
-    if len(record) + sum(key in IGNORED for key, _ in pairs) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _TwiceError(repr(next(key for key in keys if keys.count(key) > 1)))
-    return record
 
 
 def _parquet(data: bytes, where: str) -> Table:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,6 +23,7 @@ import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
+from tokengraft.core.progress import OnProgress
 from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.deriving.known_methods import named
 from tokengraft.deriving.methods import Rows
@@ -108,13 +109,13 @@ def derive_rows(
     text: Iterable[str] | None = None,
     tokenizer: AnyTokenizer | None = None,
     options: Deriving | None = None,
-    progress: Callable[[str, float, float], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> Derived:
     """Rows for new tokens, given each one's old ids (`parts`), in the order of their new ids.
 
     `auto` is distil if `text` and the extended `tokenizer` are given, otherwise the best
     training-free method; `notes` say which. New token i has id `len(old vocabulary) + i` in
-    `tokenizer`. `progress(stage, done, total)` is called now and then.
+    `tokenizer`.
     """
     begun = time.monotonic()
     options = options or Deriving()
@@ -151,30 +152,16 @@ def derive_rows(
         parts, lost = known_parts(parts, loaded.tokenizer, extended)
         if lost:
             notes.append(f"{lost} tokens were UNK: their transliteration gives their parts")
-    task = Task(
-        loaded,
-        parts,
-        extended,
-        None if text is None else list(text),
-        options,
-        _start,
-        progress,
-        notes,
-    )
+    lines = None if text is None else list(text)
+    task = Task(loaded, parts, extended, lines, options, _start, progress, notes)
     rows = chosen.derive(task)
     if not np.isfinite(rows).all():
         raise UsageError(f"method {chosen.name} gave rows that are not finite: take another one")
+    params = json.loads(json.dumps(task.params, default=lambda number: number.item()))  # of numpy
     return Derived(
-        rows,
-        chosen.name,
-        json.loads(json.dumps(task.params, default=lambda number: number.item())),  # of numpy
-        tuple(notes),
-        time.monotonic() - begun,
-        **task.scores,
-        curve=task.curve,
-        head=task.head,
-        student=task.student,
-    )
+        rows, chosen.name, params, tuple(notes), time.monotonic() - begun, **task.scores,
+        curve=task.curve, head=task.head, student=task.student,
+    )  # fmt: skip
 
 
 def _start(task: Task) -> Rows:

@@ -35,7 +35,7 @@ from tokengraft.model.libraries import require_torch, spread
 from tokengraft.tokenizer.align import Ints
 
 Layer: TypeAlias = int | Literal["norm"]
-Progress: TypeAlias = Callable[[int, int], None]
+OnDone: TypeAlias = Callable[[int, int], None]
 _VERSION = 1  # of the cache's format
 _UNSERVED = (errno.EINVAL, errno.EOPNOTSUPP)  # from file systems that cannot reserve space
 
@@ -58,7 +58,7 @@ def part_states(
     pool: str = "mean",
     lengths: Sequence[int] | None = None,
     batch_tokens: int = 1 << 15,
-    progress: Progress | None = None,
+    progress: OnDone | None = None,
 ) -> dict[Layer, Rows]:
     """Pooled states (len(parts), dimensions) of each new token's old parts, for each layer."""
     check_layers(layers, model.layers)
@@ -87,7 +87,7 @@ def vocabulary_states(
     batch: int = 4096,
     cache: Path | str | None = None,
     key: str = "",
-    progress: Progress | None = None,
+    progress: OnDone | None = None,
 ) -> dict[Layer, Rows]:
     """V_l for the first `count` ids that have a row (all by default), each alone, for each layer.
 
@@ -162,7 +162,7 @@ def _fill(
     arrays: Mapping[Layer, Rows],
     total: int,
     batch: int,
-    progress: Progress | None,
+    progress: OnDone | None,
 ) -> None:
     """Compute all states into the arrays; a batch is written while the next one is computed."""
     torch = require_torch()

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.deriving.distil.passages import Lots, read_lots
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing
 from tokengraft.deriving.methods import Rows
@@ -92,7 +93,7 @@ class Task:
     text: Sequence[str] | None
     options: Deriving
     start: Callable[[Task], Rows]
-    progress: Callable[[str, float, float], None] | None = None
+    progress: OnProgress | None = None
     notes: list[str] = field(default_factory=list)
     params: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, HeldOut] = field(default_factory=dict)  # on held-out text, by what was judged
@@ -115,7 +116,7 @@ class Task:
 
         def report(done: int, total: int) -> None:
             if self.progress is not None:
-                self.progress(stage, done, total)
+                self.progress(Progress(stage, done, total or None))
 
         return report
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import sha256
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus.archive import Broken
 from tokengraft.corpus.rows import Batch, Layout, Seen, read_rows
 from tokengraft.corpus.shards import Shard, Span, parquet_module
@@ -220,22 +221,20 @@ class Total:
 class Meter:
     """How far a run is: the figures of each shard, from its latest attempt only."""
 
-    total: int  # bytes on disk that are to be counted
-    sizes: Sequence[int]
+    sizes: Sequence[int]  # bytes on disk of each shard that is to be counted
     _figures: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
 
     def update(self, number: int, rows: int, size: int, tokens: int, share: float) -> None:
         """Set the figures of one shard, replacing its earlier ones."""
         self._figures[number] = (rows, size, tokens, share)
 
-    def read(self) -> tuple[int, int, int, int]:
-        """Rows, bytes of text and tokens so far, and bytes on disk that are done."""
+    def read(self) -> Progress:
+        """Bytes on disk that are done; in words the rows, text and tokens so far."""
         shards = list(self._figures.items())
         rows, size, tokens = (int(sum(figures[n] for _, figures in shards)) for n in range(3))
-        return rows, size, tokens, int(sum(self.sizes[n] * f[3] for n, f in shards))
-
-
-OnMeter = Callable[[Meter], None]
+        detail = f"{rows:,} rows  {size / 1e6:,.1f} MB" + (f"  {tokens:,} tokens" if tokens else "")
+        done = int(sum(self.sizes[n] * figures[3] for n, figures in shards))
+        return Progress("Counting", done, sum(self.sizes), "bytes", detail)
 
 
 def count_all(
@@ -245,7 +244,7 @@ def count_all(
     *,
     skip_bad: bool = False,
     state: Path | str | None = None,
-    on_meter: OnMeter | None = None,
+    progress: OnProgress | None = None,
     beside: Work | None = None,
 ) -> Total:
     """Count every shard that the state lacks, then add up all of them.
@@ -261,13 +260,12 @@ def count_all(
     try:
         needed = zip(keys, others or keys, strict=True)
         todo = [n for n, two in enumerate(needed) if any(store.get(key) is None for key in two)]
-        sizes = [shards[n].size for n in todo]
-        meter = Meter(sum(sizes), sizes)
+        meter = Meter([shards[n].size for n in todo])
 
         def on_progress(number: int, rows: int, size: int, tokens: int, share: float) -> None:
             meter.update(number, rows, size, tokens, share)
-            if on_meter is not None:
-                on_meter(meter)
+            if progress is not None:
+                progress(meter.read())
 
         kept = len(shards) - len(todo)
         task = ShardTask(work, skip_bad, beside)

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, cores, unseal
+from tokengraft.engine.protocol import EngineTask, ItemT, OnFigures, Sealed, cores, unseal
 from tokengraft.tokenizer.packed import THREAD_SETTINGS, limit_threads
 
 TRIES = 3  # worker deaths on one item after which the run fails
@@ -34,7 +34,7 @@ class Local:
         self.workers = workers
 
     def map(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnFigures
     ) -> Iterator[tuple[int, bytes]]:
         """See `engine.Engine.map`."""
         workers = min(self.workers, len(items))
@@ -44,7 +44,7 @@ class Local:
             yield from self._pool(task, items, on_progress, workers)
 
     def _here(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnFigures
     ) -> Iterator[tuple[int, bytes]]:
         """In this process; a single item still uses all cores, through the Rust tokenizers."""
         if not items:
@@ -62,7 +62,7 @@ class Local:
                 os.environ.update({name: before[name]} if name in before else {})
 
     def _pool(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress, workers: int
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnFigures, workers: int
     ) -> Iterator[tuple[int, bytes]]:
         context = multiprocessing.get_context("spawn")  # forking with Rust threads can deadlock
         # A row of figures per item, written only by the worker that counts it: there is no lock
@@ -113,7 +113,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _pass_on(board: Any, numbers: Any, on_progress: OnProgress) -> None:
+def _pass_on(board: Any, numbers: Any, on_progress: OnFigures) -> None:
     for number in numbers:
         rows, size, tokens, share = board[_FIGURES * number : _FIGURES * (number + 1)]
         if rows:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError, optional
-from tokengraft.engine.protocol import EngineTask, ItemT, OnProgress, Sealed, unseal
+from tokengraft.engine.protocol import EngineTask, ItemT, OnFigures, Sealed, unseal
 
 _POLL = 1.0  # seconds between looks at the workers' progress
 _DEATHS = 3  # deaths in a row, at start or on one item, after which the run fails
@@ -32,7 +32,7 @@ class Cluster:
         self.address = address
 
     def map(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnFigures
     ) -> Iterator[tuple[int, bytes]]:
         """See `engine.Engine.map`."""
         if not items:
@@ -97,7 +97,7 @@ class _Pool:
         for _ in range(workers):
             self._start()
 
-    def results(self, on_progress: OnProgress) -> Iterator[tuple[int, bytes]]:
+    def results(self, on_progress: OnFigures) -> Iterator[tuple[int, bytes]]:
         """(number, result) as they come."""
         ray, left = self._ray, len(self._items)
         figures = self._board.read.remote()

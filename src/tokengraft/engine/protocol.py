@@ -14,7 +14,7 @@ from tokengraft.core.errors import TokengraftError
 # one attempt: an item that is counted again overwrites them, so nothing is ever added twice.
 Report = Callable[[int, int, int, float], None]
 # The item's number in the list given to the engine, then as in `Report`.
-OnProgress = Callable[[int, int, int, int, float], None]
+OnFigures = Callable[[int, int, int, int, float], None]
 
 
 class Item(Protocol):
@@ -44,7 +44,7 @@ class Engine(Protocol):
     """Maps a task over items."""
 
     def map(
-        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnProgress
+        self, task: EngineTask[ItemT], items: Sequence[ItemT], on_progress: OnFigures
     ) -> Iterator[tuple[int, bytes]]:
         """(number, result) of every item exactly once, in the order in which they finish.
 

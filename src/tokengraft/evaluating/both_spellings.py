@@ -20,11 +20,11 @@ import numpy as np
 
 from tokengraft.evaluating.fidelity import cosines, mean_rows
 from tokengraft.evaluating.lines import Case
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import Progress, read
+from tokengraft.model.reading import OnRead, read
 from tokengraft.tokenizer.align import Alignment, Floats, Ints
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"  # transformers' names for kinds of layers
@@ -196,11 +196,10 @@ def shared_scores(
     base: FrozenModel,
     graft: FrozenModel,
     case: Case,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
     *,
     most_lines: int = 64,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Progress | None = None,
+    progress: OnRead | None = None,
 ) -> dict[str, Score]:
     """The figures over the first `most_lines` lines; none if the model is not `readable`."""
     short = [fitting(pair, case.room) for pair in case.pairs]
@@ -219,19 +218,17 @@ def shared_scores(
     }
     scores = {
         metric.name: score(
-            metric, sums, ceiling=None if metric is BASE else ceiling, resamples=resamples,
-            seed=seed,
+            metric, sums, drawn, ceiling=None if metric is BASE else ceiling,
             mean_row=float(nothing[:, place].sum() / size.sum()) if place < 2 else None,
         )
         for place, (metric, sums) in enumerate(sums_by_metric.items())
     }  # fmt: skip
     scores[RATIO.name] = score(
-        RATIO, Sums(measured[:, 1], base_bits), ceiling=1.0, n=len(pairs), resamples=resamples,
-        seed=seed, mean_row=float(nothing[:, 1].sum() / base_bits.sum()),
+        RATIO, Sums(measured[:, 1], base_bits), drawn, ceiling=1.0, n=len(pairs),
+        mean_row=float(nothing[:, 1].sum() / base_bits.sum()),
     )  # fmt: skip
     if measured[:, 3].sum():
-        sums = Sums(measured[:, 2], measured[:, 3])
-        scores[SPLIT.name] = score(SPLIT, sums, resamples=resamples, seed=seed)
+        scores[SPLIT.name] = score(SPLIT, Sums(measured[:, 2], measured[:, 3]), drawn)
     return scores
 
 
@@ -240,7 +237,7 @@ def _lines(
     head: Head,
     pairs: Sequence[Alignment],
     new: NewRows | None,
-    progress: Progress | None,
+    progress: OnRead | None,
 ) -> Floats:
     """By line: bits of both spellings, bits of the new one, sum of `vote_split`, its count."""
     rows = []

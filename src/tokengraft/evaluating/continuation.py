@@ -18,10 +18,10 @@ import numpy as np
 
 from tokengraft.evaluating.fidelity import derangement, mean_rows
 from tokengraft.evaluating.lines import Case, Segmenter
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Head, likelihoods
 from tokengraft.model.frozen import FrozenModel, NewRows
-from tokengraft.model.reading import BATCH_TOKENS, Progress, read
+from tokengraft.model.reading import BATCH_TOKENS, OnRead, read
 from tokengraft.tokenizer.align import Floats, Ints
 
 _WHAT = "of the second half of each line in old tokens, after its first half in"
@@ -81,7 +81,7 @@ class Continuation:
         case: Case,
         seed: int = 0,
         tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> None:
         self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         self.halves = halve(case)
@@ -94,7 +94,7 @@ class Continuation:
         model: FrozenModel | None = None,
         new: NewRows | None = None,
         head: Head | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> Floats:
         """Bits of each line's rest after its prompt in new tokens; `new` are rows for these."""
         return self._bits(
@@ -102,7 +102,7 @@ class Continuation:
             progress,
         )  # fmt: skip
 
-    def scores(self, bits: Floats, floors: bool = True, resamples: int = 1000) -> dict[str, Score]:
+    def scores(self, bits: Floats, drawn: Bootstrap, floors: bool = True) -> dict[str, Score]:
         """The figures; `floors=False` leaves out floors and ceiling, which take three readings."""
         size, base = self.halves.size, self.base
         against: dict[str, Floats] = {}
@@ -121,19 +121,15 @@ class Continuation:
             ]
             if cut.enough(own, prompts):
                 against["ceiling"] = self._bits(self.model, prompts, self.head)
-        seed = self.seed
         plain: dict[str, Any] = {name: float(v.sum() / size.sum()) for name, v in against.items()}
         excess: dict[str, Any] = {
             name: float((v - base).sum() / base.sum()) for name, v in against.items()
         }
         return {
-            BPB.name: score(BPB, Sums(bits, size), **plain, resamples=resamples, seed=seed),
-            BASE_BPB.name: score(BASE_BPB, Sums(base, size), resamples=resamples, seed=seed),
-            EXCESS.name: score(
-                EXCESS, Sums(bits - base, base), n=len(base), **excess, resamples=resamples,
-                seed=seed,
-            ),
-        }  # fmt: skip
+            BPB.name: score(BPB, Sums(bits, size), drawn, **plain),
+            BASE_BPB.name: score(BASE_BPB, Sums(base, size), drawn),
+            EXCESS.name: score(EXCESS, Sums(bits - base, base), drawn, n=len(base), **excess),
+        }
 
     def _bits(
         self,
@@ -142,7 +138,7 @@ class Continuation:
         head: Head,
         new: NewRows | None = None,
         same: Sequence[bool] | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> Floats:
         rests = self.halves.rest
         whole = [np.concatenate(pair) for pair in zip(prompts, rests, strict=True)]

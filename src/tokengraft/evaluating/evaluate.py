@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,24 +13,32 @@ import polars as pl
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import MOST_POSITIONS, PIVOT, RESAMPLES
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.deriving.distil.silent_text import untrained
+from tokengraft.evaluating.both_spellings import shared_scores
+from tokengraft.evaluating.continuation import Continuation
+from tokengraft.evaluating.fidelity import BaseReading
+from tokengraft.evaluating.fidelity import scores as fidelity_scores
+from tokengraft.evaluating.generation import measure_generation, write_samples
 from tokengraft.evaluating.harness_tasks import Tasks, run_tasks
 from tokengraft.evaluating.labels import read_labels
 from tokengraft.evaluating.lines import Case, assert_disjoint, prepare
 from tokengraft.evaluating.probe import probe_scores
+from tokengraft.evaluating.protected import protected_scores
 from tokengraft.evaluating.question import asked_scores
-from tokengraft.evaluating.score import SCORES, Measurements, Score, rows
+from tokengraft.evaluating.score import SCORES, Bootstrap, Measurements, Score
 from tokengraft.evaluating.translations import translation_scores
+from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.output_policies import POLICIES
-from tokengraft.grafting.shrink import grown, is_same_size
+from tokengraft.grafting.same_size import grown, is_same_size
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
-#: language, what is being done, lines done, lines in all
-OnProgress: TypeAlias = Callable[[str, str, int, int], None]
+Teller: TypeAlias = Callable[[str], Callable[[int], None] | None]
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,11 @@ class Measuring:
     tasks: Tasks = field(default_factory=Tasks)
     probe: Path | str | None = None
     ask: str | None = None
+
+    @property
+    def drawn(self) -> Bootstrap:
+        """How intervals are made."""
+        return Bootstrap(self.resamples, self.seed)
 
     def __post_init__(self) -> None:
         if self.ask is not None and self.probe is None:
@@ -124,6 +138,7 @@ def _measure(
     corpus = corpus.select(chosen)
     if text is not None:
         assert_disjoint(lines_of(text), corpus)
+    drawn = options.drawn
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
     english: dict[str, Score] = {}
@@ -132,37 +147,43 @@ def _measure(
         room = min(old.window, new.window)
         case = prepare(code, corpus.lines(code)[: options.lines], old, new.tokenizer, room)
         tables["sizes"].append(case.sizes(len(old.prefix)))
-        job = _Job(old, new, case, options, progress)
-        scores = job.fidelity()
+        tell = partial(_tell, progress, case)
+        scores = _fidelity(old, new, case, options, tell)
         if old.kind == "encoder":
             scores |= _translation(old, new, given, code, options)
         if old.kind == "causal":
             if options.continuation:
-                scores |= job.continuation()
+                scores |= _continuation(old, new, case, options, tell)
             writes = POLICIES[new.policy].writes
             if writes if options.shared is None else options.shared:
-                scores |= (both := job.shared())
+                both = shared_scores(old, new, case, drawn, progress=tell("both spellings"))
                 unread += [] if both else [code]
+                scores |= both
                 if writes:
-                    english = english or _english(old, new, corpus, options)
-                    scores |= job.written() | english
+                    english = english or _english(old, new, corpus, drawn)
+                    scores |= written_scores(old, new, case, drawn) | english
             if options.prompts:
-                costs, samples = job.generation(corpus.lines(code)[: options.prompts])
-                tables["generation"] += costs
-                tables["samples"] += samples
+                lines = corpus.lines(code)[: options.prompts]
+                half = [line[: max(1, len(line) // 2)] for line in lines[:2]]
+                tables["generation"] += measure_generation(
+                    old, new, code, lines, progress=tell("generation")
+                )
+                tables["samples"] += write_samples(old, new, code, half, seed=options.seed)
         scores |= kept
         if options.probe is not None:
             labels = read_labels(options.probe)
-            drawn = {"resamples": options.resamples, "seed": options.seed}
-            scores |= probe_scores(old, new, corpus, code, labels, **drawn)
+            scores |= probe_scores(old, new, corpus, code, labels, drawn)
             if options.ask is not None and old.kind == "causal":
-                scores |= asked_scores(old, new, corpus, code, labels, options.ask, **drawn)
+                scores |= asked_scores(old, new, corpus, code, labels, options.ask, drawn)
         measured |= {(code, name): value for name, value in scores.items()}
     if options.tasks.names:
         tables["tasks"] = run_tasks(
             old.folder, new.folder, options.tasks, seed=options.seed, device=str(old.device)
         )
-    flat = [row for (code, name), s in measured.items() for row in rows({name: s}, language=code)]
+    flat = [
+        {"language": code, "metric": name, **asdict(value)}
+        for (code, name), value in measured.items()
+    ]
     settings = {
         "lines": options.lines, "window": min(old.window, new.window), "seed": options.seed,
         "resamples": options.resamples, "most_positions": options.most_positions,
@@ -178,87 +199,45 @@ def _measure(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The measurements of one language."""
+def _fidelity(
+    old: FrozenModel, new: FrozenModel, case: Case, options: Measuring, tell: Teller
+) -> dict[str, Score]:
+    # With floors and ceiling, the base's distributions are needed four times.
+    base = BaseReading(
+        old, case, most_positions=options.most_positions, seed=options.seed,
+        keep_bytes=1 << 30 if options.against else 0, progress=tell("base"),
+    )  # fmt: skip
+    head = new.head(case.rows).exact() if old.kind == "causal" else None
+    sums = base.compare(base.read_new(new, progress=tell("graft")), head)
+    if not options.against:
+        return fidelity_scores(sums, {}, {}, {}, options.drawn)
+    floors = base.unrelated(), base.mean_row(tell("mean row"))
+    return fidelity_scores(sums, *floors, base.ceiling(tell("ceiling")), options.drawn)
 
-    old: FrozenModel
-    new: FrozenModel
-    case: Case
-    options: Measuring
-    progress: OnProgress | None
 
-    def fidelity(self) -> dict[str, Score]:
-        from tokengraft.evaluating.fidelity import BaseReading, scores
+def _continuation(
+    old: FrozenModel, new: FrozenModel, case: Case, options: Measuring, tell: Teller
+) -> dict[str, Score]:
+    halves = Continuation(old, case, options.seed, progress=tell("continuation"))
+    if not len(halves.base):
+        return {}
+    head = new.head(case.rows).exact()
+    bits = halves.measure(new, head=head, progress=tell("continuation, graft"))
+    return halves.scores(bits, options.drawn, options.against)
 
-        keep = (
-            1 << 30 if self.options.against else 0
-        )  # the base's distributions are needed four times
-        base = BaseReading(
-            self.old, self.case, most_positions=self.options.most_positions, keep_bytes=keep,
-            seed=self.options.seed, progress=self.tell("base"),
-        )  # fmt: skip
-        head = self.new.head(self.case.rows).exact() if self.old.kind == "causal" else None
-        view = base.read_new(self.new, progress=self.tell("graft"))
-        sums = base.compare(view, head)
-        none: dict[str, float] = {}
-        return scores(
-            sums,
-            base.unrelated() if self.options.against else none,
-            base.mean_row(self.tell("mean row")) if self.options.against else none,
-            base.ceiling(self.tell("ceiling")) if self.options.against else none,
-            self.options.resamples, self.options.seed,
-        )  # fmt: skip
 
-    def continuation(self) -> dict[str, Score]:
-        from tokengraft.evaluating.continuation import Continuation
+def _tell(progress: OnProgress | None, case: Case, what: str) -> Callable[[int], None] | None:
+    """A function that is told how many more lines are done."""
+    if progress is None:
+        return None
+    done = 0
 
-        halves = Continuation(
-            self.old, self.case, self.options.seed, progress=self.tell("continuation")
-        )
-        if not len(halves.base):
-            return {}
-        head = self.new.head(self.case.rows).exact()
-        bits = halves.measure(self.new, head=head, progress=self.tell("continuation, graft"))
-        return halves.scores(bits, self.options.against, self.options.resamples)
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(Progress(f"{case.language} · {what}", done, len(case.pairs), "lines"))
 
-    def shared(self) -> dict[str, Score]:
-        from tokengraft.evaluating.both_spellings import shared_scores
-
-        return shared_scores(
-            self.old, self.new, self.case, resamples=self.options.resamples, seed=self.options.seed,
-            progress=self.tell("both spellings"),
-        )  # fmt: skip
-
-    def written(self) -> dict[str, Score]:
-        from tokengraft.evaluating.writing import written_scores
-
-        return written_scores(
-            self.old, self.new, self.case, resamples=self.options.resamples, seed=self.options.seed
-        )
-
-    def generation(self, lines: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        from tokengraft.evaluating.generation import measure_generation, write_samples
-
-        code = self.case.language
-        half = [line[: max(1, len(line) // 2)] for line in lines]
-        costs = measure_generation(
-            self.old, self.new, code, lines, progress=self.tell("generation")
-        )
-        return costs, write_samples(self.old, self.new, code, half[:2], seed=self.options.seed)
-
-    def tell(self, what: str) -> Callable[[int], None] | None:
-        if self.progress is None:
-            return None
-        done = 0
-
-        def report(count: int) -> None:
-            nonlocal done
-            done += count
-            assert self.progress is not None
-            self.progress(self.case.language, what, done, len(self.case.pairs))
-
-        return report
+    return report
 
 
 def _translation(
@@ -278,23 +257,16 @@ def _translation(
         pairs = [(line, other) for line, other in units if line and other][: options.lines]
         if pairs:
             lines, english = zip(*pairs, strict=True)
-            return translation_scores(
-                base, graft, lines, english, resamples=options.resamples, seed=options.seed
-            )
+            return translation_scores(base, graft, lines, english, options.drawn)
     return {}
 
 
 def _english(
-    base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, options: Measuring
+    base: FrozenModel, graft: FrozenModel, corpus: ParallelCorpus, drawn: Bootstrap
 ) -> dict[str, Score]:
     """Greedy continuations of English, from the corpus if it has any, else from the UDHR."""
-    from tokengraft.evaluating.writing import english_greedy
-
-    code = "eng_Latn"
-    source = corpus if code in corpus.languages else udhr.load([code])
-    return english_greedy(
-        base, graft, source.lines(code), resamples=options.resamples, seed=options.seed
-    )
+    source = corpus if PIVOT in corpus.languages else udhr.load([PIVOT])
+    return english_greedy(base, graft, source.lines(PIVOT), drawn)
 
 
 def _protected(
@@ -304,16 +276,13 @@ def _protected(
 
     English is the corpus's, unless it has none or is the UDHR, which may have been trained on.
     """
-    from tokengraft.deriving.distil.silent_text import untrained
-    from tokengraft.evaluating.protected import protected_scores
-
-    texts, code = untrained(), "eng_Latn"
+    texts = untrained()
     with contextlib.suppress(CorpusError):
         if not isinstance(corpus, ParallelCorpus):
-            corpus = load_corpus(corpus, options.split, [code])
-        if corpus.name != udhr.NAME and code in corpus.languages:
-            texts["English"] = list(corpus.lines(code))
-    return protected_scores(base, graft, texts, resamples=options.resamples, seed=options.seed)
+            corpus = load_corpus(corpus, options.split, [PIVOT])
+        if corpus.name != udhr.NAME and PIVOT in corpus.languages:
+            texts["English"] = list(corpus.lines(PIVOT))
+    return protected_scores(base, graft, texts, options.drawn)
 
 
 def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> tuple[str, ...]:

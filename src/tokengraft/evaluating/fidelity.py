@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengraft.evaluating.lines import Case, Segmenter
-from tokengraft.evaluating.score import Metric, Score, Sums, counted, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import Distributions, Head, compare
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import BATCH_TOKENS, LineStates, Progress, read
+from tokengraft.model.reading import BATCH_TOKENS, LineStates, OnRead, read
 from tokengraft.tokenizer.align import Floats, Ints
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class BaseReading:
         keep_bytes: int = 0,
         seed: int = 0,
         tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> None:
         self.model, self.case, self.seed, self.tokens = model, case, seed, tokens
         reading = read(
@@ -168,7 +168,7 @@ class BaseReading:
         self,
         model: FrozenModel | None = None,
         new: NewRows | None = None,
-        progress: Progress | None = None,
+        progress: OnRead | None = None,
     ) -> View:
         """The new tokenization read by a grafted model, or by the base with `new` rows."""
         case = self.case
@@ -182,12 +182,12 @@ class BaseReading:
     def compare(self, view: View, head: Head | None = None) -> dict[str, Sums]:
         """Every figure of METRICS, line by line; `head` is the graft's, over old tokens."""
         old = self.view
-        sums = {"aligned_cosine": counted(cosines(old.states, view.states), self.counts)}
+        sums = {"aligned_cosine": Sums.over(cosines(old.states, view.states), self.counts)}
         if self.distributions is not None and self.head is not None:
             apart = compare(self.distributions, self._sampled(view), head or self.head)
             for name in ("kl", "top1", "top10"):
                 values = getattr(apart, name).double().cpu().numpy()
-                sums[name] = counted(values, self.sample_counts)
+                sums[name] = Sums.over(values, self.sample_counts)
         sums["pooled_cosine"] = Sums.of(cosines(old.pooled, view.pooled))
         sums["aligned_pooled_cosine"] = Sums.of(cosines(old.means, view.means))
         if len(old.pooled) > 1:
@@ -214,12 +214,12 @@ class BaseReading:
         )
         return {name: sums.value for name, sums in self.compare(view).items()}
 
-    def mean_row(self, progress: Progress | None = None) -> dict[str, float]:
+    def mean_row(self, progress: OnRead | None = None) -> dict[str, float]:
         """Another floor: the base with the mean of all old rows for every new token."""
         view = self.read_new(new=mean_rows(self.model, self.case), progress=progress)
         return {name: sums.value for name, sums in self.compare(view).items()}
 
-    def ceiling(self, progress: Progress | None = None) -> dict[str, float]:
+    def ceiling(self, progress: OnRead | None = None) -> dict[str, float]:
         """The base against itself in another segmentation; empty if too few tokens can be cut."""
         cut = Segmenter(self.model.tokenizer, seed=self.seed)
         room = self.model.window - len(self.model.prefix) - len(self.model.suffix)
@@ -250,14 +250,13 @@ def scores(
     unrelated: dict[str, float],
     mean_row: dict[str, float],
     ceiling: dict[str, float],
-    resamples: int,
-    seed: int = 0,
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Figures with their floors and ceilings, in the order of METRICS."""
     return {
         name: score(
-            metric, sums[name], unrelated=unrelated.get(name), mean_row=mean_row.get(name),
-            ceiling=ceiling.get(name), resamples=resamples, seed=seed,
+            metric, sums[name], drawn, unrelated=unrelated.get(name),
+            mean_row=mean_row.get(name), ceiling=ceiling.get(name),
         )
         for name, metric in METRICS.items()
         if name in sums

@@ -10,40 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.grafting.graft import logits_processor
 from tokengraft.model.folder import MANIFEST
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
-from tokengraft.model.reading import Progress
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Ratios of sums over all prompts of one language, for one model."""
-
-    language: str
-    model: str
-    prompts: int
-    tokens_per_prompt: float
-    prefill_ms_per_character: float
-    decode_ms_per_character: float | None  # None if no character was written
-    decode_ms_per_token: float
-    characters_per_token_out: float
-    cache_bytes_per_character: float
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What both models wrote after one prompt."""
-
-    language: str
-    way: str  # "greedy" or "sampled"
-    prompt: str
-    base: str
-    graft: str
+from tokengraft.model.reading import OnRead
 
 
 @dataclass
@@ -65,7 +39,7 @@ def measure_generation(
     prompts: Sequence[str],
     *,
     steps: int = 32,
-    progress: Progress | None = None,
+    progress: OnRead | None = None,
 ) -> list[dict[str, Any]]:
     """Costs of both models as table rows, after a run of the first prompt to warm up."""
     tallies = {"base": _Tally(), "graft": _Tally()}
@@ -77,7 +51,9 @@ def measure_generation(
             _decode(model, prompt, steps, tallies[name])
         if progress is not None:
             progress(1)
-    return [asdict(_cost(language, name, tally)) for name, tally in tallies.items()]
+    return [
+        {"language": language, "model": name, **_cost(tally)} for name, tally in tallies.items()
+    ]
 
 
 def fewer_steps(costs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -109,7 +85,8 @@ def write_samples(
             texts = [
                 _generate(model, prompt, tokens, seed + number, options) for model in (base, graft)
             ]
-            samples.append(asdict(Sample(language, way, prompt, *texts)))
+            about = {"language": language, "way": way, "prompt": prompt}
+            samples.append({**about, "base": texts[0], "graft": texts[1]})
     return samples
 
 
@@ -200,12 +177,15 @@ def _now(model: FrozenModel) -> float:
     return time.perf_counter()
 
 
-def _cost(language: str, model: str, tally: _Tally) -> Cost:
-    decode = 1000 * tally.decode
-    return Cost(
-        language, model, tally.prompts, tally.tokens / tally.prompts,
-        1000 * tally.prefill / tally.characters,
-        decode / tally.written if tally.written else None,
-        decode / max(1, tally.steps), tally.written / max(1, tally.steps),
-        tally.cache / tally.characters,
-    )  # fmt: skip
+def _cost(tally: _Tally) -> dict[str, float | None]:
+    """Ratios of sums over all prompts of one language, for one model."""
+    decode, steps = 1000 * tally.decode, max(1, tally.steps)
+    return {
+        "prompts": tally.prompts,
+        "tokens_per_prompt": tally.tokens / tally.prompts,
+        "prefill_ms_per_character": 1000 * tally.prefill / tally.characters,
+        "decode_ms_per_character": decode / tally.written if tally.written else None,
+        "decode_ms_per_token": decode / steps,
+        "characters_per_token_out": tally.written / steps,
+        "cache_bytes_per_character": tally.cache / tally.characters,
+    }

@@ -21,13 +21,11 @@ from tokengraft.model.folder import resolve
 
 @dataclass(frozen=True)
 class Tasks:
-    """Which tasks to run: at most `limit` documents of each, with `shots` examples."""
+    """Which tasks to run, at most `limit` documents of each."""
 
     names: Sequence[str] = ()
     include: Path | str | None = None
     limit: int | None = None
-    shots: int | None = None
-    batch: int | str = 8
 
 
 def run_tasks(
@@ -61,8 +59,7 @@ def run_tasks(
         report = harness.simple_evaluate(
             model="hf",
             model_args={"pretrained": str(folder), "trust_remote_code": False},
-            tasks=list(tasks.names), num_fewshot=tasks.shots, limit=tasks.limit,
-            batch_size=tasks.batch, device=device,
+            tasks=list(tasks.names), limit=tasks.limit, batch_size=8, device=device,
             task_manager=manager, random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed,
             fewshot_random_seed=seed, log_samples=False,
         )  # fmt: skip

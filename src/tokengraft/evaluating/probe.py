@@ -22,7 +22,7 @@ from tokengraft.core.errors import MissingExtra
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.labels import guessing, labelled
 from tokengraft.evaluating.lines import prepare
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Floats
@@ -44,25 +44,23 @@ def probe_scores(
     corpus: ParallelCorpus,
     code: str,
     labels: Mapping[str, str],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
 ) -> dict[str, Score]:
     """The three accuracies over the corpus's labelled lines in one language."""
     lines, every = labelled(corpus, code, labels)
     states, kept = pooled_states(base, graft, lines)
     names = np.array(every)[kept]
-    hits = accuracies(states, names, seed)
-    one = np.ones(len(names))
-    options: dict[str, Any] = {"unrelated": guessing(names), "resamples": resamples, "seed": seed}
-    ceiling = float(hits["base"].mean())
+    hits = accuracies(states, names, drawn.seed)
+    sums = {side: Sums.of(own) for side, own in hits.items()}
+    floor, ceiling = guessing(names), sums["base"].value
+    metrics = {"base": BASE_PROBED, "graft": PROBED, "carried": CARRIED_PROBE}
     return {
-        BASE_PROBED.name: score(BASE_PROBED, Sums(hits["base"], one), **options),
-        PROBED.name: score(PROBED, Sums(hits["graft"], one), ceiling=ceiling, **options),
-        CARRIED_PROBE.name: score(
-            CARRIED_PROBE, Sums(hits["carried"], one), ceiling=ceiling, **options
-        ),
-    }
+        metric.name: score(
+            metric, sums[side], drawn, unrelated=floor,
+            ceiling=None if side == "base" else ceiling,
+        )
+        for side, metric in metrics.items()
+    }  # fmt: skip
 
 
 def pooled_states(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.model.divergence import MEASURING, Head, vocabulary_blocks
 from tokengraft.model.frozen import FrozenModel
@@ -46,10 +46,9 @@ def protected_scores(
     base: FrozenModel,
     graft: FrozenModel,
     texts: Mapping[str, Sequence[str]],
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
     *,
     most: int = 200,
-    resamples: int = 1000,
-    seed: int = 0,
 ) -> dict[str, Score]:
     """Each measure of each kind of text, on its first `most` lines without a new token."""
     scores = {}
@@ -64,8 +63,8 @@ def protected_scores(
         for name, (above, below) in parts.items():
             metric = METRICS[f"{kind.lower()}_{name}"]
             scores[metric.name] = score(
-                metric, Sums(above, below), ceiling=float(metric.higher), n=int(positions.sum()),
-                resamples=resamples, seed=seed,
+                metric, Sums(above, below), drawn, ceiling=float(metric.higher),
+                n=int(positions.sum()),
             )  # fmt: skip
     return scores
 

@@ -11,14 +11,13 @@ own tokens. Reference: Holtzman et al. 2021, domain-conditional PMI
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tokengraft.core.errors import UsageError
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.evaluating.labels import guessing, labelled
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.divergence import likelihoods
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
@@ -37,9 +36,7 @@ def asked_scores(
     code: str,
     labels: Mapping[str, str],
     question: str,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
 ) -> dict[str, Score]:
     """How often each model answers a question about a line with its label.
 
@@ -49,7 +46,6 @@ def asked_scores(
     if HERE not in question:
         raise UsageError(f"the question {question!r} has no {HERE} for the line")
     lines, names = labelled(corpus, code, labels)
-    options: dict[str, Any] = {"unrelated": guessing(names), "resamples": resamples, "seed": seed}
     known = sorted(set(names))
     answers = _tails(base, question, known)
     rows = min(len(base.tokenizer.vocabulary), len(base.weight))
@@ -62,10 +58,10 @@ def asked_scores(
         hits[side] = Sums.of(
             np.array([known[n] == name for n, name in zip(best, names, strict=True)], float)
         )
-    ceiling = hits["base"].value
+    floor, ceiling = guessing(names), hits["base"].value
     return {
-        BASE_ASKED.name: score(BASE_ASKED, hits["base"], **options),
-        ASKED.name: score(ASKED, hits["graft"], ceiling=ceiling, **options),
+        BASE_ASKED.name: score(BASE_ASKED, hits["base"], drawn, unrelated=floor),
+        ASKED.name: score(ASKED, hits["graft"], drawn, unrelated=floor, ceiling=ceiling),
     }
 
 

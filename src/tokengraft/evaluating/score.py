@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -50,9 +50,13 @@ class Score:
     unrelated: float | None = None
     mean_row: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals are made: `resamples` times lines are drawn, by `seed`; 0 makes none."""
+
+    resamples: int = RESAMPLES
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,14 @@ class Sums:
         """One value per line; lines without a value (NaN) are left out."""
         there = ~np.isnan(values)
         return cls(np.where(there, values, 0.0), there.astype(np.float64))
+
+    @classmethod
+    def over(cls, values: Floats, counts: Sequence[int] | npt.NDArray[np.int64]) -> Sums:
+        """Values that lie line after line, `counts` of them in each line."""
+        sizes = np.asarray(counts, np.int64)
+        edges = np.concatenate(([0], np.cumsum(sizes)))
+        numerator = np.array([values[start:end].sum() for start, end in pairwise(edges)])
+        return cls(numerator.astype(np.float64), sizes.astype(np.float64))
 
 
 #: Columns of a table of scores.
@@ -193,19 +205,18 @@ class Measurements:
 def score(
     metric: Metric,
     sums: Sums,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
     *,
     unrelated: float | None = None,
     mean_row: float | None = None,
     ceiling: float | None = None,
     n: int | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Score:
     """The figure with its interval, floor and ceiling.
 
     `n` defaults to the sum of denominators: positions, lines or bytes; give it for ratios of bits.
     """
-    low, high = interval(sums, resamples, seed)
+    low, high = interval(sums, drawn)
     return Score(
         value=sums.value, floor=metric.better(unrelated, mean_row), ceiling=ceiling,
         n=round(float(sums.denominator.sum())) if n is None else n, low=low, high=high,
@@ -213,29 +224,16 @@ def score(
     )  # fmt: skip
 
 
-def interval(sums: Sums, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Any, Any]:
+def interval(sums: Sums, drawn: Bootstrap) -> tuple[Any, Any]:
     """Bounds of the bootstrapped value; (None, None) with fewer than two lines or no resamples."""
     used = sums.denominator > 0
     above, below = sums.numerator[used], sums.denominator[used]
-    if len(above) < 2 or not resamples:
+    if len(above) < 2 or not drawn.resamples:
         return None, None
 
-    def ratio(drawn: npt.NDArray[np.int64]) -> Floats:
-        quotient: Floats = above[drawn].sum(axis=-1) / below[drawn].sum(axis=-1)
+    def ratio(lines: npt.NDArray[np.int64]) -> Floats:
+        quotient: Floats = above[lines].sum(axis=-1) / below[lines].sum(axis=-1)
         return quotient
 
-    low, high = percentile_interval(ratio, len(above), resamples, seed, batch=250)
+    low, high = percentile_interval(ratio, len(above), drawn.resamples, drawn.seed, batch=250)
     return float(low), float(high)
-
-
-def rows(scores: Mapping[str, Score], **labels: Any) -> list[dict[str, Any]]:
-    """Table rows, one per metric, each beginning with the given labels."""
-    return [{**labels, "metric": name, **value.to_json()} for name, value in scores.items()]
-
-
-def counted(values: Floats, counts: Sequence[int] | npt.NDArray[np.int64]) -> Sums:
-    """Sums of values that lie line after line, `counts` of them in each line."""
-    sizes = np.asarray(counts, np.int64)
-    edges = np.concatenate(([0], np.cumsum(sizes)))
-    numerator = np.array([values[start:end].sum() for start, end in pairwise(edges)])
-    return Sums(numerator.astype(np.float64), sizes.astype(np.float64))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokengraft.evaluating.fidelity import ranks
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import read
 from tokengraft.tokenizer.align import Floats
@@ -32,9 +32,7 @@ def translation_scores(
     graft: FrozenModel,
     lines: Sequence[str],
     english: Sequence[str],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
 ) -> dict[str, Score]:
     """Both figures for lines and their English translations."""
     there = _vectors(base, english)
@@ -42,9 +40,7 @@ def translation_scores(
     for metric, model in ((RETRIEVED, graft), (BASE_RETRIEVED, base)):
         first = ranks(there, _vectors(model, lines)).first
         chance = 1 / max(1, len(lines))
-        figures[metric.name] = score(
-            metric, Sums.of(first), unrelated=chance, resamples=resamples, seed=seed
-        )
+        figures[metric.name] = score(metric, Sums.of(first), drawn, unrelated=chance)
     return figures
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tokengraft.evaluating.generation import processors
 from tokengraft.evaluating.lines import Case
-from tokengraft.evaluating.score import Metric, Score, Sums, score
+from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
 from tokengraft.tokenizer.align import Ints
@@ -43,13 +43,17 @@ _GREEDY_PROMPT, _GREEDY_TOKENS = 8, 24
 
 
 def written_scores(
-    base: FrozenModel, graft: FrozenModel, case: Case, *, resamples: int = 1000, seed: int = 0
+    base: FrozenModel,
+    graft: FrozenModel,
+    case: Case,
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
 ) -> dict[str, Score]:
     """Worth and broken characters of what the graft samples; none if no line is long enough."""
     sizes = case.sizes()
     real = float(sizes["tokens_before"]) / max(1.0, float(sizes["tokens_after"]))
+    seed, lengths = drawn.seed, (round(_PROMPT * real), round(_TOKENS * real))
     written = _sample(graft, case.new, _PROMPT, _TOKENS, seed)
-    before = _sample(base, case.old, round(_PROMPT * real), round(_TOKENS * real), seed, _BASE)
+    before = _sample(base, case.old, *lengths, seed, _BASE)
     if not written or not before:
         return {}
     texts = [graft.tokenizer.decode([ids])[0].rstrip("\ufffd") for ids in written]
@@ -58,24 +62,20 @@ def written_scores(
     theirs = [base.tokenizer.decode([ids])[0].rstrip("\ufffd") for ids in before]
     broken, whole = _broken(texts)
     base_broken, base_whole = _broken(theirs)
-    options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    theirs_broken = float(100 * base_broken.sum() / max(1.0, base_whole.sum()))
     return {
-        WORTH.name: score(WORTH, Sums(worth, steps), ceiling=real, **options),
-        BROKEN.name: score(
-            BROKEN, Sums(100 * broken, whole),
-            ceiling=float(100 * base_broken.sum() / max(1.0, base_whole.sum())), **options,
-        ),
-    }  # fmt: skip
+        WORTH.name: score(WORTH, Sums(worth, steps), drawn, ceiling=real),
+        BROKEN.name: score(BROKEN, Sums(100 * broken, whole), drawn, ceiling=theirs_broken),
+    }
 
 
 def english_greedy(
     base: FrozenModel,
     graft: FrozenModel,
     lines: Sequence[str],
+    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
     *,
     most: int = 200,
-    resamples: int = 1000,
-    seed: int = 0,
 ) -> dict[str, Score]:
     """How many of the first `most` lines without a new token both models continue alike."""
     old, new = base.tokenizer.encode(list(lines)), graft.tokenizer.encode(list(lines))
@@ -83,8 +83,7 @@ def english_greedy(
     same = _same_greedy(base, graft, kept)
     if not len(same):
         return {}
-    sums = Sums(same, np.ones(len(same)))
-    return {GREEDY.name: score(GREEDY, sums, ceiling=1.0, resamples=resamples, seed=seed)}
+    return {GREEDY.name: score(GREEDY, Sums(same, np.ones(len(same))), drawn, ceiling=1.0)}
 
 
 def _same_greedy(base: FrozenModel, graft: FrozenModel, lines: Sequence[Ints]) -> Any:

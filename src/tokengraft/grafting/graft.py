@@ -16,14 +16,14 @@ from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, Us
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr
-from tokengraft.corpus.lines_of import Sources, lines_of, texts_of
+from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
-from tokengraft.grafting.shrink import shrink
+from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
@@ -35,9 +35,9 @@ from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer, sentence
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 _MOST_LINES = 20_000  # of training text that a graft is verified on, besides the check lines
 
@@ -148,7 +148,7 @@ def graft(
     parts = [token.parts for token in steps.tokens]
     check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
-    lines = [*_sample(training or ()), *others]
+    lines = [*spaced(training or (), _MOST_LINES), *others]
     removed: tuple[int, ...] = ()
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
@@ -387,17 +387,12 @@ def _shared(base: Path, output: Output) -> bool:
     return find_layout(read_json(base / CONFIG), read_checkpoint(base)).tied
 
 
-def _sample(text: Sequence[str]) -> Sequence[str]:
-    """At most `_MOST_LINES` lines, evenly spaced."""
-    return text[:: -(-len(text) // _MOST_LINES)] if text else text
-
-
 def _removable(
     old: dict[str, Any], new: dict[str, Any], parts: Sequence[Sequence[int]], lines: Sequence[str]
 ) -> tuple[tuple[int, ...], str]:
     """Old parts that neither `lines` nor any bundled language needs, to be barred; and a note."""
     corpus = udhr.load()
-    world = [line for code in corpus.languages for line in corpus.lines(code)]
+    world = corpus.lines(*corpus.languages)
     read = piece_reader(family(old))
     pieces = [b""] * (max(vocabulary(old).values()) + 1)
     for token, number in vocabulary(old).items():

@@ -28,7 +28,7 @@ nowhere in it. Single bytes stay, so every text can still be written.
 separate from the input rows, for which a tied model gets a copy of its table as head (old rows are
 the same bytes in both), unless the model is to stay tied: then the same rows serve both.
 
-`winner-takes-all`: as shared; `decoding.WinnerTakesAll` pools a new token with its first old part.
+`winner-takes-all`: as shared; `WinnerTakesAll` pools a new token with its first old part.
 """
 
 from __future__ import annotations

@@ -54,6 +54,11 @@ def write(
     write_tokenizer(model_dir, folder, config, base, tokenizer)
 
 
+def barred_ids(folder: Path) -> set[int]:
+    """The ids that the folder's generation config says must never be written."""
+    return set(map(int, read_if_there(folder / GENERATION).get("suppress_tokens") or ()))
+
+
 def carried(model_dir: Path) -> list[str]:
     """Names of the base's small files that a graft copies as they are, or rewrites."""
     names = []

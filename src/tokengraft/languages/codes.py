@@ -62,6 +62,12 @@ def base(code: str) -> str:
     return code.partition("-")[0]
 
 
+def script_of(code: str) -> str:
+    """`Deva` for `hin_Deva` and `hin_Deva-variant`; "" for a code that names no script."""
+    match = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
+    return match[1] if match else ""
+
+
 def language(code: str) -> Language:
     """What is known about `code`.
 

@@ -24,7 +24,7 @@ from tokengraft.tokenizer.align import Alignment, Floats, Ints
 if TYPE_CHECKING:
     import torch
 
-Progress: TypeAlias = Callable[[int], None]  # sequences read since the last call
+OnRead: TypeAlias = Callable[[int], None]  # sequences read since the last call
 BATCH_TOKENS = 8192
 
 
@@ -99,7 +99,7 @@ def read(
     same: Sequence[bool] | None = None,
     new: NewRows | None = None,
     tokens: int = BATCH_TOKENS,
-    progress: Progress | None = None,
+    progress: OnRead | None = None,
 ) -> LineStates:
     """Read `sequences` (without special tokens) and keep the states at the positions `at` of each.
 

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
 from tokengraft.core.wording import counted, some_of
 from tokengraft.corpus.lines_of import CountedText, count_text
+from tokengraft.languages.codes import script_of
 from tokengraft.planning import MODES
-from tokengraft.planning.boundaries import decide, floors_of, relaxes, script_of
 from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.learn import Learner, Step
 from tokengraft.planning.new_tokens import NewToken
@@ -27,11 +27,12 @@ from tokengraft.planning.permitted import territory
 from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Protection, Proven
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
 from tokengraft.planning.prove import Proof, prove
+from tokengraft.planning.relaxed_scripts import decide, floors_of, relaxes
 from tokengraft.planning.same_size import give_places
 from tokengraft.planning.unigram_wordpiece import plan_pieces
-from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import Additions, family, fingerprint, insert, vocabulary
+from tokengraft.tokenizer.pipeline import lengths, load
 from tokengraft.tokenizer.vocabulary import decoded
 
 _ATTEMPTS = 4

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.files import sha256
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.lines_of import (
     CountedText,
     count_chunks,
@@ -27,7 +28,7 @@ from tokengraft.corpus.lines_of import (
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.corpus.shards import Format, cut
 from tokengraft.engine import Counting
-from tokengraft.engine.count_shards import OnMeter, Payload, Total, count_all
+from tokengraft.engine.count_shards import Payload, Total, count_all
 from tokengraft.languages.codes import resolve
 
 VERSION = "1"  # part of every cache key: raise it when the meaning of a chunk changes
@@ -101,7 +102,7 @@ def count_words(
     text_column: str = "text",
     format_: Format | None = None,
     counting: Counting = Counting(),  # noqa: B008 - frozen
-    on_meter: OnMeter | None = None,
+    progress: OnProgress | None = None,
 ) -> CountedTexts:
     """Each language's text from its files (paths, folders, globs, URLs), to be given to `plan`.
 
@@ -125,7 +126,7 @@ def count_words(
         counting = replace(counting, workers=1)
     total = count_all(
         WordWork(layout), shards, counting.open(), skip_bad=counting.skip_bad,
-        state=counting.state, on_meter=on_meter,
+        state=counting.state, progress=progress,
     )  # fmt: skip
     empty = [code for code in by_code if not total.payload.get(code)]
     if empty:

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText
+from tokengraft.languages.codes import script_of
 from tokengraft.planning import MODES, Mode
-from tokengraft.planning.boundaries import digits_as_letters, script_of
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
@@ -21,10 +21,12 @@ from tokengraft.planning.objectives import chooser, factors_for, weights_for
 from tokengraft.planning.permitted import accents_alone, borrowed_letters, keeps_names, territory
 from tokengraft.planning.plan import PlanCut, Planning
 from tokengraft.planning.protect import Forbidden, Protected, forbidden
+from tokengraft.planning.relaxed_scripts import digits_as_letters
 from tokengraft.planning.symbols import Symbols, symbols_of, within_character
-from tokengraft.planning.words import Cutter, Encoder, Pool, join_bytes, lengths, load
-from tokengraft.tokenizer.boundaries import DIGITS, LATIN, any_of, with_pattern
+from tokengraft.planning.word_pool import Cutter, Pool, join_bytes
 from tokengraft.tokenizer.insert import added_ids, family, settle, vocabulary
+from tokengraft.tokenizer.pipeline import Encoder, lengths, load
+from tokengraft.tokenizer.pre_tokenizer import DIGITS, LATIN, any_of, with_pattern
 from tokengraft.tokenizer.vocabulary import byte_alphabet
 
 _ATTEMPTS = 4

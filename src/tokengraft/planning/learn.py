@@ -38,8 +38,8 @@ from scipy import sparse
 
 from tokengraft.planning.chain import Chain, Ints
 from tokengraft.planning.symbols import WHOLE, Symbols
-from tokengraft.planning.words import Encoded
-from tokengraft.tokenizer.boundaries import Word
+from tokengraft.tokenizer.pipeline import Encoded
+from tokengraft.tokenizer.pre_tokenizer import Word
 
 _SHIFT = 32
 _ALONE, _SHARED = 0.7, 0.45  # weights of what a word saves: it recurs less than a pair does

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.planning.symbols import piece_reader
-from tokengraft.tokenizer.boundaries import splitter_of
 from tokengraft.tokenizer.insert import family, vocabulary
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded
+from tokengraft.tokenizer.pipeline import Encoder, load
+from tokengraft.tokenizer.pre_tokenizer import splitter_of
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded, piece_reader
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,6 @@ def check_tokens(
 
 def _check_encoded(tokenizer: dict[str, Any], tokens: Sequence[NewToken], literal: bool) -> None:
     """If no merge makes a token, its parts must be the old tokenizer's ids of its text."""
-    from tokengraft.planning.words import Encoder, load
-
     encoder = Encoder(load(tokenizer))
     splitter = splitter_of(tokenizer) if literal else None
     for token in tokens:

@@ -24,8 +24,6 @@ from tokengraft.planning.plan import (
     unknown_share,
     warnings,
 )
-from tokengraft.planning.words import Encoder, lengths, load
-from tokengraft.tokenizer.boundaries import split_pattern, splitter_of
 from tokengraft.tokenizer.insert import (
     Additions,
     family,
@@ -34,6 +32,8 @@ from tokengraft.tokenizer.insert import (
     insert,
     vocabulary,
 )
+from tokengraft.tokenizer.pipeline import Encoder, lengths, load
+from tokengraft.tokenizer.pre_tokenizer import split_pattern, splitter_of
 
 
 def absent_characters(tokenizer: dict[str, Any], lines: Iterable[str]) -> list[str]:

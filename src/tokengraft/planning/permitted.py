@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING
 from tokenizers import Regex, pre_tokenizers
 
 from tokengraft.corpus import load
-from tokengraft.planning.boundaries import script_of
-from tokengraft.planning.symbols import character_size, completions, piece_reader
-from tokengraft.tokenizer.boundaries import SCRIPTS
+from tokengraft.languages.codes import script_of
+from tokengraft.planning.symbols import character_size, completions
+from tokengraft.tokenizer.pre_tokenizer import SCRIPTS
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 if TYPE_CHECKING:
     from tokengraft.planning.plan import Plan
@@ -95,7 +96,7 @@ def _written_elsewhere() -> frozenset[str]:
     """Every character of the bundled UDHR in other scripts than Latin."""
     udhr = load("udhr")
     others = [code for code in udhr.languages if script_of(code) != "Latn"]
-    return frozenset().union(*(line for code in others for line in udhr.lines(code)))
+    return frozenset().union(*udhr.lines(*others))
 
 
 @functools.cache

@@ -23,8 +23,8 @@ from tokengraft.languages.codes import well_formed
 from tokengraft.planning import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.tokenizer import insert as inserting
-from tokengraft.tokenizer.boundaries import RELAXABLE, relaxed_pattern
 from tokengraft.tokenizer.insert import Additions, Family, family, fold
+from tokengraft.tokenizer.pre_tokenizer import RELAXABLE, relaxed_pattern
 
 SCHEMA = 1
 Boundaries: TypeAlias = Literal["auto", "keep", "relax", "portable"]

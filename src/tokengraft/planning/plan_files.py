@@ -23,19 +23,26 @@ from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.lines_of import CountedText, Source, Sources, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.languages.codes import known, language, listed, meanings, resolve, well_formed
+from tokengraft.languages.codes import (
+    known,
+    language,
+    listed,
+    meanings,
+    resolve,
+    script_of,
+    well_formed,
+)
 from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, write_tokenizer_json
-from tokengraft.planning.boundaries import script_of
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
 from tokengraft.planning.plan import Plan, Planning, folded
 from tokengraft.planning.protect import insert_proved, protected_text, unprotected_code
-from tokengraft.planning.words import lengths, load
-from tokengraft.tokenizer.boundaries import tells_case
 from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
+from tokengraft.tokenizer.pipeline import lengths, load
+from tokengraft.tokenizer.pre_tokenizer import tells_case
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
@@ -122,7 +129,7 @@ def plan(
         lines,
         options,
         test=tested or None,
-        check=list(_same_script(codes, corpus)),
+        check=[*_same_script(codes, corpus), *_same_script(codes, load_corpus("udhr"))],
         protect=protected_text(
             kept, shares_letters(codes) and options.mode != "paper", options.keep_names
         ),
@@ -272,17 +279,12 @@ def _pairs(
 
 def _udhr_lines(codes: Collection[str]) -> Iterator[str]:
     corpus = load_corpus("udhr")
-    for code in corpus.languages:
-        if code in codes:
-            yield from corpus.lines(code)
+    yield from corpus.lines(*(code for code in corpus.languages if code in codes))
 
 
-def _same_script(codes: Iterable[str], test: ParallelCorpus) -> Iterator[str]:
-    scripts = {script_of(code) for code in codes}
-    for corpus in (test, load_corpus("udhr")):
-        for code in corpus.languages:
-            if script_of(code) in scripts:
-                yield from corpus.lines(code)
+def _same_script(codes: Iterable[str], corpus: ParallelCorpus) -> list[str]:
+    scripts = set(map(script_of, codes))
+    return corpus.lines(*(code for code in corpus.languages if script_of(code) in scripts))
 
 
 def _speakers(codes: Iterable[str]) -> tuple[dict[str, float], list[str]]:

@@ -42,8 +42,9 @@ from tokengraft.planning.chain import Ints, distinct
 from tokengraft.planning.learn import key_of
 from tokengraft.planning.permitted import foreign_piece, names_spoiled
 from tokengraft.planning.plan import Elsewhere, Plan, PlanCut, Protection, folded, insert
-from tokengraft.planning.words import Cutter, Encoded, Encoder, encode, load
-from tokengraft.tokenizer.boundaries import DIGITS, LATIN, relaxed_pattern
+from tokengraft.planning.word_pool import Cutter
+from tokengraft.tokenizer.pipeline import Encoded, Encoder, encode, load
+from tokengraft.tokenizer.pre_tokenizer import DIGITS, LATIN, relaxed_pattern
 from tokengraft.tokenizer.vocabulary import byte_level_piece
 
 NOTHING = "nothing"  # asks that the bundled sample be not protected

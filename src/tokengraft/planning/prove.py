@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.learn import Learner
-from tokengraft.planning.words import Encoded, Encoder, emitted_ids, lengths
-from tokengraft.tokenizer.boundaries import Word
+from tokengraft.tokenizer.pipeline import Encoded, Encoder, emitted_ids, lengths
+from tokengraft.tokenizer.pre_tokenizer import Word
 
 
 @dataclass(frozen=True)

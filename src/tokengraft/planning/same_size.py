@@ -25,9 +25,10 @@ from tokengraft.corpus import load as load_corpus
 from tokengraft.planning.job import Request
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import sample, unprotected_code
-from tokengraft.planning.symbols import piece_reader
-from tokengraft.planning.words import Cutter, emitted_ids, encode, load
+from tokengraft.planning.word_pool import Cutter
 from tokengraft.tokenizer.insert import added_ids, first_free_id, fold, insert, retirable
+from tokengraft.tokenizer.pipeline import emitted_ids, encode, load
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 
 def give_places(request: Request, plan: Plan) -> Plan:
@@ -80,7 +81,6 @@ def _other_text(request: Request) -> Iterator[str]:
     udhr = load_corpus("udhr")
     for lines in (*request.test.values(), request.check, sample(), unprotected_code()):
         yield from lines
-    for code in udhr.languages:
-        yield from udhr.lines(code)
+    yield from udhr.lines(*udhr.languages)
     if request.protected is not None:
         yield from request.protected.lines

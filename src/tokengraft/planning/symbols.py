@@ -8,13 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokengraft.tokenizer.insert import Family, family, first_free_id, merge_pairs, vocabulary
-from tokengraft.tokenizer.vocabulary import (
-    byte_level_piece,
-    decoded,
-    sentencepiece_piece,
-    wordpiece_piece,
-)
+from tokengraft.tokenizer.insert import family, first_free_id, merge_pairs, vocabulary
+from tokengraft.tokenizer.vocabulary import decoded, piece_reader
 
 WHOLE = 1 << 30  # symbols from here on are whole characters that the old tokenizer spells in bytes
 
@@ -63,16 +58,6 @@ def symbols_of(tokenizer: dict[str, Any]) -> Symbols:
         piece=piece_reader(family(tokenizer)),
         old_merges=lambda part: merges_by_part().get(part, ()),
     )
-
-
-def piece_reader(kind: Family) -> Callable[[str], bytes]:
-    """The function that turns a token string of this family into bytes."""
-    return {
-        "byte-level-bpe": byte_level_piece,
-        "byte-fallback-bpe": sentencepiece_piece,
-        "unigram": sentencepiece_piece,
-        "wordpiece": wordpiece_piece,
-    }[kind]
 
 
 def borders(piece: bytes) -> tuple[bool, bool]:

@@ -42,18 +42,8 @@ from tokengraft.planning.plan import (
 )
 from tokengraft.planning.protect import newly_emitted
 from tokengraft.planning.prove import prove_emitted
-from tokengraft.planning.symbols import piece_reader, symbols_of
-from tokengraft.planning.words import (
-    Cutter,
-    Encoded,
-    Encoder,
-    Pool,
-    emitted_ids,
-    encode,
-    lengths,
-    load,
-)
-from tokengraft.tokenizer.boundaries import Word
+from tokengraft.planning.symbols import symbols_of
+from tokengraft.planning.word_pool import Cutter, Pool
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import (
     Additions,
@@ -65,7 +55,9 @@ from tokengraft.tokenizer.insert import (
     settle,
     vocabulary,
 )
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK
+from tokengraft.tokenizer.pipeline import Encoded, Encoder, emitted_ids, encode, lengths, load
+from tokengraft.tokenizer.pre_tokenizer import Word
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK, piece_reader
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _REFILLS = 6

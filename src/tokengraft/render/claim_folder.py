@@ -101,14 +101,15 @@ def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
     labels = {row["method"]: row for row in fidelity.cells(metric).to_dicts()}
     wide = fidelity.table(metric)
     codes = [name for name in wide.columns if name not in ("method", "mean")]
-    bare = {full: code for code, full in fidelity.paper.languages.items()}
+    bare = {full: code for code, full in fidelity.claim.languages.items()}
     rows = []
     for values in wide.to_dicts():
         label = labels[values["method"]]
         theirs: dict[str, float | None] = {}
         if metric == "pooled_cosine":
             row = paper_row(values["method"], layers)
-            theirs = {c: fidelity.paper.value(row, bare.get(c, c)) for c in ("mean", *codes)}
+            printed = fidelity.claim.expected
+            theirs = {c: printed.get((row, bare.get(c, c))) for c in ("mean", *codes)}
         ours = {code: values[code] for code in ("mean", *codes)}
         rows.append(Row(int(label["layer"]), label["strategy"], label["k"], ours, theirs))
     sizes = fidelity.sizes.filter(pl.col("mode") == PAPER)

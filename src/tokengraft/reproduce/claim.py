@@ -10,7 +10,7 @@ The paper's tokenizer tables are computed by the audit and compared with its pri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,19 @@ import yaml
 from tokenizers import Tokenizer
 
 from tokengraft.auditing.audit import Auditing, audit, find_all
-from tokengraft.auditing.count_corpus import OnCount
 from tokengraft.auditing.frames import vocabulary
 from tokengraft.auditing.vocabularies import compare
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import ASSETS
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.archive import open_bundle
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.paper import absent_characters
-from tokengraft.planning.words import lengths, load
 from tokengraft.tokenizer.catalog import PAPER, as_json, find
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.pipeline import lengths, load
 
 Key = tuple[str, str]  # row, column
 
@@ -48,6 +48,8 @@ class Claim:
     known: dict[Key, float]  # cells where the paper's figure does not come out, and what does
     why: str
     besides: tuple[str, ...] = ()  # columns the paper prints but does not count with the others
+    model: str = ""  # the paper's, if it matters
+    languages: Mapping[str, str] = field(default_factory=dict)  # the paper's codes, and ours
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def read_claim(name: str) -> Claim:
     }
     return Claim(
         name, data["title"], data["command"], data.get("inputs", {}), data["decimals"], expected,
-        known, data.get("why", ""), tuple(data.get("besides", ())),
+        known, data.get("why", ""), tuple(data.get("besides", ())), data.get("model", ""),
+        data.get("languages", {}),
     )  # fmt: skip
 
 
@@ -171,7 +174,7 @@ _SPLITS = ("dev", "devtest")
 def premiums(
     corpus: ParallelCorpus,
     search: Sequence[Path],
-    on_count: OnCount | None = None,
+    progress: OnProgress | None = None,
     resamples: int = 0,
 ) -> tuple[ClaimVerdict, list[str]]:
     """The premium table (with intervals from `resamples`), and remarks as in `vocabularies`."""
@@ -180,7 +183,7 @@ def premiums(
     result = audit(
         corpus, PAPER, languages,
         Auditing(search=search, resamples=resamples, skip_missing=True),
-        on_count=on_count,
+        progress=progress,
     )  # fmt: skip
     rows = {(row["language"], row["label"]): row for row in result.premiums.to_dicts()}
     values = {key: row["premium"] for key, row in rows.items()}

@@ -11,21 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tokengraft.core.files import sha256, write_json
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.deriving.methods import Floats, Rows
+from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.methods.neighbours import blend, nearest, regress
 from tokengraft.deriving.states import Layer, part_states, vocabulary_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
-from tokengraft.evaluating.score import Score
+from tokengraft.evaluating.score import Bootstrap, Score
 from tokengraft.model.folder import model_hash
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
@@ -35,8 +36,6 @@ from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.plan import insert
 from tokengraft.tokenizer.huggingface import HuggingFace
 
-#: what is being done, cells done, cells in all
-OnCell: TypeAlias = Callable[[str, int, int], None]
 PAPER = "paper"
 VERSION = 2  # of a cell's contents; if it changes, every cell is measured again
 KNN_K = (1, 2, 3, 5, 10)
@@ -85,25 +84,20 @@ def paper_rows(
     known = vocabulary_states(model, wanted, anchors, cache=cache, key=key)
     hidden = part_states(model, parts, chosen)
     for layer in chosen:
-        for cell, rows in layer_rows(hidden[layer], known[layer], known[0], device):
-            yield Strategy(layer, cell.method, cell.k), rows
-
-
-def layer_rows(
-    hidden: Floats, anchors_hidden: Floats, anchors_rows: Floats, device: str = "cpu"
-) -> Iterator[tuple[Strategy, Rows]]:
-    """The ten strategies of one layer, from arrays; whatever the layer, they are labelled 0."""
-    most = min(max(*KNN_K, *LOCAL_K), len(anchors_hidden))
-    distances, index = nearest(hidden, anchors_hidden, most, device=device)
-    for k in KNN_K:
-        if k <= most:
-            yield Strategy(0, "knn", k), blend(distances[:, :k], anchors_rows, index[:, :k])
-    fitted = Linear(device=device).fit(anchors_hidden, anchors_rows)
-    yield Strategy(0, "linear", None), fitted.derive(hidden)
-    for k in LOCAL_K:
-        if k <= most:
-            near = distances[:, :k], anchors_hidden, anchors_rows, index[:, :k]
-            yield Strategy(0, "local-linear", k), regress(hidden, *near)
+        states, here = known[layer], hidden[layer]
+        most = min(max(*KNN_K, *LOCAL_K), len(states))
+        distances, index = nearest(here, states, most, device=device)
+        for k in KNN_K:
+            if k <= most:
+                yield Strategy(layer, "knn", k), blend(distances[:, :k], known[0], index[:, :k])
+        yield (
+            Strategy(layer, "linear", None),
+            Linear(device=device).fit(states, known[0]).derive(here),
+        )
+        for k in LOCAL_K:
+            if k <= most:
+                near = distances[:, :k], states, known[0], index[:, :k]
+                yield Strategy(layer, "local-linear", k), regress(here, *near)
 
 
 @dataclass(frozen=True)
@@ -176,7 +170,7 @@ class Grid:
     cells: Cells
     work: Path | None = None
     deadline: float | None = None  # by time.monotonic; no cell is begun after it
-    on_cell: OnCell | None = None
+    progress: OnProgress | None = None
     normed: bool = True  # the paper's last layer is taken after the final norm
     rows: list[dict[str, Any]] = field(default_factory=list)
     sizes: list[dict[str, Any]] = field(default_factory=list)
@@ -217,7 +211,6 @@ class Grid:
         names: Sequence[str],
         rows_of: Callable[[str], tuple[dict[str, Any], Rows]],
         continuation: bool,
-        total: int | None = None,
         learnt_from: Mapping[str, str] | None = None,
     ) -> None:
         """Judge the named methods for one language; known cells are not measured again.
@@ -248,8 +241,9 @@ class Grid:
                 cell = {"labels": labels, "scores": base.judge(rows)}
                 self.cells.put(key, cell)
             self._done += 1
-            if self.on_cell is not None:
-                self.on_cell(f"{mode} · {code} · {name}", self._done, total or 0)
+            if self.progress is not None:
+                stage = f"{mode} · {code} · {name}"
+                self.progress(Progress(stage, self._done, unit="cells"))
             for metric, values in cell["scores"].items():
                 self.rows.append(
                     {"mode": mode, "language": code, "method": name, "layer": None,
@@ -328,16 +322,17 @@ class _Base:
     def judge(self, rows: Rows) -> dict[str, dict[str, Any]]:
         torch = require_torch()
         model, settings = self.grid.model, self.grid.settings
+        drawn = Bootstrap(settings.resamples, settings.seed)
         given = torch.from_numpy(np.ascontiguousarray(rows, np.float32)).to(model.device)
         new = NewRows(self.case.first_new, given)
         figures: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),
             self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
-            settings.resamples, settings.seed,
+            drawn,
         )  # fmt: skip
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
-            figures |= self.continuation.scores(bits, False, settings.resamples)
+            figures |= self.continuation.scores(bits, drawn, floors=False)
         short = {name: asdict(score) for name, score in figures.items()}
         for values in short.values():
             del values["definition"]

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from tokengraft.core.errors import UsageError
 from tokengraft.core.files import sha256
 from tokengraft.core.lock import hold
 from tokengraft.core.options import options_from
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import Recipe
@@ -29,8 +29,8 @@ from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, insert
-from tokengraft.reproduce.claim import Claim, ClaimVerdict, folder, judge, read_claim
-from tokengraft.reproduce.grid import PAPER, Grid, OnCell, Settings
+from tokengraft.reproduce.claim import Claim, ClaimVerdict, judge, read_claim
+from tokengraft.reproduce.grid import PAPER, Grid, Settings
 
 CLAIM = "fidelity"
 LAST_LAYERS = ("norm", "block")
@@ -40,33 +40,14 @@ METHODS = ("mean", "distil")
 
 
 @dataclass(frozen=True)
-class Paper:
-    """The published table; `languages` maps the paper's bare codes to ours."""
-
-    claim: Claim
-    model: str
-    languages: Mapping[str, str]
-
-    def value(self, row: str, language: str) -> float | None:
-        """A printed figure, or None if the table has none."""
-        return self.claim.expected.get((row, language))
-
-
-def read_paper() -> Paper:
-    """`reproduce/fidelity.yaml`."""
-    data: dict[str, Any] = yaml.safe_load((folder() / f"{CLAIM}.yaml").read_text(encoding="utf-8"))
-    return Paper(read_claim(CLAIM), data["model"], data["languages"])
-
-
-@dataclass(frozen=True)
 class Fidelity:
-    """The grid as measured, and the paper's table.
+    """The grid as measured, and the paper's table, which the claim holds.
 
     `grid` has one row per cell and metric; `missing` cells were not measured in the time given.
     """
 
     model: str
-    paper: Paper
+    claim: Claim
     grid: pl.DataFrame
     sizes: pl.DataFrame
     missing: int
@@ -228,7 +209,7 @@ class Running:
     work: Path | None = None
     device: str = "auto"
     seconds: float | None = None
-    on_cell: OnCell | None = None
+    progress: OnProgress | None = None
     last_layer: str = "norm"
 
 
@@ -256,8 +237,8 @@ def run(
         raise UsageError(f"no last layer {running.last_layer!r}; known: {', '.join(LAST_LAYERS)}")
     deadline = None if running.seconds is None else time.monotonic() + running.seconds
     work = running.work
-    paper = read_paper()
-    codes = _codes(paper, languages, corpus)
+    claim = read_claim(CLAIM)
+    codes = _codes(claim, languages, corpus)
     loaded = FrozenModel.load(model, Reading(running.device))
     if loaded.kind != "causal":
         raise UsageError(f"{loaded.name} is not a causal model, which the paper's table needs")
@@ -265,7 +246,7 @@ def run(
     grid = Grid(
         loaded, (judged or corpus).select(codes), settings,
         Cells(None if work is None else work / "cells"),
-        None if work is None else work / "states", deadline, running.on_cell,
+        None if work is None else work / "states", deadline, running.progress,
         running.last_layer == "norm",
     )  # fmt: skip
     grid.paper(codes, corpus)
@@ -275,9 +256,9 @@ def run(
     if not grid.rows:
         raise UsageError("no cell was measured: give more time, or text for the default mode")
     table = pl.DataFrame(grid.rows, infer_schema_length=None)
-    fidelity = Fidelity(loaded.name, paper, table, pl.DataFrame(grid.sizes), grid.missing, None)
+    fidelity = Fidelity(loaded.name, claim, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A local copy of the model may have its name without its owner's.
-    same = loaded.name.rpartition("/")[2] == paper.model.rpartition("/")[2]
+    same = loaded.name.rpartition("/")[2] == claim.model.rpartition("/")[2]
     return _judged(fidelity) if same else fidelity
 
 
@@ -296,18 +277,17 @@ def model_layers(fidelity: Fidelity) -> list[int]:
 
 def _judged(fidelity: Fidelity) -> Fidelity:
     layers = model_layers(fidelity)
-    bare = {full: code for code, full in fidelity.paper.languages.items()}
+    bare = {full: code for code, full in fidelity.claim.languages.items()}
     values = {
         (paper_row(row["method"], layers), bare.get(code, code)): value
         for row in fidelity.table("pooled_cosine").to_dicts()
         for code, value in row.items()
         if code != "method" and value is not None
     }
-    verdict = judge(fidelity.paper.claim, values)
-    return replace(fidelity, verdict=verdict)
+    return replace(fidelity, verdict=judge(fidelity.claim, values))
 
 
-def _codes(paper: Paper, languages: Sequence[str] | None, corpus: ParallelCorpus) -> list[str]:
+def _codes(claim: Claim, languages: Sequence[str] | None, corpus: ParallelCorpus) -> list[str]:
     if languages is None:
-        return [code for code in paper.languages.values() if code in corpus.texts]
-    return list(corpus.select([paper.languages.get(code, code) for code in languages]).texts)
+        return [code for code in claim.languages.values() if code in corpus.texts]
+    return list(corpus.select([claim.languages.get(code, code) for code in languages]).texts)

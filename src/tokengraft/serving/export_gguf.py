@@ -11,13 +11,13 @@ from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, Us
 from tokengraft.core.files import write_text
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.small_files import barred_ids
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
 from tokengraft.planning.protect import sample
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
 from tokengraft.serving.gguf_file import read_gguf
 from tokengraft.serving.gguf_layers import check_kind
-from tokengraft.serving.gguf_tokenizer import barred_ids
 from tokengraft.tokenizer.adapters import AWKWARD
 
 _PROMPT = "The history of the world is"

@@ -73,7 +73,7 @@ def write_gguf(folder: Path, out: Path, *, pre: str | None = None, kind: str | N
         "general.file_type": gguf_layers.FILE_TYPES.get(kind or layout.input.dtype, 0),
         **({"general.quantization_version": gguf.GGML_QUANT_VERSION} if kind else {}),
         **gguf_layers.size_fields(config, layout),
-        **tokenizer_fields(folder, gguf_vocabulary(tokenizer, layout.rows), pre),
+        **tokenizer_fields(folder, tokenizer, layout.rows, pre),
     }
     count = int(fields[f"{arch}.block_count"])
     blocks = []
@@ -170,9 +170,9 @@ def _changed(base: Gguf, spelled: GgufVocabulary, new: range) -> Fields:
     changed: Fields = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
     if spelled.model == "gpt2":
         merges = base.get("tokenizer.ggml.merges") or []
-        if list(spelled.merges[: len(merges)]) != merges:
+        if spelled.merges[: len(merges)] != merges:
             raise ModelError("the merges of the base GGUF are not those of the graft's base")
-        return changed | {"tokenizer.ggml.merges": list(spelled.merges)}
+        return changed | {"tokenizer.ggml.merges": spelled.merges}
     scores = [*base.get("tokenizer.ggml.scores"), *[0.0] * (len(tokens) - size)]
     ranked = sorted(new, key=lambda number: -spelled.scores[number])
     # New merges come after every old one, in their own order.
@@ -207,7 +207,7 @@ def write_probe(folder: Path, out: Path, pre: str | None) -> None:
         "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": width,
     }  # fmt: skip
     fields: Fields = {f"llama.{key}": value for key, value in shape.items()}
-    fields |= tokenizer_fields(folder, gguf_vocabulary(tokenizer, rows), pre)
+    fields |= tokenizer_fields(folder, tokenizer, rows, pre)
     sizes = {"token_embd": (rows, width), "output_norm": (width,)}
     sizes |= {f"blk.0.{part}_norm": (width,) for part in ("attn", "ffn")}
     squares = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

@@ -7,18 +7,18 @@ score for each token (`tokenizer.sentence_piece`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
-from tokengraft.grafting.small_files import GENERATION
-from tokengraft.model.checkpoint import read_if_there, read_json
+from tokengraft.grafting.small_files import barred_ids
+from tokengraft.model.checkpoint import read_if_there
 from tokengraft.model.folder import CONFIG
-from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, around
-from tokengraft.planning.words import load
+from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, around
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+from tokengraft.tokenizer.pipeline import load
 from tokengraft.tokenizer.sentence_piece import named_pieces, scored_pieces
 from tokengraft.tokenizer.vocabulary import SPACE_MARK
 
@@ -33,10 +33,10 @@ class GgufVocabulary:
     """A vocabulary by id; `merges` if `model` is `gpt2`, `scores` if it is `llama`."""
 
     model: str
-    tokens: tuple[str, ...]
-    types: tuple[int, ...]
-    merges: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
+    tokens: list[str]
+    types: list[int]
+    merges: Sequence[str] = ()
+    scores: Sequence[float] = ()
 
 
 def gguf_vocabulary(tokenizer: dict[str, Any], rows: int) -> GgufVocabulary:
@@ -45,27 +45,26 @@ def gguf_vocabulary(tokenizer: dict[str, Any], rows: int) -> GgufVocabulary:
     if kind not in ("byte-level-bpe", "byte-fallback-bpe"):
         raise TokenizerError(f"a GGUF is written for BPE tokenizers; this one is {kind}")
     if kind == "byte-level-bpe":
-        tokens, kinds = named_pieces(tokenizer, rows)
-        merges = tuple(f"{left} {right}" for left, right in merge_pairs(tokenizer))
-        return GgufVocabulary("gpt2", tokens, tuple(kinds), merges=merges)
-    pieces = scored_pieces(tokenizer, rows)
-    return GgufVocabulary("llama", pieces.tokens, pieces.kinds, scores=pieces.scores)
+        merges = [f"{left} {right}" for left, right in merge_pairs(tokenizer)]
+        return GgufVocabulary("gpt2", *named_pieces(tokenizer, rows), merges=merges)
+    tokens, kinds, scores = scored_pieces(tokenizer, rows)
+    return GgufVocabulary("llama", tokens, kinds, scores=scores)
 
 
-def tokenizer_fields(folder: Path, spelled: GgufVocabulary, pre: str | None) -> Fields:
-    """Every `tokenizer.*` key of a model folder."""
+def tokenizer_fields(folder: Path, tokenizer: dict[str, Any], rows: int, pre: str | None) -> Fields:
+    """Every `tokenizer.*` key of a model folder with this tokenizer and `rows` rows."""
+    spelled = gguf_vocabulary(tokenizer, rows)
     fields: Fields = {
         "tokenizer.ggml.model": spelled.model,
-        "tokenizer.ggml.tokens": list(spelled.tokens),
-        "tokenizer.ggml.token_type": list(spelled.types),
+        "tokenizer.ggml.tokens": spelled.tokens,
+        "tokenizer.ggml.token_type": spelled.types,
     }
     if spelled.model == "gpt2":
         fields["tokenizer.ggml.pre"] = pre or "default"
-        fields["tokenizer.ggml.merges"] = list(spelled.merges)
+        fields["tokenizer.ggml.merges"] = spelled.merges
     else:
         fields["tokenizer.ggml.pre"] = "default"
-        fields["tokenizer.ggml.scores"] = list(spelled.scores)
-    tokenizer = read_json(folder / TOKENIZER)
+        fields["tokenizer.ggml.scores"] = spelled.scores
     said = read_if_there(folder / TOKENIZER_CONFIG)
     ids = special_ids(folder, tokenizer)
     fields |= {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
@@ -79,12 +78,6 @@ def tokenizer_fields(folder: Path, spelled: GgufVocabulary, pre: str | None) -> 
     if isinstance(text, str):
         fields["tokenizer.chat_template"] = text
     return fields | suppressed(folder)
-
-
-def barred_ids(folder: Path) -> set[int]:
-    """The ids that the folder's generation config says must never be written."""
-    ids = read_if_there(folder / GENERATION).get("suppress_tokens") or ()
-    return set(map(int, ids))
 
 
 def suppressed(folder: Path) -> Fields:

@@ -15,12 +15,12 @@ from typing import Any
 
 from tokengraft.core.errors import TokengraftError, optional
 from tokengraft.grafting.manifest import new_ids, read_manifest
+from tokengraft.grafting.small_files import barred_ids
 from tokengraft.grafting.verify import loading
 from tokengraft.grafting.verify.invariants import Check
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving import gguf_file, llama_cpp, split_patterns
-from tokengraft.serving.gguf_tokenizer import barred_ids
 from tokengraft.serving.own_readers import OWN_READERS, run_script
 from tokengraft.tokenizer.insert import first_free_id
 

@@ -20,8 +20,8 @@ from tokengraft.model.tokenizer_files import TOKENIZER
 from tokengraft.serving.gguf_file import write_probe
 from tokengraft.serving.llama_cpp import LlamaError, serving
 from tokengraft.tokenizer.adapters import AWKWARD, Difference, difference
-from tokengraft.tokenizer.boundaries import is_relaxed, pattern_of, steps_of
 from tokengraft.tokenizer.insert import family
+from tokengraft.tokenizer.pre_tokenizer import is_relaxed, pattern_of, steps_of
 
 #: One name for each pattern of llama.cpp that cuts words, the commonest first. Those that do not
 #: cut (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.

@@ -16,8 +16,8 @@ from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
 from tokengraft.core.files import not_the_file, sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
-from tokengraft.tokenizer.boundaries import pattern_of, steps_of
 from tokengraft.tokenizer.file_shape import check_highest_id
+from tokengraft.tokenizer.pre_tokenizer import pattern_of, steps_of
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
 from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 

@@ -8,7 +8,7 @@ pieces. There the promise is only that no more characters become UNK: text may g
 one UNK may have stood for a whole clause.
 
 Every old id, the special tokens, the normaliser, the post-processor and the decoder stay as they
-are; the split pattern too, unless a relaxed one is given (`boundaries`).
+are; the split pattern too, unless a relaxed one is given (`pre_tokenizer`).
 
 Unigram ids are positions in a list, so added tokens whose ids lie beyond its end must be entered
 in it before anything new can follow. But every entry is a piece, and text that normalises to it
@@ -51,8 +51,8 @@ from typing import Any, Literal, TypeAlias
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
-from tokengraft.tokenizer.boundaries import steps_of, with_pattern
 from tokengraft.tokenizer.file_shape import TokenizerKey, as_pair
+from tokengraft.tokenizer.pre_tokenizer import steps_of, with_pattern
 
 Family: TypeAlias = Literal["byte-level-bpe", "byte-fallback-bpe", "unigram", "wordpiece"]
 

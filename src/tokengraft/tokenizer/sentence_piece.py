@@ -18,7 +18,6 @@ import functools
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
@@ -40,6 +39,7 @@ from tokengraft.tokenizer.convert import (
 )
 from tokengraft.tokenizer.file_shape import check_highest_id, json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
+from tokengraft.tokenizer.pipeline import load
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 from tokengraft.tokenizer.words import Rows, reaching
 
@@ -253,20 +253,11 @@ SENTENCEPIECE = "tokenizer.model"
 _UNREACHED = -1e6  # the score of a token that no merge makes
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """The vocabulary by id, with a kind and a score each."""
-
-    tokens: tuple[str, ...]
-    kinds: tuple[int, ...]
-    scores: tuple[float, ...]
-
-
-def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[tuple[str, ...], list[int]]:
+def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
     """Token and kind by id, for ids below `rows`; an id without a token gets a made-up name."""
     names = {number: token for token, number in vocabulary(tokenizer).items()}
     names |= {number: content for content, number in added_ids(tokenizer).items()}
-    tokens = tuple(names.get(number, f"[PAD{number}]") for number in range(rows))
+    tokens = [names.get(number, f"[PAD{number}]") for number in range(rows)]
     kinds = [NORMAL if number in names else UNUSED for number in range(rows)]
     for entry in tokenizer.get("added_tokens") or ():
         if entry["id"] < rows:
@@ -274,8 +265,8 @@ def named_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[tuple[str, ...],
     return tokens, kinds
 
 
-def scored_pieces(tokenizer: dict[str, Any], rows: int) -> Pieces:
-    """The pieces of a BPE with byte fallback, for a table of `rows` rows."""
+def scored_pieces(tokenizer: dict[str, Any], rows: int) -> tuple[list[str], list[int], list[float]]:
+    """Token, kind and score by id of a BPE with byte fallback, for a table of `rows` rows."""
     tokens, kinds = named_pieces(tokenizer, rows)
     known = vocabulary(tokenizer)
     for byte in range(256):
@@ -287,11 +278,11 @@ def scored_pieces(tokenizer: dict[str, Any], rows: int) -> Pieces:
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merge_pairs(tokenizer)):
         ranks.setdefault(left + right, rank)
-    scores = tuple(
+    scores = [
         -float(ranks[token]) if token in ranks else _UNREACHED if kind == NORMAL else 0.0
         for token, kind in zip(tokens, kinds, strict=True)
-    )
-    return Pieces(tokens, tuple(kinds), scores)
+    ]
+    return tokens, kinds, scores
 
 
 def scores_below(lowest: float, count: int) -> list[float]:
@@ -340,13 +331,13 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
             ) from error
     kept = len(made.pieces)
     rows = 1 + max(*vocabulary(tokenizer).values(), *added_ids(tokenizer).values())
-    pieces = scored_pieces(tokenizer, rows)
+    tokens, kinds, scores = scored_pieces(tokenizer, rows)
     lowest = min((piece.score for piece in made.pieces), default=0.0)
-    after = sorted(range(kept, rows), key=lambda number: -pieces.scores[number])
+    after = sorted(range(kept, rows), key=lambda number: -scores[number])
     below = dict(zip(after, scores_below(lowest, len(after)), strict=True))
     for number in range(kept, rows):
-        score = below[number] if kept else pieces.scores[number]
-        made.pieces.add(piece=pieces.tokens[number], score=score, type=pieces.kinds[number])
+        score = below[number] if kept else scores[number]
+        made.pieces.add(piece=tokens[number], score=score, type=kinds[number])
     made.trainer_spec.vocab_size = len(made.pieces)
     if not kept:
         _settle(made, tokenizer)
@@ -355,8 +346,6 @@ def sentencepiece_model(tokenizer: dict[str, Any], old: bytes | None = None) -> 
 
 def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
     """Fill in the settings of a new file: nothing is normalised but the space."""
-    from tokenizers import Tokenizer
-
     made.trainer_spec.model_type = BYTE_PAIRS
     made.trainer_spec.byte_fallback = True
     ids = vocabulary(tokenizer) | added_ids(tokenizer)
@@ -369,14 +358,12 @@ def _settle(made: Any, tokenizer: dict[str, Any]) -> None:
             setattr(made.trainer_spec, f"{name}_piece", word)
     rules = made.normalizer_spec
     rules.name, rules.remove_extra_whitespaces, rules.escape_whitespaces = "identity", False, True
-    first = Tokenizer.from_str(json.dumps(tokenizer)).encode("a", add_special_tokens=False)
+    first = load(tokenizer).encode("a", add_special_tokens=False)
     rules.add_dummy_prefix = first.tokens[0].startswith(SPACE_MARK)
 
 
 def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]) -> str | None:
     """How SentencePiece with `model` encodes lines unlike `tokenizer.json`, in words, or None."""
-    from tokenizers import Tokenizer
-
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
@@ -384,8 +371,7 @@ def read_otherwise(model: bytes, tokenizer: dict[str, Any], lines: Iterable[str]
     special = [t["content"] for t in tokenizer.get("added_tokens") or () if t.get("special")]
     every = dict.fromkeys((*AWKWARD, *lines))
     texts = [line for line in every if line and not any(word in line for word in special)]
-    pipeline = Tokenizer.from_str(json.dumps(tokenizer))
-    ids = [one.ids for one in pipeline.encode_batch(texts, add_special_tokens=False)]
+    ids = [one.ids for one in load(tokenizer).encode_batch(texts, add_special_tokens=False)]
     apart = difference(processor.encode, texts, ids)
     if apart is None:
         return None

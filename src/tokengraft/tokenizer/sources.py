@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.core.files import ASSETS, download, sha256, sha256_file
-from tokengraft.core.untrusted import check_unpacked, refuse_links_out
+from tokengraft.core.untrusted import check_unpacked, read_tar, refuse_links_out
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,15 @@ def archive(path: Path) -> dict[str, Source]:
             with zipfile.ZipFile(path) as zipped:
                 wanted = [one for one in zipped.infolist() if _wanted(one.filename)]
                 check_unpacked(sum(one.file_size for one in wanted), path, TokenizerError)
-                pairs = [(one.filename, zipped.read(one)) for one in wanted]
+                contents = {one.filename: zipped.read(one) for one in wanted}
         else:
-            with tarfile.open(path) as tar:
-                pairs, total = [], 0
-                for member in tar:
-                    if member.isfile() and _wanted(member.name):
-                        total += member.size
-                        check_unpacked(total, path, TokenizerError)
-                        reader = tar.extractfile(member)
-                        pairs.append((member.name, reader.read() if reader else b""))
+            contents = read_tar(path, _wanted, TokenizerError)
     except (
         tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError,
         NotImplementedError, RuntimeError, UnicodeDecodeError,
     ) as error:  # fmt: skip
         raise TokenizerError(f"{path}: cannot read this archive ({error})") from error
-    for name, data in pairs:
+    for name, data in contents.items():
         inner = PurePosixPath(name)
         members.setdefault(inner.parent.name, {})[inner.name] = data
     return {

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokengraft.core.untrusted import refuse_code
-from tokengraft.tokenizer.boundaries import is_relaxed, steps_of
 from tokengraft.tokenizer.convert import END, FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
+from tokengraft.tokenizer.pre_tokenizer import is_relaxed, steps_of
 
 #: The class that takes `tokenizer.json` as it is.
 PLAIN = "PreTrainedTokenizerFast"

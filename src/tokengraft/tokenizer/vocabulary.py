@@ -150,6 +150,13 @@ def wordpiece_piece(token: str) -> bytes:
     return (inner or token).encode("utf-8")
 
 
+def piece_reader(family: str) -> Callable[[str], bytes]:
+    """The function that turns a token string of this family (`insert.family`) into bytes."""
+    return {"byte-level-bpe": byte_level_piece, "wordpiece": wordpiece_piece}.get(
+        family, sentencepiece_piece
+    )
+
+
 def decoded(piece: bytes) -> str | None:
     """A token's text; None if its bytes are not whole characters."""
     try:

@@ -65,10 +65,9 @@ def distil(task: Task) -> Rows:
         run.teach(*taught)
 
     def report(out: Distillation) -> None:
-        if task.progress is not None:
-            score = out.curve[-1].score if out.curve else out.start
-            kept = "" if score.kept is None else f", protected {score.kept:.4f}"
-            task.progress(f"distil: held-out KL {score.kl:.3f}{kept}", out.steps, recipe.steps)
+        score = out.curve[-1].score if out.curve else out.start
+        kept = "" if score.kept is None else f", protected {score.kept:.4f}"
+        task.tell(f"distil: held-out KL {score.kl:.3f}{kept}")(out.steps, recipe.steps)
 
     if adapting is not None:
         size = memory_needed(task.model, adapting) / 1e9

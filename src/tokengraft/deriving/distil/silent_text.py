@@ -14,13 +14,14 @@ import ast
 import functools
 import importlib
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from tokengraft.corpus import udhr
+from tokengraft.corpus.lines_of import spaced
 from tokengraft.deriving.distil.passages import cut
 from tokengraft.tokenizer.align import Aligner, Ints
 
@@ -76,8 +77,7 @@ def untrained() -> dict[str, list[str]]:
                 code.append(ast.unparse(node))
     kinds = {"English": english, "code": code}
     return {
-        kind: _spaced([x for x in lines if len(x) > 60], _UNTRAINED)
-        for kind, lines in kinds.items()
+        kind: spaced([x for x in lines if len(x) > 60], _UNTRAINED) for kind, lines in kinds.items()
     }
 
 
@@ -111,21 +111,16 @@ def _help_pages(most: int) -> list[str]:
     except (ImportError, AttributeError):
         return []
     paragraphs = [" ".join(p.split()) for _, t in sorted(topics.items()) for p in t.split("\n\n")]
-    return _spaced([p for p in paragraphs if len(p) > 60], most)
+    return spaced([p for p in paragraphs if len(p) > 60], most)
 
 
 def _code(most: int) -> list[str]:
     """At most `most` blocks of code."""
     blocks = [block for name in _TRAINED_ON for block in _source(name).split("\n\n")]
-    return _spaced([block for block in blocks if len(block) > 60], most)
+    return spaced([block for block in blocks if len(block) > 60], most)
 
 
 def _source(module: str) -> str:
     """The source of a module of Python's library; nothing where this Python comes without it."""
     file = Path(sysconfig.get_path("stdlib")) / f"{module}.py"
     return file.read_text(encoding="utf-8") if file.is_file() else ""
-
-
-def _spaced(lines: Sequence[str], most: int) -> list[str]:
-    """At most `most` of the lines, evenly spaced."""
-    return list(lines[:: -(-len(lines) // most) or 1])

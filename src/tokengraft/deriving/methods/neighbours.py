@@ -17,7 +17,6 @@ of anchors.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -243,8 +242,8 @@ def _exact(hidden: Floats, anchors: Any, index: Ints, k: int) -> tuple[Exact, In
 
 
 @dataclass(frozen=True)
-class ByNeighbours(ABC):
-    """A method from `k` neighbours, searched for in blocks of `block` anchors on `device`."""
+class KNN:
+    """`blend` of the `k` nearest anchors, searched for in blocks of `block` on `device`."""
 
     k: int = 5
     block: int | None = None
@@ -254,18 +253,17 @@ class ByNeighbours(ABC):
         """Keep the anchors; nothing is computed."""
         return _Fitted(self, anchors_hidden, anchors_rows)
 
-    @abstractmethod
-    def combine(
-        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
-    ) -> Rows:
-        """Rows from each state's nearest anchors (n, k), given all anchors' states and rows."""
+
+@dataclass(frozen=True)
+class LocalLinear(KNN):
+    """`regress` on the `k` nearest anchors."""
 
 
 @dataclass(frozen=True)
 class _Fitted:
     """The anchors themselves."""
 
-    method: ByNeighbours
+    method: KNN
     states: Floats
     rows: Floats
 
@@ -273,11 +271,13 @@ class _Fitted:
         """Search the nearest anchors of each state and combine them."""
         method = self.method
         distances, index = nearest(hidden, self.states, method.k, method.block, method.device)
-        return method.combine(hidden, distances, index, self.states, self.rows)
+        if isinstance(method, LocalLinear):
+            return regress(hidden, distances, self.states, self.rows, index)
+        return blend(distances, self.rows, index)
 
 
-class KNN(ByNeighbours):
-    """The nearest anchors' rows, weighted by inverse distance.
+def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
+    """Means of the rows (anchors, d) at `index` (n, k), by inverse distances (n, k).
 
         row(h) = Σ w_i row_i / Σ w_i,   w_i = 1 / |h − h_i|
 
@@ -286,16 +286,6 @@ class KNN(ByNeighbours):
     (https://scikit-learn.org/stable/modules/generated/sklearn.neighbors.KNeighborsRegressor.html):
     an anchor at distance 0 takes all the weight, several share it.
     """
-
-    def combine(
-        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
-    ) -> Rows:
-        """See `blend`."""
-        return blend(distances, rows, index)
-
-
-def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
-    """Means of the rows (anchors, d) at `index` (n, k), by inverse distances (n, k)."""
     hit = distances == 0
     with np.errstate(divide="ignore"):
         weights = np.where(hit.any(axis=1, keepdims=True), hit, 1 / distances)
@@ -307,8 +297,10 @@ def blend(distances: Floats, rows: Floats, index: Ints) -> Rows:
     return means
 
 
-class LocalLinear(ByNeighbours):
-    """An affine map fitted to each state's own k nearest anchors.
+def regress(
+    hidden: Floats, distances: Floats, anchors_hidden: Floats, anchors_rows: Floats, index: Ints
+) -> Rows:
+    """Rows (n, d) by an affine map fitted to each state's own nearest anchors, `index` (n, k).
 
         w_i = exp(−|h − h_i|),   row(h) = ȳ + (h − x̄) Xᵀ(XXᵀ)⁺ Y,   X, Y centred, weighted by √w
 
@@ -318,18 +310,6 @@ class LocalLinear(ByNeighbours):
     weights are exp(d_min − d): a common factor changes nothing, and exp(−d) would be 0 for every
     neighbour if hidden states are large.
     """
-
-    def combine(
-        self, hidden: Floats, distances: Floats, index: Ints, states: Floats, rows: Floats
-    ) -> Rows:
-        """See `regress`."""
-        return regress(hidden, distances, states, rows, index)
-
-
-def regress(
-    hidden: Floats, distances: Floats, anchors_hidden: Floats, anchors_rows: Floats, index: Ints
-) -> Rows:
-    """Rows (n, d) from neighbours given by distances and indices (n, k)."""
     rows = np.empty((len(hidden), anchors_rows.shape[1]), np.float32)
     width = anchors_hidden.shape[1] + anchors_rows.shape[1]
     step = max(1, _BATCH_BYTES // (8 * index.shape[1] * width))

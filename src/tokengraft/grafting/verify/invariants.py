@@ -15,7 +15,7 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
-from tokengraft.grafting.shrink import grown
+from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import lanes as verify_lanes
 from tokengraft.grafting.verify import loading as verify_load
 from tokengraft.grafting.verify import protected as verify_protected
@@ -24,6 +24,7 @@ from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.grafting.verify.loading import same_size
 from tokengraft.grafting.verify.protected import Moved
+from tokengraft.languages.codes import script_of
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, find_layout, is_encoder, is_tied
 from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
@@ -78,7 +79,7 @@ def verify(
     1 old weights, 2 round trip, 3 untouched text, 4 no dead rows, 5 preserved, 6 loads; then the
     output policy and, if present, `tokenizer.model` and the manifest. `texts` are lines to check on
     (the planning text is best); without them, the bundled UDHR in the planned languages and a few
-    others. A same-size graft is checked as it was before `grafting.shrink`, and then as it is,
+    others. A same-size graft is checked as it was before `grafting.same_size`, and then as it is,
     which reports the ids that changed their meaning. `moved` is the result of `protected.measure`,
     if it is known already. Anything wrong with the folder, damaged files included, is a failed
     check; ModelError only if there is no such folder or the base cannot be read.
@@ -108,9 +109,10 @@ def check_lines(languages: Iterable[str]) -> list[str]:
     """UDHR lines in these languages, in all that share a non-Latin script, and in a few others."""
     corpus = udhr.load()
     wanted = {*languages, *_WORLD}
-    scripts = {code[4:8] for code in languages} - {"Latn"}
-    codes = [c for c in corpus.languages if c in wanted or c[4:8] in scripts]
-    return [line for code in codes for line in corpus.lines(code)]
+    scripts = set(map(script_of, languages)) - {"Latn"}
+    return corpus.lines(
+        *(code for code in corpus.languages if code in wanted or script_of(code) in scripts)
+    )
 
 
 class _Verification:
@@ -389,10 +391,7 @@ class _Verification:
                 f"an encoder: English is {'' if same else 'not '}read as by the base",
             )
         manifest = self.manifest
-        own, said = (
-            set(read_if_there(d / small_files.GENERATION).get("suppress_tokens") or ())
-            for d in (self.base, self.folder)
-        )
+        own, said = map(small_files.barred_ids, (self.base, self.folder))
         least = {*own, *range(self.layout.rows, self.new.start)}
         barred = said & set(self.new)
         policy: OutputPolicy | None

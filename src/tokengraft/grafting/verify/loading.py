@@ -19,7 +19,7 @@ from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.libraries import dtype_option, quiet
 from tokengraft.model.tokenizer_files import TOKENIZER, around
-from tokengraft.planning.words import encode, load
+from tokengraft.tokenizer.pipeline import encode, load
 
 _PROMPT = "The history of the world is"
 _STEPS = 24

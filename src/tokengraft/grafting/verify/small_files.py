@@ -17,10 +17,10 @@ from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, is_tied, text_config
 from tokengraft.model.folder import CARD, CONFIG, MANIFEST
 from tokengraft.planning.permitted import shares_letters, territory
-from tokengraft.planning.symbols import piece_reader
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer import transformers_classes as classes
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
+from tokengraft.tokenizer.pre_tokenizer import (
     RELAXABLE,
     pattern_of,
     relaxed_pattern,
@@ -28,7 +28,7 @@ from tokengraft.tokenizer.boundaries import (
     steps_of,
     with_pattern,
 )
-from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
+from tokengraft.tokenizer.vocabulary import piece_reader
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import udhr
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.plan import lost_characters, unknown_of
-from tokengraft.planning.symbols import borders, completions, piece_reader
-from tokengraft.planning.words import Encoder, load
-from tokengraft.tokenizer.boundaries import Splitter, splitter_of
+from tokengraft.planning.symbols import borders, completions
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
-from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK
+from tokengraft.tokenizer.pipeline import Encoder, load
+from tokengraft.tokenizer.pre_tokenizer import Splitter, splitter_of
+from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, piece_reader
 
 _BATCH = 1 << 14
 _TRIES = 4096  # strings tried for one token before it counts as unproven

@@ -1,6 +1,6 @@
-r"""The rewrite of a split pattern that keeps marks with their letters, and a pattern's floor.
+r"""How a tokenizer cuts text into words, and the rewrite that keeps marks with their letters.
 
-Most patterns take a word to be `\p{L}+`. Vowel signs, viramas and tone marks are `\p{M}`, so
+Most split patterns take a word to be `\p{L}+`. Vowel signs, viramas and tone marks are `\p{M}`, so
 Indic, Myanmar and Khmer words fall apart at each of them, and no vocabulary can repair that. The
 rewrite puts one alternative in front of the old pattern, for chosen scripts only:
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -117,8 +117,8 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
         write_tokenizer_json(whole, tokenizer)
         write_json(whole / TOKENIZER_CONFIG, settings)
         write_json(whole / CONFIG, small_files.grown(config, layout.rows, after))
-        own = read_if_there(base / small_files.GENERATION).get("suppress_tokens") or ()
-        _bar(whole, {place: first + order for order, place in enumerate(places)}, own)
+        moved = {place: first + order for order, place in enumerate(places)}
+        _bar(whole, moved, small_files.barred_ids(base))
         table = {**manifest["table"], "after": after}
         rest = {key: value for key, value in manifest.items() if key != "places"}
         write_json(whole / MANIFEST, {**rest, "table": table, "files": file_hashes(whole)})
@@ -160,7 +160,7 @@ def _table(path: Path, name: str) -> Table:
         return opened.get_tensor(name)
 
 
-def _bar(folder: Path, moved: Mapping[int, int], besides: Sequence[int] = ()) -> None:
+def _bar(folder: Path, moved: Mapping[int, int], besides: Iterable[int] = ()) -> None:
     """Replace barred ids by those they `moved` to; `besides` are barred too."""
     settings = read_if_there(folder / small_files.GENERATION)
     if barred := settings.get("suppress_tokens"):

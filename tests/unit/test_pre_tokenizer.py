@@ -10,7 +10,9 @@ from tokenizers import Regex, pre_tokenizers
 from tokengraft.core.errors import TokenizerError, UsageError
 from tokengraft.corpus import udhr
 from tokengraft.planning.plan import Planning
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.catalog import BUNDLED, as_json, find
+from tokengraft.tokenizer.kept_cuts import KeptCuts
+from tokengraft.tokenizer.pre_tokenizer import (
     GPT2,
     SCRIPTS,
     relax_pattern,
@@ -19,8 +21,6 @@ from tokengraft.tokenizer.boundaries import (
     split_pattern,
     with_pattern,
 )
-from tokengraft.tokenizer.catalog import BUNDLED, as_json, find
-from tokengraft.tokenizer.kept_cuts import KeptCuts
 
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"

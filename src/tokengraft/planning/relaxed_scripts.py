@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tokengraft.core.errors import TokenizerError, UsageError
+from tokengraft.languages.codes import script_of
 from tokengraft.planning.plan import Boundaries, PlanCut
-from tokengraft.tokenizer.boundaries import (
+from tokengraft.tokenizer.pre_tokenizer import (
     DIGITS,
     LATIN,
     NO_PATTERN,
@@ -50,12 +51,6 @@ class Floors:
             f"{code}: cuts at marks stay where an old token reaches across, so that no text gets "
             f"longer; the floor is {self.after:.2f} instead of {self.open:.2f}"
         ]
-
-
-def script_of(code: str) -> str:
-    """`Deva` for `hin_Deva` and `hin_Deva-variant`; "" for a code that names no script."""
-    match = re.search(r"_([A-Z][a-z]{3})(?![a-z])", code)
-    return match[1] if match else ""
 
 
 def digits_as_letters(lines: Iterable[str]) -> bool:
