@@ -304,12 +304,18 @@ def test_lanes_upon_lanes(made, tmp_path):
         ("model.norm.weight", (-1,), "through to the head"),
         ("model.norm.weight", (0,), "scaled by the wider mean"),
         ("model.layers.1.input_layernorm.weight", (2,), "scaled by the wider mean"),
+        # What may be learned, but not so large: 0 times infinity is not 0.
+        ("model.layers.0.self_attn.q_proj.weight", (-1, 0), "over 10000"),
+        ("model.layers.1.mlp.up_proj.weight", (-1, 5), "over 10000"),
+        ("model.layers.1.mlp.up_proj.weight", (0, -1), "not finite"),
+        ("model.embed_tokens.weight", (FIRST + 1, -1), "not finite"),
     ],
 )
 def test_verify_sees_every_leak(llama, made, name, where, said, tmp_path):
+    by = {"over 10000": 1e20, "not finite": float("nan")}.get(said, 0.01)
     folder = copy(made.folder, tmp_path / "broken")
     tensors = load_file(folder / "model.safetensors")
-    tensors[name][where] += 0.01
+    tensors[name][where] += by
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     passed, detail = _Verification(folder, llama, text())._weights()
     assert not passed and said in detail
@@ -384,6 +390,16 @@ def test_writing_is_learned_beside_lanes(llama):
     )
     assert made.head is not None and made.held_out.stray is not None
     assert made.held_out.loss < made.start.loss
+
+
+def test_an_activation_that_acts_on_nothing_is_refused_and_seen(llama, made, tmp_path):
+    base, folder = copy(llama, tmp_path / "base"), copy(made.folder, tmp_path / "graft")
+    for one in (base, folder):
+        edit(one / "config.json", lambda config: {**config, "hidden_act": "sigmoid"})
+    with pytest.raises(UsageError, match="new ones would change every text"):
+        grafted(base, tmp_path / "again")
+    passed, detail = _Verification(folder, base, text())._weights()
+    assert not passed and "sigmoid of 0 is not 0" in detail
 
 
 @pytest.mark.parametrize(
