@@ -22,9 +22,10 @@ from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller  # noqa: E402
+from tokengraft.deriving.distil import student as distil_student  # noqa: E402
 from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
-from tokengraft.deriving.distil.student import halved  # noqa: E402
+from tokengraft.deriving.distil.student import halved, memory_needed, twin  # noqa: E402
 from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.evaluating.evaluate import Measuring, evaluate  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
@@ -157,6 +158,46 @@ def test_a_halved_student_shares_what_is_learned(llama):
     ours, theirs = (one.states(passages(True), new=new) for one in (student, half))
     assert theirs.dtype == torch.bfloat16
     assert torch.cosine_similarity(ours.flatten(), theirs.float().flatten(), 0) > 0.99
+
+
+def test_frozen_weights_are_in_memory_once_in_either_type(llama):
+    base = FrozenModel.load(llama)
+    student, halves = taught(base), {}
+    models = [base, student, halved(base, halves), halved(student, halves)]
+    frozen = {}
+    for model in models:
+        own = {id(held) for held in model.learning.values()}
+        kept = [held for held in model.model.parameters() if id(held) not in own]
+        frozen.setdefault(kept[0].dtype, set()).update(held.data_ptr() for held in kept)
+    count = len(list(base.model.parameters()))
+    assert {kind: len(places) for kind, places in frozen.items()} == {
+        torch.float32: count, torch.bfloat16: count,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("train", ["lanes", "lora", "all"])
+def test_the_memory_that_is_told_is_enough_for_what_is_kept(llama, train):
+    """Weights in all their types, and what autograd holds for a step's tokens."""
+    base, adapting = FrozenModel.load(llama), Adapting(train=train, lanes=5, neurons=6, rank=4)
+    kept: dict[int, int] = {}
+    student = with_lanes(base, 24, adapting) if train == "lanes" else twin(base, adapting)
+    models = [base, student, halved(base)] + [halved(student)] * (train != "all")
+
+    def keep(one):
+        kept[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+        return one
+
+    ids = torch.randint(0, FIRST, (4, 32))
+    new = NewRows(FIRST, rows(base).rows.requires_grad_())
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda one: one):
+        states = models[-1].states(ids, new=new)
+    assert states.requires_grad
+    weights = {held.data_ptr(): held.nbytes for one in models for held in one.model.parameters()}
+    step = sum(size for place, size in kept.items() if place not in weights)
+    tokens = distil_student._TOKENS / ids.numel()
+    besides = distil_student._BESIDES + 12 * distil_student.TRAINING["cpu"]
+    told = memory_needed(base, adapting) - besides  # that is no matter of this model's size
+    assert sum(weights.values()) + tokens * step < told
 
 
 def write(folder: Path, out: Path, values: NewRows, student: FrozenModel) -> Path:
@@ -305,12 +346,18 @@ def test_lanes_upon_lanes(made, tmp_path):
         ("model.norm.weight", (-1,), "through to the head"),
         ("model.norm.weight", (0,), "scaled by the wider mean"),
         ("model.layers.1.input_layernorm.weight", (2,), "scaled by the wider mean"),
+        # What may be learned, but not so large: 0 times infinity is not 0.
+        ("model.layers.0.self_attn.q_proj.weight", (-1, 0), "over 10000"),
+        ("model.layers.1.mlp.up_proj.weight", (-1, 5), "over 10000"),
+        ("model.layers.1.mlp.up_proj.weight", (0, -1), "not finite"),
+        ("model.embed_tokens.weight", (FIRST + 1, -1), "not finite"),
     ],
 )
 def test_verify_sees_every_leak(llama, made, name, where, said, tmp_path):
+    by = {"over 10000": 1e20, "not finite": float("nan")}.get(said, 0.01)
     folder = copy(made.folder, tmp_path / "broken")
     tensors = load_file(folder / "model.safetensors")
-    tensors[name][where] += 0.01
+    tensors[name][where] += by
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     passed, detail = _Verification(folder, llama, text())._weights()
     assert not passed and said in detail
@@ -385,6 +432,16 @@ def test_writing_is_learned_beside_lanes(llama):
     )
     assert made.head is not None and made.held_out.stray is not None
     assert made.held_out.loss < made.start.loss
+
+
+def test_an_activation_that_acts_on_nothing_is_refused_and_seen(llama, made, tmp_path):
+    base, folder = copy(llama, tmp_path / "base"), copy(made.folder, tmp_path / "graft")
+    for one in (base, folder):
+        edit(one / "config.json", lambda config: {**config, "hidden_act": "sigmoid"})
+    with pytest.raises(UsageError, match="new ones would change every text"):
+        grafted(base, tmp_path / "again")
+    passed, detail = _Verification(folder, base, text())._weights()
+    assert not passed and "sigmoid of 0 is not 0" in detail
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def graft(
         parsed = read_json(result.folder / TOKENIZER)
         said = where_served(is_relaxed(parsed), rebuilt(config, parsed), tells_case(parsed))
         if train == "lanes":
-            said += " Lanes were tried in transformers and llama.cpp (where Qwen 2 has none) only."
+            said += " Lanes were tried in transformers, vLLM and, but for Qwen 2, llama.cpp only."
         stdout.print(said, markup=False)
 
 

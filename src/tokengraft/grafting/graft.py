@@ -255,7 +255,8 @@ def _refuse_unfit(
     if adapting is not None and adapting.grows:
         from tokengraft.deriving.distil.lanes import refuse_unfit as refuse_other
 
-        refuse_other(str(next(iter(config.get("architectures") or ()), None)))
+        architecture = str(next(iter(config.get("architectures") or ()), None))
+        refuse_other(architecture, config.get("hidden_act", "silu"))
     if adapter_only:
         from tokengraft.grafting.adapter import refuse_unfit
 

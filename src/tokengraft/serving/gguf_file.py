@@ -185,7 +185,10 @@ def _check_rows(tensor: Stored, checkpoint: Checkpoint, table: Tensor, old: int)
     """ModelError unless the base's rows equal the graft's first `old` ones, up to quantisation."""
     gguf = library()
     if tensor.shape[-1] != table.shape[1]:
-        raise ModelError(f"the base GGUF has width {tensor.shape[-1]}, the graft {table.shape[1]}")
+        raise ModelError(
+            f"the base GGUF has width {tensor.shape[-1]}, the graft {table.shape[1]}: it is "
+            "another base's, or has lanes, which make it wider. Export it without --base."
+        )
     at = np.linspace(0, min(old, len(tensor.data)) - 1, _PROBES).astype(int)
     kind = gguf.GGMLQuantizationType(tensor.kind)
     theirs = gguf.quants.dequantize(np.ascontiguousarray(tensor.data[at]), kind)

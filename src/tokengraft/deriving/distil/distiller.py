@@ -101,6 +101,7 @@ class Distiller:
         branches = None
         if writer is not None and parts is not None and recipe.by_base:
             branches = Branches(parts, reader.first_new)
+        self._halves: dict[int, torch.nn.Parameter] = {}  # of frozen weights
         self._learner = self._in_half(reader)  # what gradients are computed with
         self.teacher = Teacher(self._learner, lots.train, self.folder, branches=branches)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
@@ -137,7 +138,7 @@ class Distiller:
             whole = False  # nothing is left to be halved
         if not (whole and quick_in_half(self.device) and len(reader.team) == 1):
             return reader
-        return Reader(halved(model), reader.first_new, reader.prefix)
+        return Reader(halved(model, self._halves), reader.first_new, reader.prefix)
 
     def _twin(self, replay: Replay) -> FrozenModel:
         """The student: it reads as the base does, its adapters begun in useful directions."""

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
+from transformers.activations import ACT2FN
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.distil.recipe import Adapting
@@ -140,12 +141,17 @@ class Laned(FrozenModel):
         return super().states(ids, mask, none if new is None else new, **more)
 
 
-def refuse_unfit(architecture: str) -> None:
-    """Raise UsageError if a model of that architecture cannot have lanes."""
+def refuse_unfit(architecture: str, activation: str) -> None:
+    """Raise UsageError if a model of that architecture and activation cannot have lanes."""
     if architecture not in ARCHITECTURES:
         raise UsageError(
             f"a body of {architecture} cannot have lanes, only {', '.join(ARCHITECTURES)}: graft "
             "with --train rows or lora"
+        )
+    if ACT2FN[activation](torch.zeros(1)).any():
+        raise UsageError(
+            f"a body whose activation is {activation} cannot have lanes: its neurons act on 0, so "
+            "new ones would change every text. Graft with --train rows or lora."
         )
 
 
@@ -155,7 +161,7 @@ def with_lanes(base: FrozenModel, tokens: int, adapting: Adapting, seed: int = 0
     What it learns is in float32. Raises UsageError for another architecture. There may be some more
     lanes than `adapting` says, since transformers wants a width that its heads divide.
     """
-    refuse_unfit(type(base.model).__name__)
+    refuse_unfit(type(base.model).__name__, getattr(base.model.config, "hidden_act", ""))
     lanes, neurons = _lanes(base, adapting.lanes), adapting.neurons
     shared = {id(held): held for held in (*base.model.parameters(), *base.model.buffers())}
     model = copy.deepcopy(base.model, dict(shared))

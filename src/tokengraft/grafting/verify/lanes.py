@@ -5,11 +5,13 @@
     v, gate               new rows are 0 over old columns, and in a bias
     o, down               rows of lanes are 0 over old columns, and in a bias
     norms                 the base's, times sqrt(d / (d + k)) and rounded; the last is 0 in lanes
+    all that was added    finite and no larger than `_MOST`; the activation of 0 is 0
 
 By induction over blocks: if lanes are 0 before a block, so are the new head's values and the new
 neurons' gates, hence all that they write. Lanes are 0 after it, and the old dimensions are what the
 base makes of them: zeros do not add to a norm, and its scale undoes that of a mean over d + k.
-(0 times what is not finite is not 0, but that spoils every text: other checks read some.)
+0 times infinity is not 0, so what was learned must not let queries, keys or neurons overflow: with
+numbers of at most `_MOST` nothing does in float32 or bfloat16 (in float16 any head may).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengraft.model.checkpoint import BLOCK, Checkpoint, Tensor, WeightFile
 from tokengraft.model.embedding_tables import Tables
@@ -36,6 +39,7 @@ _GROWN = (
 )  # fmt: skip
 #: Most relative error of a rounded number, and the least number that has no more.
 _ROUNDED = {"BF16": (2.0**-8, 1e-37), "F16": (2.0**-11, 1e-4), "F32": (2.0**-22, 1e-37)}
+_MOST = 1e4  # learned numbers are below 10; a query of ten thousand such inputs is below 1e12
 _CHUNK = 1 << 20  # numbers looked at at a time
 
 
@@ -67,6 +71,12 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | N
     scaled = old.get("rms_norm_eps", 1e-6) * width / new["hidden_size"]
     if not math.isclose(new.get("rms_norm_eps", 0.0), scaled, rel_tol=1e-9):
         return f"{CONFIG}: rms_norm_eps is {new.get('rms_norm_eps')}, not {scaled}"
+    import torch
+    from transformers.activations import ACT2FN
+
+    activation = new.get("hidden_act", "silu")
+    if ACT2FN[activation](torch.zeros(1)).any():
+        return f"{CONFIG}: {activation} of 0 is not 0, so new neurons act on every text"
     return None
 
 
@@ -149,6 +159,8 @@ def leak(base: Checkpoint, wide: Checkpoint, layout: Tables, new: range) -> str 
         tensor = tensors.get(name)
         if tensor is None or len(tensor.shape) != len(old.shape):
             return f"{name} is missing, or has another number of axes"
+        if _large(wide, tensor, old.shape):
+            return f"{name}: an added number is not finite, or over {_MOST:g}"
         if _BARRED.search(name):
             columns = slice(old.shape[1]) if old.shape[1:] else slice(None)
             if _filled(wide, tensor, range(old.shape[0], tensor.shape[0]), columns):
@@ -170,12 +182,29 @@ def leak(base: Checkpoint, wide: Checkpoint, layout: Tables, new: range) -> str 
 
 def _filled(checkpoint: Checkpoint, tensor: Tensor, rows: range, columns: slice) -> bool:
     """Whether any of these numbers is not 0."""
+    return any(np.any(block) for block in _blocks(checkpoint, tensor, rows, columns))
+
+
+def _large(checkpoint: Checkpoint, tensor: Tensor, old: tuple[int, ...]) -> bool:
+    """Whether a number beside or below the `old` shape is not finite or too large to multiply."""
+    parts = [(range(old[0], tensor.shape[0]), slice(None))]
+    if tensor.shape[1:] != old[1:]:
+        parts.append((range(min(old[0], tensor.shape[0])), slice(old[1], None)))
+    return any(
+        not np.all(np.abs(block) <= _MOST)
+        for part in parts
+        for block in _blocks(checkpoint, tensor, *part)
+    )
+
+
+def _blocks(
+    checkpoint: Checkpoint, tensor: Tensor, rows: range, columns: slice
+) -> Iterator[NDArray[np.float32]]:
+    """These numbers, some rows at a time; a bias or a norm has no columns."""
     step = max(1, _CHUNK // max(1, math.prod(tensor.shape[1:])))
     for first in range(rows.start, rows.stop, step):
         block = checkpoint.rows(tensor, first, min(rows.stop, first + step))
-        if np.any(block[:, columns] if block.ndim > 1 else block):
-            return True
-    return False
+        yield block[:, columns] if block.ndim > 1 else block
 
 
 def _scaled(base: Checkpoint, old: Tensor, wide: Checkpoint, tensor: Tensor) -> bool:
