@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+import tokengraft as tg
+
 
 def process(*args, **environment):
     return subprocess.run(
@@ -209,3 +211,24 @@ def test_ctrl_c_exits_130_and_the_next_run_goes_on(tmp_path):
     assert "run the command again to go on" in message
     again = process("audit", "-t", "t5", "-l", "shn", "--json", TOKENGRAFT_CACHE=str(cache))
     assert again.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("audit", ""), ("audit", "-t", "", "-l", "tam"), ("plan", "gpt2", "-l", "shn", "--out=")],
+)
+def test_an_empty_argument_is_not_the_current_folder(tokengraft, tmp_path, monkeypatch, words):
+    for code in ("eng_Latn", "shn_Mymr"):
+        (tmp_path / f"{code}.txt").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    ended = tokengraft(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "An argument is empty" in ended.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_empty_name_is_not_the_current_folder():
+    with pytest.raises(tg.TokengraftError, match="corpus is empty"):
+        tg.audit("", "gpt2")
+    with pytest.raises(tg.TokengraftError, match="tokenizer is empty"):
+        tg.audit("udhr", "")
