@@ -42,7 +42,6 @@ from tokengraft.render.selection import (
     by_cost,
     column_order,
     comparable_note,
-    credit,
     labels,
     pivot_name,
     typical_costs,
@@ -89,7 +88,7 @@ def premiums(audit: AuditTables) -> Figure | None:
     across = 0.74 if len(names) > 3 else 1.0
     width = max(left + across * len(names), _legend_width(bool(spoilt.any())))
     names, head = fold(names, across)
-    note = f"Text: {credit(audit)}."
+    note = f"Text: {audit.corpus.title}."
     page = sheet(width, 0.95 + head + cell * len(codes), title, subtitle, note)
     axes = page.axes(left, 0.6, across * len(names), cell * len(codes))
     draw_cells(axes, values, PREMIUM, NORM, _form, 8.5, spoilt)
@@ -128,7 +127,7 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     longest = max(len(labels(audit)[c]) for c in columns)
     head = max(0.7, 0.1 + 0.042 * longest)  # the names stand slanted
     wide = max(width, _legend_width(bool(audit.premiums["meaningless"].any())))
-    page = sheet(wide, tall + 0.6 + head, title, subtitle, f"Text: {credit(audit)}.")
+    page = sheet(wide, tall + 0.6 + head, title, subtitle, f"Text: {audit.corpus.title}.")
     spoiled = False
     for place, panel in enumerate(panels):
         # Headings are not languages: their rows stay empty.
@@ -337,7 +336,7 @@ def coverage(audit: AuditTables) -> Figure | None:
     cell = 0.27
     names, head = fold(names, 0.78)
     width, height = 1.9 + 0.78 * len(names), 0.35 + head + cell * len(rows)
-    page = sheet(max(width, 5.2), height, title, subtitle, f"Text: {credit(audit)}.")
+    page = sheet(max(width, 5.2), height, title, subtitle, f"Text: {audit.corpus.title}.")
     axes = page.axes(1.9, 0, 0.78 * len(names), cell * len(rows))
     draw_cells(axes, values, SHARE, Normalize(0, 1), _percent, 8)
     name_columns(axes, names)

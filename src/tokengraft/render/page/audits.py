@@ -16,7 +16,7 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.wording import counted
 from tokengraft.languages.codes import language, script_group, well_formed
 from tokengraft.render.page.document import digits, last_name, pack, without_paths
-from tokengraft.render.selection import credit, disagreements, readers
+from tokengraft.render.selection import disagreements, readers
 from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
@@ -46,7 +46,7 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
     by_code = {row["language"]: row for row in first.to_dicts()}
     vocabulary = audit.frames.get("vocabulary")
     return {
-        "title": without_paths(credit(audit)),
+        "title": without_paths(audit.corpus.title),
         "corpus": audit.corpus.name,
         "pivot": codes.index(pivot),
         "unkLimit": UNK_LIMIT,
