@@ -198,6 +198,12 @@ def test_a_damaged_comparison_is_named(damage: dict[str, Any], tmp_path: Path) -
             page_of(tmp_path)
 
 
+def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to show"):
+        tg.report([], tmp_path / "page")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_equal_result_is_one_with_equal_figures(audit: Audit) -> None:
     changed = audit.premiums.with_columns(pl.col("premium") + 1e-12)
     assert replace(audit, frames={**audit.frames, "premiums": changed}) != audit
