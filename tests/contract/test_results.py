@@ -162,6 +162,26 @@ def test_a_damaged_result_is_an_error_of_ours(result: Result, tmp_path: Path) ->
             page_of(tmp_path)
 
 
+@pytest.mark.parametrize("damage", ["cut short", "other columns", "no rows", "words for numbers"])
+def test_a_damaged_table_is_named(audit: Audit, damage: str, tmp_path: Path) -> None:
+    audit.save(tmp_path, figures=False)
+    for name in ("premiums", "summary"):
+        path = tmp_path / "tables" / f"{name}.parquet"
+        frame = pl.read_parquet(path)
+        if damage == "cut short":
+            path.write_bytes(path.read_bytes()[:-9])
+        elif damage == "other columns":
+            frame.drop("tokenizer").write_parquet(path)
+        elif damage == "no rows":
+            frame.clear().write_parquet(path)
+        else:
+            frame.select(pl.lit("x").alias(column) for column in frame.columns).write_parquet(path)
+    with pytest.raises(TokengraftError, match=r"premiums\.parquet|this audit is damaged"):
+        tg.load(tmp_path)
+    with pytest.raises(TokengraftError, match=r"damaged|no premiums"):
+        page_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     "damage", [{"a": None}, {"b": {}}, {"labels": 1}, {"corpus": []}, {"pivot": None}]
 )
@@ -176,6 +196,12 @@ def test_a_damaged_comparison_is_named(damage: dict[str, Any], tmp_path: Path) -
     if "a" not in damage and "b" not in damage:
         with pytest.raises(TokengraftError, match="this comparison is damaged"):
             page_of(tmp_path)
+
+
+def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to show"):
+        tg.report([], tmp_path / "page")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_equal_result_is_one_with_equal_figures(audit: Audit) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+
+import tokengraft as tg
 
 
 def process(*args, **environment):
@@ -139,7 +142,8 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
     ran = process("audit", *pair, "-t", "gpt2", PYTHONIOENCODING=encoding)
     assert (ran.returncode, ran.stderr) == (0, "") and "Shan takes 6.60 times" in ran.stdout
     held = process("compare", "gpt2", "olmo-2", "-l", "shn", PYTHONIOENCODING=encoding)
-    assert (held.returncode, held.stderr) == (0, "") and "GPT-2/3 ? OLMo 2" in held.stdout
+    assert (held.returncode, held.stderr) == (0, "") and "GPT-2/3 > OLMo 2" in held.stdout
+    assert re.search(r"Most gained: Shan, .* tokens \(-\d", held.stdout)  # a sign is not lost
     told = process("languages", "--json", PYTHONIOENCODING=encoding)
     names = {row["code"]: row["autonym"] for row in json.loads(told.stdout)}
     assert names["hin_Deva"] == "हिन्दी"
@@ -209,3 +213,31 @@ def test_ctrl_c_exits_130_and_the_next_run_goes_on(tmp_path):
     assert "run the command again to go on" in message
     again = process("audit", "-t", "t5", "-l", "shn", "--json", TOKENGRAFT_CACHE=str(cache))
     assert again.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("audit", ""), ("audit", "-t", "", "-l", "tam"), ("plan", "gpt2", "-l", "shn", "--out=")],
+)
+def test_an_empty_argument_is_not_the_current_folder(tokengraft, tmp_path, monkeypatch, words):
+    for code in ("eng_Latn", "shn_Mymr"):
+        (tmp_path / f"{code}.txt").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    ended = tokengraft(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "An argument is empty" in ended.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_empty_name_is_not_the_current_folder():
+    with pytest.raises(tg.TokengraftError, match="corpus is empty"):
+        tg.audit("", "gpt2")
+    with pytest.raises(tg.TokengraftError, match="tokenizer is empty"):
+        tg.audit("udhr", "")
+
+
+def test_closed_streams_are_no_error():
+    for stream in ("stdout", "stderr"):
+        code = f"import sys; sys.{stream} = None; sys.argv[1:] = ['languages', 'Shan']"
+        run = f"{code}; from tokengraft.cli.main import run; run()"
+        assert subprocess.run([sys.executable, "-c", run], capture_output=True).returncode == 0

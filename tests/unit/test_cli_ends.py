@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import sys
 
@@ -12,11 +13,17 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.cli import main  # noqa: E402
-from tokengraft.core.errors import ModelError, TokengraftError, TokenizerError  # noqa: E402
+from tokengraft.core.errors import (  # noqa: E402
+    ModelError,
+    TokengraftError,
+    TokenizerError,
+    UsageError,
+)
 from tokengraft.corpus import udhr  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.model.checkpoint import read_checkpoint  # noqa: E402
 from tokengraft.model.folder import resolve  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, Reading  # noqa: E402
 from tokengraft.model.tokenizer_files import base_tokenizer  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
@@ -132,6 +139,23 @@ def test_a_folder_is_named_once(truncated):
     (truncated / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"^base holds no model\.safetensors"):
         derive_rows(truncated, [[1, 2]], "mean")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"vocab_size": "many"}, {"vocab_size": -5}, {"hidden_size": 333}, {"model_type": 7}]
+)
+def test_a_config_with_wrong_values_is_a_model_error(truncated, wrong):
+    shutil.copy(resolve("rootstock").path / "model.safetensors", truncated)
+    config = truncated / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | wrong), "utf-8")
+    with pytest.raises(ModelError, match=r"^base: "):
+        FrozenModel.load(truncated)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "nn", "float64", ""])
+def test_a_type_that_is_not_read_in_is_refused(dtype):
+    with pytest.raises(UsageError, match="known: auto, float32, bfloat16, float16"):
+        FrozenModel.load("rootstock", Reading(dtype=dtype))
 
 
 def test_truncated_weights_are_a_model_error(truncated):

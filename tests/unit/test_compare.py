@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import tokengraft as tg
 from tokengraft.cli.app import app
 from tokengraft.core.errors import UsageError
+from tokengraft.core.wording import in_percent
 from tokengraft.corpus import udhr
 from tokengraft.render.comparison_folder import percent
 from tokengraft.tokenizer import load
@@ -46,6 +47,13 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
 )
 def test_a_change_is_never_shown_as_none(change: float, said: str) -> None:
     assert percent(change) == said
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0, "0"), (0.0049, "< 1"), (0.32, "32"), (0.999, "> 99"), (1, "100")]
+)
+def test_nearly_all_is_not_all(share: float, said: str) -> None:
+    assert in_percent(share) == said
 
 
 def test_a_plan_is_compared_with_its_tokenizer(tmp_path: Path) -> None:

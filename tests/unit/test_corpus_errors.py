@@ -89,6 +89,8 @@ def test_bad_pairs(tmp_path: Path) -> None:
         load_pairs([f"eng_Latn={path}"])
     with pytest.raises(CorpusError, match=r"is not code=path: say each .* like eng_Latn=/"):
         load_pairs([str(path), f"eng_Latn={path}"])
+    with pytest.raises(CorpusError, match=r"'eng=' is not code=path: .* like eng_Latn=english"):
+        load_pairs(["eng=", f"eng_Latn={path}"])
     with pytest.raises(CorpusError, match=r"none\.txt cannot be read: No such file"):
         load_pairs([f"eng_Latn={path}", f"deu_Latn={tmp_path}/none.txt"])
     with pytest.raises(CorpusError, match="code=path pair; two or more"):

@@ -322,6 +322,9 @@ def test_names_are_found_in_the_corpora_folders(
     )
     assert load("flores200").source.endswith(f", from {archive.name}")
     assert load("FLORES-200", "dev").units == ("dev.1", "dev.2")
+    # Plans and evaluations say by this on which part they were judged.
+    assert load("FLORES-200", "dev").title == "FLORES-200, dev"
+    assert load("udhr", languages=["shn", "eng"]).title == "Universal Declaration of Human Rights"
     assert load("ntrex128").name == "ntrex128"
     where = {info.name: info.where for info in available()}
     assert where["flores200"] == str(archive)

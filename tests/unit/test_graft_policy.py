@@ -26,7 +26,7 @@ from test_graft_tiny import (
 )
 from test_graft_tiny import grow as write
 
-from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.core.errors import ModelError, TokengraftError, UsageError
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft, logits_processor
 from tokengraft.grafting.output_policies import generation_config, named, removable, removal
@@ -108,6 +108,9 @@ def test_barred_ids_join_those_of_the_base() -> None:
     new = generation_config({"suppress_tokens": [7], "eos_token_id": 0}, {}, [9, 8])
     assert new == {"suppress_tokens": [7, 8, 9], "renormalize_logits": True, "eos_token_id": 0}
     assert generation_config(None, {}, []) is None
+    for wrong in ("all", [7, "8"], {"7": 8}, [True]):
+        with pytest.raises(ModelError, match="no list of ids"):
+            generation_config({"suppress_tokens": wrong}, {}, [9])
 
 
 def test_an_untied_head_never_prefers_a_new_token_even_without_generate(tmp_path: Path) -> None:

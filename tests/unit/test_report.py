@@ -439,6 +439,8 @@ def test_languages_asked_for_are_in_the_cost_figure() -> None:
 def test_the_full_map_counts_other_languages_than_the_pivot() -> None:
     figure = draw(some(["gpt2"], ["shn", "tam", "deu"]), "premiums_all")
     assert figure is not None and "3 of 3 languages typically cost" in words(figure)
+    figure = draw(some(["o200k_base"], ["shn", "deu"]), "premiums_all")
+    assert figure is not None and "1 of 2 languages typically costs" in words(figure)
 
 
 def test_long_names_are_folded_and_do_not_overlap() -> None:

@@ -18,7 +18,7 @@ from tokengraft.core.progress import OnProgress
 from tokengraft.core.wording import counted
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import TestedPlan, insert_plan
-from tokengraft.render.selection import credit, labels
+from tokengraft.render.selection import labels
 from tokengraft.tokenizer.catalog import LISTED
 
 #: What can be compared: a tokenizer's name or path, a result, or a result's folder.
@@ -109,7 +109,7 @@ def _compared(
         "tokengraft": __version__,
         "a": {"what": sides[0].what, "label": sides[0].label},
         "b": {"what": sides[1].what, "label": sides[1].label},
-        "corpus": {"name": b.corpus.name, "source": credit(b)},
+        "corpus": {"name": b.corpus.name, "source": b.corpus.title},
         "pivot": b.pivot,
         "labels": {"a": labels(a), "b": labels(b)},
         "left_out": sorted({*a.corpus.languages, *b.corpus.languages} - codes),

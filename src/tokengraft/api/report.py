@@ -85,6 +85,8 @@ def page_of(
     ]
     live = {**example(), "tokenizers": box} if site else None
     listed = [runs] if isinstance(runs, str | Path | Result) else list(runs)
+    if not listed and not site:
+        raise UsageError("there is nothing to show: give a result, or the folder of one")
     with ExitStack() as temporary:
         saved = collect(_place(run, number, temporary) for number, run in enumerate(listed))
         page = make_page(saved, tokenizers=tokenizers, corpus=corpus, live=live, place=place)

@@ -79,7 +79,7 @@ class Result(abc.ABC):
             raise TokengraftError(f"{out}: there is no {cls.called} here (no {cls.mark} of one)")
         with reading_back(out, cls.called):
             result = cls._read(folder)
-            repr(result)  # needs the facts that everything else needs
+            result._repr_html_()  # needs the facts that everything else needs
         return result
 
     @abc.abstractmethod

@@ -13,6 +13,7 @@ import polars as pl
 
 from tokengraft.auditing.premium import Premium
 from tokengraft.core.errors import CorpusError, UsageError, did_you_mean
+from tokengraft.corpus.parallel import in_words
 from tokengraft.languages.codes import resolve
 from tokengraft.tokenizer.catalog import canonical
 
@@ -49,6 +50,11 @@ class CorpusFacts:
     source: str
     units: int
     languages: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The text in words: `FLORES-200, devtest`."""
+        return in_words(self.name, self.source)
 
     def __repr__(self) -> str:
         return f"{self.name}: {len(self.languages)} languages, {self.units:,} units"

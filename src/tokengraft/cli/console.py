@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import sys
@@ -33,23 +34,36 @@ class HarmlessConsole(Console):
 
 
 # Piped output goes to files and CI logs: wide enough that no table is cut off.
-stdout = HarmlessConsole(highlight=False, width=None if sys.stdout.isatty() else 160)
+# A stream that the caller closed is None.
+stdout = HarmlessConsole(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else 160)
 # A log is read line by line, so a message stays on one line.
-stderr = HarmlessConsole(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+stderr = HarmlessConsole(
+    stderr=True, highlight=False, soft_wrap=not (sys.stderr and sys.stderr.isatty())
+)
 
+#: What stands in for a character outside ASCII; without its minus, a change would lose its sign.
+_PLAIN = {"−": "-", "→": ">", "×": "x", "’": "'", "“": '"', "”": '"'}
 EVERY = 60.0  # seconds between two lines of progress in a log
 
 
 def speak_any_language() -> None:
-    """Characters that a terminal or a pipe cannot show become `?`, not an error."""
+    """Characters that a terminal or a pipe cannot show become plainer ones or `?`, not an error."""
+    codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(character, "?") for character in lost), error.end
 
 
 def print_json(value: Any) -> None:
     """Write `value` to stdout as JSON and nothing else; in ASCII if stdout is not UTF-8."""
-    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
+    utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
     print(json.dumps(value, ensure_ascii=not utf8, indent=1))
 
 

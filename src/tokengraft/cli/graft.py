@@ -105,10 +105,16 @@ def graft(
         ),
     ] = None,
     minutes: Annotated[
-        float | None, _training(min=0, help="Stop distillation after this many minutes.")
+        float | None,
+        _training(min=0, help="Stop distillation after this many minutes. Default: no limit."),
     ] = None,
     steps: Annotated[
-        int | None, _training(min=1, help="At most this many steps of distillation.")
+        int | None,
+        _training(
+            min=1,
+            help="At most this many steps of distillation. Default 1500; fewer if the rows "
+            "stop getting better.",
+        ),
     ] = None,
     own: Annotated[
         int | None,

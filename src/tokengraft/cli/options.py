@@ -69,8 +69,15 @@ class Command(TyperCommand):
         return _named(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As usual; whoever writes `--protect fra spa` is told how to give several values."""
+        """As usual; whoever writes `--protect fra spa` is told how to give several values.
+
+        An empty value, as of a shell's unset variable, is refused: as a path it would be the
+        current folder.
+        """
         ctx.allow_extra_args = True
+        empty = any(not word or (word.startswith("--") and word.endswith("=")) for word in args)
+        if empty and not ctx.resilient_parsing:
+            ctx.fail("An argument is empty. Is a variable of the shell not set?")
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
             more = "For several values repeat the option, as in -l swh -l yor."

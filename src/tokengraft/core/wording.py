@@ -22,6 +22,13 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+def in_percent(share: float) -> str:
+    """`7`, `< 1`, `> 99`: 100 only for all of it, 0 only for none."""
+    if 0 < share < 0.005:
+        return "< 1"
+    return "> 99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
+
+
 def some_of(names: Sequence[str], what: str) -> str:
     """All names, or the first of many and how many more there are: `a, b and 7 more languages`."""
     more = len(names) - _NAMED

@@ -104,6 +104,8 @@ def load(
     bare ISO codes where unambiguous; None means all. Whatever is wrong with the text is a
     CorpusError that names file and line.
     """
+    if where == "":  # as a path it would be the current folder
+        raise CorpusError("The name of the corpus is empty.")
     name = _name(where) if isinstance(where, str) else ""
     if name == udhr.NAME:
         choose_splits(split, (), name)

@@ -10,6 +10,16 @@ from tokengraft.core.errors import CorpusError
 from tokengraft.languages import codes as languages
 
 
+def in_words(name: str, source: str) -> str:
+    """A corpus by its source, splits included, without the place on disk it was read from.
+
+    The user's own files are called by their `name`.
+    """
+    if not source or source.startswith("own text files"):
+        return name
+    return source.partition(", from ")[0].partition(", bundled")[0]
+
+
 @dataclass(frozen=True, repr=False)
 class ParallelCorpus:
     """Parallel text: one list of units per language, aligned by position.
@@ -37,6 +47,11 @@ class ParallelCorpus:
                 raise CorpusError(
                     f"{self.name}: {code}, unit {unit}, is empty; put None where it is missing."
                 )
+
+    @property
+    def title(self) -> str:
+        """The corpus in words: `FLORES-200, devtest`."""
+        return in_words(self.name, self.source)
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
         if not equals or not label or not path:
             raise CorpusError(
                 f"{pair!r} is not code=path: say each file's language, like "
-                f"eng_Latn={pair or 'english.txt'}."
+                f"eng_Latn={(path if equals else label) or 'english.txt'}."
             )
         code = resolve(label)
         if code in files:

@@ -193,7 +193,7 @@ def _measure(
     }  # fmt: skip
     optional = {name: pl.DataFrame(t) for name, t in tables.items() if t and name != "sizes"}
     return Measurements(
-        old.name, new.name, old.kind, corpus.name, settings,
+        old.name, new.name, old.kind, corpus.title, settings,
         pl.DataFrame(flat, schema=SCORES, orient="row"), pl.DataFrame(tables["sizes"]),
         **optional, notes=_notes(measured if options.against else {}, unread),
     )  # fmt: skip

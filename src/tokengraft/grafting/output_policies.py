@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import look_up
+from tokengraft.core.errors import ModelError, look_up
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Tables, text_config
 from tokengraft.tokenizer.vocabulary import decoded
@@ -221,5 +221,8 @@ def generation_config(
         taken = {key: text.get(key, config.get(key)) for key in _GENERATION}
         old = {key: value for key, value in taken.items() if value is not None}
     kept = {key: value for key, value in old.items() if key != "_from_model_config"}
-    suppressed = sorted({*(kept.get("suppress_tokens") or ()), *ids})
+    own = kept.get("suppress_tokens") or []
+    if not isinstance(own, list) or not all(type(one) is int for one in own):
+        raise ModelError("suppress_tokens in the base's generation settings is no list of ids")
+    suppressed = sorted({*own, *ids})
     return {**kept, "suppress_tokens": suppressed, "renormalize_logits": True}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tokengraft.core.errors import ModelError, UsageError
+from tokengraft.core.errors import ModelError, UsageError, look_up
 from tokengraft.core.untrusted import refuse_code
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.divergence import Head
@@ -331,9 +331,6 @@ def kind_of(config: dict[str, Any]) -> Kind:
 
 def _dtype(name: str, device: torch.device) -> Any:
     torch = require_torch()
-    if name == "auto":
-        return "auto" if device.type == "cuda" else torch.float32
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"no dtype {name!r}; known: auto, float32, bfloat16, float16")
-    return dtype
+    own = "auto" if device.type == "cuda" else torch.float32
+    known = {"auto": own, **{n: getattr(torch, n) for n in ("float32", "bfloat16", "float16")}}
+    return look_up("dtype", name, known)

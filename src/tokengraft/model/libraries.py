@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tokengraft.core.errors import ModelError, UsageError, optional
+from tokengraft.core.errors import MissingExtra, ModelError, UsageError, gave_up, optional
 from tokengraft.tokenizer.align import Ints
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
     except ModelError as error:
         named = str(error).startswith(f"{folder.name} ")
         raise ModelError(str(error) if named else f"{folder.name}: {error}") from error
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
+        # A config with wrong values ends in whatever the classes of transformers run into.
+        if isinstance(error, MissingExtra) or not gave_up(error):
+            raise
         raise ModelError(f"{folder.name}: cannot be loaded ({error})") from error
     return model.eval().requires_grad_(False)
 

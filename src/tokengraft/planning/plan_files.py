@@ -108,14 +108,14 @@ def plan(
             code: _units(corpus, code, 0) for code in codes
         }
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot, 1).items()}
-        chosen_on = f"{corpus.name}, every other passage"
-        tested_on = f"{corpus.name}, the other passages"
+        chosen_on = f"{corpus.title}, every other passage"
+        tested_on = f"{corpus.title}, the other passages"
     else:
         texts = _by_language(text, codes)
         lines = {c: t if isinstance(t, CountedText) else lines_of(t) for c, t in texts.items()}
         tested = {code: list(pair) for code, pair in _pairs(corpus, codes, pivot).items()}
         chosen_on = chosen_on or ", ".join(sorted({n for t in texts.values() for n in _names(t)}))
-        tested_on = corpus.name
+        tested_on = corpus.title
     kept = [protect] if isinstance(protect, str | Path) else list(protect)
     options = replace(options, pivot=pivot, rows=options.rows or _rows(base))
     if options.keep_names and family(parsed) in ("unigram", "wordpiece"):

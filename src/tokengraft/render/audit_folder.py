@@ -18,7 +18,7 @@ from tokengraft.core.wording import counted, in_markdown
 from tokengraft.languages.codes import language_name
 from tokengraft.render.audit_printed import matrix, printed, unk_note
 from tokengraft.render.latex import latex
-from tokengraft.render.selection import comparable_note, credit, disagreements, labels, pivot_name
+from tokengraft.render.selection import comparable_note, disagreements, labels, pivot_name
 from tokengraft.render.tables import Printed, markdown, read_data, write_data
 
 ENOUGH = 5  # languages that a Gini coefficient needs to be worth reporting
@@ -167,7 +167,7 @@ def write_up(
     """
     pivot = pivot_name(audit)
     lines = [
-        f"# Audit: {in_markdown(credit(audit))}",
+        f"# Audit: {in_markdown(audit.corpus.title)}",
         "",
         f"{counted(len(audit.tokenizers), 'tokenizer')}, "
         f"{counted(len(audit.corpus.languages), 'language')}, "

@@ -16,7 +16,6 @@ from tokengraft.render.selection import (
     by_cost,
     column_order,
     comparable_note,
-    credit,
     labels,
     pivot_name,
     printed_code,
@@ -82,7 +81,7 @@ def unk_note(cells: pl.DataFrame) -> str:
 def _premiums(audit: AuditTables) -> Printed:
     caption = (
         f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
-        f"of the ratio of token counts ({credit(audit)})"
+        f"of the ratio of token counts ({audit.corpus.title})"
     )
     table = _wide(audit, "premiums", caption, "premium")
     return replace(table, notes=_notes(audit, audit.premiums))

@@ -10,7 +10,7 @@ import polars as pl
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json, write_json, write_text
-from tokengraft.core.wording import counted, in_markdown
+from tokengraft.core.wording import counted, in_markdown, in_percent
 from tokengraft.languages.codes import language_name
 from tokengraft.render.latex import latex
 from tokengraft.render.tables import Cell, Printed, markdown, read_data, write_data
@@ -138,7 +138,10 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
                 Cell(_or_dash(row[f"premium_{x}"], ".2f"), spoilt=row[f"meaningless_{x}"])
                 for x in "ab"
             ),
-            *(Cell(_or_dash(row[f"covered_{x}"], ".0%")) for x in "ab"),
+            *(
+                Cell("—" if row[f"covered_{x}"] is None else f"{in_percent(row[f'covered_{x}'])} %")
+                for x in "ab"
+            ),
             Cell("" if row["speakers_total"] is None else f"{row['speakers_total']:,}"),
         ]
         for row in shown.to_dicts()
@@ -229,7 +232,7 @@ def _change(row: Mapping[str, Any]) -> str:
 
 
 def _move(row: Mapping[str, Any]) -> str:
-    return f"{row['tokens_a']:,} → {row['tokens_b']:,} tokens ({percent(row['change'])})"
+    return f"{row['tokens_a']:,} → {row['tokens_b']:,} tokens ({in_percent(row['change'])})"
 
 
 def _people(count: int) -> str:

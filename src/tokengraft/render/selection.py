@@ -140,19 +140,6 @@ def printed_code(code: str) -> str:
     return f"{iso} ({script})" if script else code
 
 
-def credit(audit: AuditTables) -> str:
-    """The corpus in words, without the place on disk it was read from."""
-    corpus = audit.corpus
-    if not corpus.source or corpus.source.startswith("own text files"):
-        return corpus.name
-    return source_name(corpus.source)
-
-
-def source_name(source: str) -> str:
-    """A corpus's source without the place on this machine it was read from."""
-    return source.partition(", from ")[0].partition(", bundled")[0]
-
-
 def units(audit: AuditTables) -> str:
     """How many units of text premiums are means of: `2,009 passages`, or `12 to 61 passages`."""
     n = audit.premiums.filter(pl.col("n") > 0)["n"]

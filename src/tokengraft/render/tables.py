@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import write_text, writing
@@ -60,10 +62,16 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
 
 def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
     """A function that reads a saved run's table in its most exact form; None if there is none."""
-    parquet, csv = (folder / "tables" / f"{name}.{suffix}" for suffix in ("parquet", "csv"))
-    if parquet.is_file():
-        return lambda: pl.read_parquet(parquet.read_bytes())
-    return (lambda: pl.read_csv(csv.read_bytes())) if csv.is_file() else None
+    for suffix, read in (("parquet", pl.read_parquet), ("csv", pl.read_csv)):
+        path = folder / "tables" / f"{name}.{suffix}"
+        if path.is_file():
+            return partial(_reading, path, read)
+    return None
+
+
+def _reading(path: Path, read: Callable[[bytes], pl.DataFrame]) -> pl.DataFrame:
+    with reading_back(path, "table"):
+        return read(path.read_bytes())
 
 
 @contextmanager
@@ -71,7 +79,7 @@ def reading_back(place: Path | str, called: str) -> Iterator[None]:
     """While a saved result is read: what is missing or of the wrong kind is a TokengraftError."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, pl.exceptions.PolarsError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, PolarsError) as error:
         raise TokengraftError(f"{place}: this {called} is damaged ({error!r})") from error
 
 

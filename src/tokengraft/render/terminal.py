@@ -136,7 +136,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
     if not audit.parallel:
         figure, title = "tokens_per_byte", "Tokens per byte of text (not parallel, so no premium)"
     elif audit.total is None:
-        title += f", {audit.corpus.name}"
+        title += f", {escape(audit.corpus.title)}"
     order = (
         table.group_by("language", "name")
         .agg(
@@ -354,7 +354,7 @@ def show_evaluation(console: Console, measurements: Measurements) -> None:
                 for m in columns
             ),
         ],
-        title=f"{measurements.graft} against {measurements.base}, {measurements.corpus}",
+        title=escape(f"{measurements.graft} against {measurements.base}, {measurements.corpus}"),
     )
     console.print(
         "value \\[floor → ceiling]. Floor: what a graft that learned nothing reaches. Ceiling: "

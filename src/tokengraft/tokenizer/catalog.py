@@ -147,6 +147,8 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
     Raises `Unavailable` for a known tokenizer that is not here, `TokenizerError` for an unknown
     name.
     """
+    if not name:  # as a path it would be the current folder
+        raise TokenizerError("The name of the tokenizer is empty.")
     path = Path(name)
     if path.is_dir():
         return _located(name, path.resolve().name, sources.folder(path), None)

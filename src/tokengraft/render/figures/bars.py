@@ -33,7 +33,6 @@ from tokengraft.render.figures.style import (
 from tokengraft.render.selection import (
     all_of_few,
     column_order,
-    credit,
     labels,
     not_comparable,
     one_a_script,
@@ -90,7 +89,7 @@ def cost(audit: AuditTables) -> Figure | None:
     left, row, wide, gap = 2.1, 0.3, 2.35, 0.3
     width = left + len(panels) * wide + (len(panels) - 1) * gap
     tall = row * len(codes)
-    note = f"Text: {credit(audit)}. Prices as of {audit.facts['prices_as_of']}."
+    note = f"Text: {audit.corpus.title}. Prices as of {audit.facts['prices_as_of']}."
     page = sheet(max(width, 5.6), tall + 0.6, title, subtitle, note)
     for n, name in enumerate(panels):
         axes = page.axes(left + n * (wide + gap), 0.0, wide, tall)
@@ -228,7 +227,7 @@ def apart(audit: AuditTables) -> Figure | None:
     width = left + len(shown) * wide + (len(shown) - 1) * gap
     tall = row * len(codes)
     title = _apart_title(audit, cells, shown, codes)
-    note = f"Text: {credit(audit)}."
+    note = f"Text: {audit.corpus.title}."
     page = sheet(max(width, _KEYS), tall + 1.35, title, subtitle, note)
     parts = [sum(max(0.0, float(c[part] or 0)) for part in PARTS) for c in cells.values()]
     most = max(*parts, *(float(cell["utf8"]) for cell in cells.values()))

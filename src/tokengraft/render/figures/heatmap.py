@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.core.wording import counted
+from tokengraft.core.wording import counted, in_percent
 from tokengraft.languages.codes import known, language
 from tokengraft.render.figures.style import (
     FAINT,
@@ -42,7 +42,6 @@ from tokengraft.render.selection import (
     by_cost,
     column_order,
     comparable_note,
-    credit,
     labels,
     pivot_name,
     typical_costs,
@@ -89,7 +88,7 @@ def premiums(audit: AuditTables) -> Figure | None:
     across = 0.74 if len(names) > 3 else 1.0
     width = max(left + across * len(names), _legend_width(bool(spoilt.any())))
     names, head = fold(names, across)
-    note = f"Text: {credit(audit)}."
+    note = f"Text: {audit.corpus.title}."
     page = sheet(width, 0.95 + head + cell * len(codes), title, subtitle, note)
     axes = page.axes(left, 0.6, across * len(names), cell * len(codes))
     draw_cells(axes, values, PREMIUM, NORM, _form, 8.5, spoilt)
@@ -115,8 +114,9 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     pivot = pivot_name(audit)
     others = typical_costs(audit)
     costly = others.filter(pl.col("typical") > 2).height
+    cost = "costs" if costly == 1 else "cost"
     title = (
-        f"{costly} of {counted(others.height, 'language')} typically cost more than twice what "
+        f"{costly} of {counted(others.height, 'language')} typically {cost} more than twice what "
         f"{pivot} costs"
     )
     subtitle = (
@@ -128,7 +128,7 @@ def premiums_all(audit: AuditTables) -> Figure | None:
     longest = max(len(labels(audit)[c]) for c in columns)
     head = max(0.7, 0.1 + 0.042 * longest)  # the names stand slanted
     wide = max(width, _legend_width(bool(audit.premiums["meaningless"].any())))
-    page = sheet(wide, tall + 0.6 + head, title, subtitle, f"Text: {credit(audit)}.")
+    page = sheet(wide, tall + 0.6 + head, title, subtitle, f"Text: {audit.corpus.title}.")
     spoiled = False
     for place, panel in enumerate(panels):
         # Headings are not languages: their rows stay empty.
@@ -337,9 +337,9 @@ def coverage(audit: AuditTables) -> Figure | None:
     cell = 0.27
     names, head = fold(names, 0.78)
     width, height = 1.9 + 0.78 * len(names), 0.35 + head + cell * len(rows)
-    page = sheet(max(width, 5.2), height, title, subtitle, f"Text: {credit(audit)}.")
+    page = sheet(max(width, 5.2), height, title, subtitle, f"Text: {audit.corpus.title}.")
     axes = page.axes(1.9, 0, 0.78 * len(names), cell * len(rows))
-    draw_cells(axes, values, SHARE, Normalize(0, 1), _percent, 8)
+    draw_cells(axes, values, SHARE, Normalize(0, 1), in_percent, 8)
     name_columns(axes, names)
     axes.set_yticks(range(len(rows)), rows, fontsize=8.5, color=INK)
     return page.figure
@@ -424,16 +424,8 @@ def _square(title: str, subtitle: str, names: list[str], values: Values) -> Figu
     axes = page.axes(left, 0, across, tall)
     shown = values.copy()
     np.fill_diagonal(shown, np.nan)
-    draw_cells(axes, shown, SHARE, Normalize(0, 1), _percent, 9)
+    draw_cells(axes, shown, SHARE, Normalize(0, 1), in_percent, 9)
     numbers(axes, [(n, n, "–", FAINT) for n in range(count)], 9)
     name_columns(axes, above)
     axes.set_yticks(range(count), names, fontsize=8.5, color=INK)
     return page.figure
-
-
-def _percent(share: float) -> str:
-    # "100" only for all of it, "0" only for none: 99.9 % is not everything.
-    percent = 100 * share
-    if 0 < percent < 0.5:
-        return "< 1"
-    return "> 99" if 99.5 <= percent < 100 else f"{percent:.0f}"

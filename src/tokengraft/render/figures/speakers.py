@@ -21,7 +21,6 @@ from tokengraft.render.colours import SCRIPTS, rgb
 from tokengraft.render.figures.style import BESIDE, INK, LINE, QUIET, dots, sheet, write
 from tokengraft.render.selection import (
     comparable_note,
-    credit,
     labels,
     pivot_name,
     units,
@@ -68,7 +67,7 @@ def speakers(audit: AuditTables) -> Figure | None:
         f"written in two scripts is counted in both. {comparable_note(audit)}"
     ).strip()
     note = "Speakers: Unicode CLDR and the sources named in the language table."
-    page = sheet(10, 6.6, title, subtitle, f"Text: {credit(audit)}. {note}")
+    page = sheet(10, 6.6, title, subtitle, f"Text: {audit.corpus.title}. {note}")
     axes = page.axes(0.45, 0.45, 9.5, 5.65)
     xs, ys = points["speakers_total"].to_numpy(), points["cost"].to_numpy()
     _axes(axes, xs, ys, pivot)

@@ -16,7 +16,7 @@ from tokengraft.core.errors import TokengraftError
 from tokengraft.core.wording import counted
 from tokengraft.languages.codes import language, script_group, well_formed
 from tokengraft.render.page.document import digits, last_name, pack, without_paths
-from tokengraft.render.selection import credit, disagreements, readers
+from tokengraft.render.selection import disagreements, readers
 from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
@@ -46,7 +46,7 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
     by_code = {row["language"]: row for row in first.to_dicts()}
     vocabulary = audit.frames.get("vocabulary")
     return {
-        "title": without_paths(credit(audit)),
+        "title": without_paths(audit.corpus.title),
         "corpus": audit.corpus.name,
         "pivot": codes.index(pivot),
         "unkLimit": UNK_LIMIT,
@@ -247,33 +247,31 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
             verb = "is lost to" if lost == most else "loses text to"
             title = f"Every language but {pivot} {verb} UNK"
         return {"title": title, "lead": "", "figures": []}
-    value, tokenizer, worst_place = _highest(audit, cells)
+    highest = value, tokenizer, worst_place = _highest(audit, cells)
     worst = audit["languages"][worst_place]["name"]
-    label = audit["tokenizers"][tokenizer]["label"]
     fair = _fairest(audit, cells)
     many = "" if value < 1.05 else f"{_times(value)} "
     title = f"The same words cost {many}as many tokens in {worst} as in {pivot}"
     return {
         "title": f"No language here takes as many tokens as {pivot}" if value < 1 else title,
-        "lead": _lead(audit, cells, label, fair, pivot),
-        "figures": _figures(audit, cells, fair, pivot),
+        "lead": _lead(audit, cells, highest, fair),
+        "figures": _figures(audit, cells, highest, fair),
         "worst": worst_place,
         "tokenizer": tokenizer,
     }
 
 
-def _lead(
-    audit: Mapping[str, Any], cells: Sequence[Cell], label: str, fair: int, pivot: str
-) -> str:
+def _lead(audit: Mapping[str, Any], cells: Sequence[Cell], highest: Cell, fair: int) -> str:
     above, total = _above(cells, fair)
-    highest, tokenizer, _ = _highest(audit, cells)
-    released = _year(audit, tokenizer)
+    value, tokenizer, _ = highest
+    label, released = audit["tokenizers"][tokenizer]["label"], _year(audit, tokenizer)
+    pivot = audit["languages"][audit["pivot"]]["name"]
     whose = f"the count of {label}, a tokenizer of {released}," if released else f"{label}’s count,"
     text = f"That is {whose} and tokens are what models charge for and what fills their memory. "
     name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
     if len(audit["languages"]) == 2:
         own = next(value for value, t, _ in cells if t == fair)
-        if own < highest:
+        if own < value:
             many = f"{_times(own)} as many"
             text += f"{name}, the fairest of the tokenizers measured here, counts {many}."
     elif len(audit["tokenizers"]) > 1 and not lost:
@@ -294,15 +292,12 @@ def _lead(
 
 
 def _figures(
-    audit: Mapping[str, Any], cells: Sequence[Cell], fair: int, pivot: str
+    audit: Mapping[str, Any], cells: Sequence[Cell], highest: Cell, fair: int
 ) -> list[dict[str, str]]:
-    value, tokenizer, worst_place = _highest(audit, cells)
+    value, tokenizer, worst_place = highest
     worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
-    among = (
-        ""
-        if (value, tokenizer, worst_place) == max(cells)
-        else " of scripts and tokenizers in use today"
-    )
+    pivot = audit["languages"][audit["pivot"]]["name"]
+    among = "" if highest == max(cells) else " of scripts and tokenizers in use today"
     figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium{among}")]
     several = len(audit["tokenizers"]) > 1
     if several:

@@ -124,8 +124,10 @@ def _title(data: dict[str, Any]) -> str:
         return f"Tokens per byte: {data['counted'][0]['title']}"
     if data["comparisons"] and not data["grafts"]:
         return "{a} and {b}, side by side".format_map(data["comparisons"][0]["pairs"][0])
-    if data["grafts"] or data["evaluations"]:
+    if data["evaluations"]:
         return "A graft, measured"
+    if data["grafts"]:
+        return f"A graft of {data['grafts'][0]['base'] or 'a model'}"
     if data["plans"]:
         plan = data["plans"][0]
         return f"{counted(plan['count'], 'new token')} for {plan['label'] or 'a tokenizer'}"

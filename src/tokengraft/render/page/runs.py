@@ -216,6 +216,8 @@ def comparison_data(folder: Path) -> dict[str, Any]:
         a, b = names(facts, pair)
         rows = [_compared(row) for row in own.to_dicts()]
         pairs.append({"a": a, "b": b, "words": findings(facts, pair, own), "rows": rows})
+    if not pairs:
+        raise TokengraftError(f"{folder}: the comparison has no languages")
     return {"corpus": facts["corpus"]["source"], "pairs": pairs}
 
 

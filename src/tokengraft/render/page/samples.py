@@ -12,7 +12,6 @@ from tokengraft.core.files import ASSETS
 from tokengraft.corpus import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
-from tokengraft.render.selection import source_name
 from tokengraft.tokenizer import Located, Tokenizer, find
 from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, decoded
 
@@ -57,7 +56,7 @@ def sample_data(
         for (code, n), shown in zip(flat, segment(shelf.open(), texts), strict=True):
             tokens[code][n][place] = shown
     return {
-        "corpus": source_name(text.source),
+        "corpus": text.title,
         "own": text.name == manifest["corpus"].get("name") or _same_text(text, manifest, pivot),
         "units": [text.units[n] for n in numbers],
         "shelves": [{"label": shelf.label, "graft": shelf.graft} for shelf in shelves],
