@@ -848,8 +848,9 @@ def test_places_of_a_mixture_are_near_its_cut_or_drawn_evenly(setting, near, fir
     assert len({places[first:].tobytes() for places in apart}) > 20
 
 
-def test_a_mixture_may_be_taught_by_the_text_instead_of_the_base(setting):
+def test_a_mixture_may_be_taught_by_the_text_instead_of_the_base(setting, monkeypatch):
     reader, lots, start, parts = setting
+    monkeypatch.setattr(distil, "quick_in_half", lambda _: False)  # judged exactly
     mixtures = mix(lots.train, 256, 1.0, 0)
     lots = replace(lots, train=(*lots.train, *mixtures), mixed=mix(lots.held_out, 256, 1.0, 0))
     for one in mixtures:
@@ -869,6 +870,21 @@ def test_a_mixture_may_be_taught_by_the_text_instead_of_the_base(setting):
     rows = [torch.from_numpy(one.rows) for one in (by_base, by_text)]
     assert continued(reader, told, rows[1]) == pytest.approx(by_text.score.excess, abs=1e-6)
     assert continued(reader, told, rows[1]) < continued(reader, told, rows[0])
+
+
+def test_in_half_precision_the_judgement_is_nearly_the_same(setting, monkeypatch):
+    """Where only new rows are judged; where protected text is, it is read in float32."""
+    reader, lots, start, parts = setting
+    lots = replace(lots, mixed=mix(lots.held_out, 256, 1.0, 0))
+    told = []
+    for half in (False, True):
+        monkeypatch.setattr(distil, "quick_in_half", lambda _, half=half: half)
+        run = Distiller(reader, lots, start, replace(RECIPE, steps=2, by_text=0.5), parts)
+        out = run.run()
+        told.append([out.start.kl, out.start.mixed, out.start.excess, run.floor().kl])
+        assert (run.judge.reader.model.weight.dtype == torch.bfloat16) is half
+    assert told[0] != told[1]
+    assert told[1] == pytest.approx(told[0], rel=0.03, abs=0.003)
 
 
 def test_a_passage_and_its_mixtures_are_read_together_as_they_are_alone(setting):
@@ -924,8 +940,9 @@ def test_what_follows_a_prompt_in_new_tokens_is_counted_as_a_slow_twin_does(sett
     assert continued(reader, Teacher(reader, back[:1]), rows) is None
 
 
-def test_rows_must_beat_another_text_too_not_only_a_row_for_all(setting):
+def test_rows_must_beat_another_text_too_not_only_a_row_for_all(setting, monkeypatch):
     reader, lots, start, parts = setting
+    monkeypatch.setattr(distil, "quick_in_half", lambda _: False)  # judged exactly
     run = Distiller(reader, lots, start, RECIPE, parts)
     run.run()
     states = [reader.old([one]).double() for one in run.judge.passages]

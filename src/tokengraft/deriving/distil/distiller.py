@@ -140,6 +140,15 @@ class Distiller:
             return reader
         return Reader(halved(model, self._halves), reader.first_new, reader.prefix)
 
+    def _judges(self) -> tuple[Reader, Reader]:
+        """Base and student as held-out text is read with: in float32 if it is protected text too.
+
+        Rounding alone changes 1 in 100 of the likeliest tokens there. For new tokens it is small
+        beside what is judged, and a CPU would spend a fifth of some minutes on judging.
+        """
+        exact = self.replay is not None
+        return (self.reader, self.student) if exact else (self.teacher.reader, self._learner)
+
     def _twin(self, replay: Replay) -> FrozenModel:
         """The student: it reads as the base does, its adapters begun in useful directions."""
         adapting, reader = replay.adapting, self.reader
@@ -224,7 +233,7 @@ class Distiller:
 
     def excess(self, rows: Rows) -> float | None:
         """`HeldOut.excess` of these rows."""
-        return continued(self.student, self.judge_mixed, torch.from_numpy(rows))
+        return continued(self._judges()[1], self.judge_mixed, torch.from_numpy(rows))
 
     def floor(self) -> HeldOut:
         """What can be scored without knowing the new tokens: the better of two such readings.
@@ -234,9 +243,10 @@ class Distiller:
         """
         mean = self.reader.model.weight[: self.reader.first_new].float().mean(0)
         rows = mean.expand(len(self._start), -1)
-        lost = [continued(self.reader, self.judge_mixed, one) for one in (rows, None)]
+        base, _ = self._judges()
+        lost = [continued(base, self.judge_mixed, one) for one in (rows, None)]
         known = [one for one in lost if one is not None]
-        same_row, (kl, same, cosine) = judge(self.reader, self.judge, rows), unrelated(self.judge)
+        same_row, (kl, same, cosine) = judge(base, self.judge, rows), unrelated(self.judge)
         return replace(
             same_row, excess=min(known, default=None), kl=min(same_row.kl, kl),
             agreement=max(same_row.agreement, same), cosine=max(same_row.cosine, cosine),
@@ -302,7 +312,7 @@ class Distiller:
 
     def _score(self, ends: Ends) -> HeldOut:
         return judge(
-            self.student, self.judge, ends.rows(), writer=self.writer, head=ends.head(),
+            self._judges()[1], self.judge, ends.rows(), writer=self.writer, head=ends.head(),
             mixed=self.judge_mixed, recipe=self.recipe, replay=self.replay,
         )  # fmt: skip
 
@@ -377,12 +387,13 @@ class Distiller:
             count = max(min(8, len(held)), int(len(held) * min(1.0, most / total)))
         even = np.linspace(0, len(held) - 1, count).round().astype(int)
         passages = [held[n] for n in even]
-        self.judge = Teacher(self.reader, passages, self.folder, "held-out")
+        base, _ = self._judges()
+        self.judge = Teacher(base, passages, self.folder, "held-out")
         self.judge.fill(progress=teaching)
         if self.writer is not None and self.replay is None:
             self.writer.prepare(most)
         mixed = self.lots.mixed[: count // 2]
-        self.judge_mixed = Teacher(self.reader, mixed, self.folder, "held-out-mixed")
+        self.judge_mixed = Teacher(base, mixed, self.folder, "held-out-mixed")
         return count
 
     def _use(self, most: float) -> None:

@@ -27,6 +27,7 @@ import torch
 
 from tokengraft.core.errors import MissingExtra
 from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.model.cpu_attention import MOST_SCORES
 from tokengraft.model.divergence import TRAINING
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import quick_in_half
@@ -150,7 +151,9 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
-    scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block, in float32
+    if half and base.device.type == "cpu":
+        kept += 2 * len(base.blocks) * MOST_SCORES
+    scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block of the loss, in float32
     return int(_BESIDES + held + 16 * own + kept + scores)  # own: weight, gradient, two moments
 
 
