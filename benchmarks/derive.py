@@ -7,7 +7,8 @@ regression of 2,600 new tokens, each beside a floor measured on the same card in
   the four float32 results at the measured speed of copies from the card;
 - kNN: the bare distance product in float32 plus one read of the anchors from host memory.
 
-CPU part: exact kNN against faiss-cpu's IndexFlatL2 with as many threads, and peak memory.
+CPU part: exact kNN against faiss-cpu's IndexFlatL2 with as many threads, and peak memory; attention
+in bfloat16 as in training (16 passages, 6 heads of 64), against torch's own kernel.
 
     python benchmarks/derive.py --part cpu --json cpu.json
     python benchmarks/derive.py --part gpu --json gpu.json
@@ -41,6 +42,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     if options.part in ("cpu", "all"):
         found["cpu"] = cpu(options.small, options.repeat)
+        found["cpu_attention"] = attention(options.repeat)
     if options.part in ("gpu", "all"):
         found["gpu"] = gpu(options.small, options.repeat)
     text = json.dumps(found, indent=1)
@@ -91,6 +93,32 @@ def cpu(small: bool, repeat: int) -> dict[str, Any]:
     result["knn_seconds"], result["faiss_seconds"] = min(ours), min(theirs)
     result["ratio"] = min(ours) / min(theirs)
     return result
+
+
+def attention(repeat: int) -> list[dict[str, float]]:
+    """Plain products and torch's kernel in turns: milliseconds and their ratio by length."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from tokengraft.model.cpu_attention import causal
+
+    def seconds(attend: Callable[..., Any], given: list[Any], pull: Any) -> float:
+        return best_of(1, lambda: torch.autograd.grad(attend(*given), given, pull))
+
+    rows = []
+    for length in (60, 140, 256, 512):
+        made = [torch.randn(16, 6, length, 64).bfloat16() for _ in range(4)]
+        given, pull = [one.requires_grad_() for one in made[:3]], made[3]
+        ours, theirs = [], []
+        for _ in range(repeat + 1):
+            ours.append(seconds(causal, given, pull))
+            theirs.append(
+                seconds(lambda *x: scaled_dot_product_attention(*x, is_causal=True), given, pull)
+            )
+        ratio = min(ours) / min(theirs)
+        rows.append({"length": length, "ms": 1e3 * min(ours), "torch_ms": 1e3 * min(theirs),
+                     "ratio": ratio})  # fmt: skip
+    return rows
 
 
 def gpu(small: bool, repeat: int) -> dict[str, Any]:
