@@ -55,7 +55,7 @@ def test_it_takes_over_only_where_it_is_the_same_and_faster(monkeypatch):
     assert not taken(query, key, value, attn_mask=torch.ones(30, 30).tril().bool())
     assert not taken(query[:, :, -1:], key, value, is_causal=True)
     assert not taken(*(one.float() for one in (query, key, value)), is_causal=True)
-    monkeypatch.setattr(cpu_attention, "_MOST_SCORES", 1000)  # too many to keep,
+    monkeypatch.setattr(cpu_attention, "MOST_SCORES", 1000)  # too many to keep,
     assert not taken(query, key, value, is_causal=True)
     with torch.no_grad():  # unless none have to be kept
         assert taken(query, key, value, is_causal=True)

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 _SCORES = 1 << 22  # at a time
-_MOST_SCORES = 1 << 25  # if they are kept for a backward pass: 64 MB for each block of the model
+MOST_SCORES = 1 << 25  # if they are kept for a backward pass: 64 MB for each block of the model
 
 
 class CpuAttention(TorchFunctionMode):
@@ -74,4 +74,4 @@ def _suits(
     kept = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
     scores = query.shape[0] * query.shape[1] * query.shape[2] ** 2
     here = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    return here and not (kept and scores > _MOST_SCORES)
+    return here and not (kept and scores > MOST_SCORES)

@@ -27,6 +27,7 @@ import torch
 
 from tokengraft.core.errors import MissingExtra
 from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.model.cpu_attention import MOST_SCORES
 from tokengraft.model.divergence import TRAINING
 from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import quick_in_half
@@ -39,7 +40,7 @@ _DIRECTIONS = 512  # in which A is sought; for a layer no wider than this, all o
 _LOOKED = 2048  # positions of either text by which A is chosen
 _HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
-_TOKENS = 9000  # of a step of 48 passages, padded
+_TOKENS, _LENGTH = 9000, 188  # of a step of 48 passages, padded
 _BESIDES = 300 << 20  # bytes for passages, their alignments and the teacher's states
 
 #: By name of a tensor: a function from its values in the base to those in the student.
@@ -137,8 +138,9 @@ def lora(rank: int, layers: Sequence[str], **more: Any) -> Any:
 def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     """An upper estimate of the bytes that training takes, the base's weights included.
 
-    For the backward pass about twice the inputs and outputs of all linear layers are kept. (Lanes
-    on rootstock, on a CPU, in a step of 8,976 tokens: 2.52 GB estimated, 2.46 measured.)
+    For the backward pass about twice the inputs and outputs of all linear layers are kept, and the
+    scores of `cpu_attention`. (Lanes on rootstock, on a CPU, in a step of 8,976 tokens: 2.50 GB
+    estimated, 2.46 measured with torch's own attention, which keeps no scores.)
     """
     half = base.weight.dtype == torch.float32 and quick_in_half(base.device)
     weights = sum(one.numel() for one in base.model.parameters())
@@ -151,6 +153,9 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
     scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block, in float32
+    if half and base.device.type == "cpu" and adapting.train != "all":  # `cpu_attention`
+        heads = base.model.config.num_attention_heads + 1
+        scores += 2 * len(base.blocks) * min(MOST_SCORES, heads * _LENGTH * _TOKENS)
     return int(_BESIDES + held + 16 * own + kept + scores)  # own: weight, gradient, two moments
 
 
