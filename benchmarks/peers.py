@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     """Train a peer, judge it and write the results."""
     import torch
 
-    from tokengraft.deriving.distil.passages import batches, read_lots
+    from tokengraft.deriving.distil.passages import read_lots, shuffled_batches
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.align import Aligner
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
     trained_at = time.monotonic()
     for step in range(options.steps):
         if not order:
-            order = batches(sizes, options.passages, np.random.default_rng([0, step]))
+            order = shuffled_batches(sizes, options.passages, np.random.default_rng([0, step]))
         passages = [lots.train[n] for n in order.pop()]
         here = 0.5 * (1 + np.cos(np.pi * step / options.steps)) * min(1.0, (step + 1) / 20)
         adam.param_groups[0]["lr"] = rate * float(here)

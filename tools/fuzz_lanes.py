@@ -17,6 +17,7 @@ A failing case is told by its seed. Nothing here is used by training, writing or
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -225,10 +226,19 @@ class Folder:
                   for name, one in held.items()}  # fmt: skip
         return cls(path, narrow, config, _weights(path))
 
-    def drawn(self, draw: random.Random) -> tuple[dict[str, Any], str]:
-        """A tensor: the file's tensors and its name."""
-        held = draw.choice(list(self.tensors.values()))
-        return held, draw.choice(list(held))
+    def drawn(self, draw: random.Random) -> tuple[dict[str, Any], str, tuple[bool, ...]]:
+        """A tensor (its file's tensors and its name) and the axes along which to go beyond the old.
+
+        Every kind of layer and all its parts, old and new, are as likely: each has its own proof.
+        """
+        found: dict[Any, list[Any]] = {}
+        for held in self.tensors.values():
+            for name, values in held.items():
+                shapes = zip(self.narrow.get(name, values.shape), values.shape, strict=True)
+                for beyond in itertools.product(*((False, True)[: 1 + (a < b)] for a, b in shapes)):
+                    found.setdefault((re.sub(r"\d+", "", name), beyond), []).append((held, name))
+        (_, beyond), ones = draw.choice(list(found.items()))
+        return *draw.choice(ones), beyond
 
     def save(self) -> None:
         """As it is now; an index is made to fit."""
@@ -252,42 +262,40 @@ def _weights(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def numbers(folder: Folder, draw: random.Random) -> str:
-    """Some numbers of a tensor, as often among what was added as among what was there."""
-    held, name = folder.drawn(draw)
+    """Some numbers in one place of a tensor."""
+    held, name, beyond = folder.drawn(draw)
     values, said = held[name], []
+    was = folder.narrow.get(name, values.shape)
     for _ in range(draw.choice((1, 1, 1, 4))):
-        at = []
-        for old, new in zip(folder.narrow.get(name, (0, 0)), values.shape, strict=False):
-            grown = 0 < old < new and draw.random() < 0.5
-            at.append(draw.randrange(old, new) if grown else draw.randrange(old or new))
-        was, size = float(values[tuple(at)]), 10.0 ** draw.randint(-3, 3)
-        now = draw.choice((was + size, was - size, -was, 0.0, size, 3e4, 1e30, 3e38, float("nan"),
-                           float("inf")))  # fmt: skip
-        values[tuple(at)] = now
-        said.append(f"{at}: {was} → {now}")
+        at = tuple(
+            draw.randrange(a, b) if new else draw.randrange(a)
+            for a, b, new in zip(was, values.shape, beyond, strict=True)
+        )
+        old, size = float(values[at]), 10.0 ** draw.randint(-3, 3)
+        now = draw.choice((old + size, old - size, -old, 0.0, size, 3e4, 1e30, 3e38, math.nan,
+                           math.inf))  # fmt: skip
+        values[at] = now
+        said.append(f"{at}: {old} → {now}")
     return f"{name} {'; '.join(said)}"
 
 
 def lines(folder: Folder, draw: random.Random) -> str:
     """Two rows or columns of a tensor change places, or one is 0 or repeated."""
-    held, name = folder.drawn(draw)
+    held, name, _ = folder.drawn(draw)
     axis = draw.randrange(held[name].ndim)
     values = held[name].movedim(axis, 0)
     a, b = (draw.randrange(len(values)) for _ in range(2))
     way = draw.choice(("swapped", "copied", "zero"))
-    first, second = values[a].clone(), values[b].clone()
     if way == "zero":
         values[a] = 0
     else:
-        values[b] = first
-        if way == "swapped":
-            values[a] = second
+        values[[a, b]] = values[[b, a] if way == "swapped" else [b, b]]
     return f"{name} along axis {axis}: {a} and {b} {way}"
 
 
 def names(folder: Folder, draw: random.Random) -> str:
     """A tensor is missing, renamed, of another type, turned, or one more is there."""
-    held, name = folder.drawn(draw)
+    held, name, _ = folder.drawn(draw)
     way = draw.choice(("gone", "swapped", "type", "turned", "bias", "again", "reshaped"))
     values = held[name]
     if way == "gone":
@@ -315,7 +323,7 @@ def settings(folder: Folder, draw: random.Random) -> str:
     """A value of config.json."""
     more = ("attention_bias", "mlp_bias", "rms_norm_eps", "hidden_act", "num_key_value_heads",
             "head_dim", "rope_theta", "rope_scaling")  # fmt: skip
-    key = draw.choice([*folder.config, *more])
+    key = draw.choice(draw.choice((list(folder.config), more)))
     was = folder.config.get(key)
     now: Any = draw.choice((None, True, 0, 1, -1, 2, 1e-3, "x", "gelu", "sigmoid", "bfloat16"))
     if isinstance(was, bool):

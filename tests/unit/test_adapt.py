@@ -50,7 +50,7 @@ from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.verify.protected import Moved, measure  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
-from tokengraft.model.pooling import Added, kept  # noqa: E402
+from tokengraft.model.head_losses import Added, kept  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
 from tokengraft.planning.plan import insert  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: 
 from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
-from tokengraft.deriving.distil import distiller  # noqa: E402
+from tokengraft.deriving.distil import as_method, distiller, silent_text  # noqa: E402
 from tokengraft.deriving.distil import student as distil_student  # noqa: E402
 from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
@@ -81,9 +82,14 @@ def rows(base: FrozenModel) -> NewRows:
 
 @pytest.fixture(autouse=True, scope="module")
 def few_lines():
+    """Less of Python's library is parsed to judge by, and less to be silent in."""
+    silent_text.untrained.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokengraft.grafting.verify.protected._LINES", 5)
+        patch.setattr(silent_text, "_JUDGED_BY", ("bisect", "heapq", "textwrap"))
+        patch.setattr(as_method, "_quiet", partial(as_method._quiet, most=60))
         yield
+    silent_text.untrained.cache_clear()
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -363,20 +369,27 @@ def test_verify_sees_every_leak(llama, made, name, where, said, tmp_path):
     assert not passed and said in detail
 
 
-@pytest.mark.parametrize("name", ["v_proj", "gate_proj", "o_proj"])
-def test_verify_sees_a_bias_that_leaks(name, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory):
+    """A graft of a model with biases, and its base."""
     kind, sizes = test_graft_tiny.CASES["llama-tied"]
-    biased = {**sizes, "attention_bias": True, "mlp_bias": True}
-    monkeypatch.setitem(test_graft_tiny.CASES, "llama-biased", (kind, biased))
-    base = make(tmp_path / "base", "llama-biased")
-    made = grafted(base, tmp_path / "graft", verified=False)
+    sizes = {**sizes, "attention_bias": True, "mlp_bias": True}
+    place = tmp_path_factory.mktemp("biased")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(test_graft_tiny.CASES, "llama-biased", (kind, sizes))
+        base = make(place / "base", "llama-biased")
+    return grafted(base, place / "graft", verified=False).folder, base
+
+
+@pytest.mark.parametrize("name", ["v_proj", "gate_proj", "o_proj"])
+def test_verify_sees_a_bias_that_leaks(biased, name, tmp_path):
+    folder, base = copy(biased[0], tmp_path / "broken"), biased[1]
     where = f"model.layers.0.{'mlp' if name == 'gate_proj' else 'self_attn'}.{name}.bias"
-    tensors = load_file(made.folder / "model.safetensors")
-    proof = _Verification(made.folder, base, text())
-    assert proof._weights()[0]
+    tensors = load_file(folder / "model.safetensors")
+    assert _Verification(folder, base, text())._weights()[0]
     tensors[where][-1] += 0.01
-    save_file(tensors, made.folder / "model.safetensors", metadata={"format": "pt"})
-    passed, detail = _Verification(made.folder, base, text())._weights()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    passed, detail = _Verification(folder, base, text())._weights()
     assert not passed and "more than the lanes" in detail
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 
 from tokengraft.deriving.distil.passages import following
-from tokengraft.model.pooling import Twigs
+from tokengraft.model.head_losses import Twigs
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 

@@ -17,7 +17,7 @@ other midway, and if only rows are trained, and only for reading, p there is in 
 actual next token.
 
 With a `Writer` the new tokens are written too: output rows are trained beside the input rows by
-the terms of `model.pooling`,
+the terms of `model.head_losses`,
 
     reading_weight · (the loss above)  +  KL(p ‖ G(q))  −  log q(next) / G(q)(first part of next)
     +  stray · KL(p ‖ q) in text that holds no new token
@@ -44,8 +44,8 @@ from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.matching import continued, gradient, judge, unrelated
-from tokengraft.deriving.distil.passages import Lots, Mixture, batches, choose, evenly
-from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Progress, Recipe
+from tokengraft.deriving.distil.passages import Lots, Mixture, choose, evenly, shuffled_batches
+from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
     Weights,
@@ -180,7 +180,7 @@ class Distiller:
 
     def run(
         self,
-        progress: Progress | None = None,
+        progress: Callable[[CurvePoint], None] | None = None,
         teaching: Callable[[int, int], None] | None = None,
         stepping: Callable[[Distillation], None] | None = None,
     ) -> Distillation:
@@ -415,7 +415,7 @@ class Distiller:
         if turn != self._turn:
             generator = np.random.default_rng([self.recipe.seed, turn])
             sizes = self.sizes[self._used]
-            self._order = batches(sizes, passages, generator)
+            self._order = shuffled_batches(sizes, passages, generator)
             self._turn = turn
         return self._used[self._order[place]]
 

@@ -15,8 +15,8 @@ from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.model.divergence import TRAINING, Distributions, compare, likelihoods, slopes
+from tokengraft.model.head_losses import LossWeights, terms, writing_slopes
 from tokengraft.model.libraries import spread
-from tokengraft.model.pooling import LossWeights, terms, writing_slopes
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 

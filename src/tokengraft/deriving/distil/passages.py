@@ -211,7 +211,7 @@ def shorten(one: Alignment, tokens: int) -> Alignment:
     return Alignment(one.old[: old_at[-1] + 1], one.new[: new_at[-1] + 1], old_at, new_at)
 
 
-def batches(
+def shuffled_batches(
     sizes: Ints, per_batch: int, generator: np.random.Generator
 ) -> list[npt.NDArray[np.int64]]:
     """Every passage once in batches of like length (little padding), in random order."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods import Rows
@@ -51,7 +50,7 @@ class Recipe:
     # How much of p there is the text's own next token, instead of the base's distribution. None:
     # half where rows alone learn, and only to be read; elsewhere nothing, and no number is taken.
     by_text: float | None = None
-    # Where new tokens are written too (`Writing`, `model.pooling`): the weights of the terms.
+    # Where new tokens are written too (`Writing`, `model.head_losses`): the weights of the terms.
     reading_weight: float = 3.4
     pooled: float = 1.0
     split: float = 2.5
@@ -200,6 +199,3 @@ class Distillation:
     judged: int = 0  # held-out passages
     passages: int = 0  # a step
     unseen: int = 0  # new tokens in no passage that was trained on: only the bridge moved them
-
-
-Progress: TypeAlias = Callable[[CurvePoint], None]

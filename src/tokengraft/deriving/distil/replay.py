@@ -38,8 +38,8 @@ import torch
 from tokengraft.deriving.distil.recipe import Adapting
 from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.deriving.distil.writer import Writer
+from tokengraft.model.head_losses import Added, kept
 from tokengraft.model.libraries import spread
-from tokengraft.model.pooling import Added, kept
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 

@@ -40,8 +40,7 @@ _DIRECTIONS = 512  # in which A is sought; for a layer no wider than this, all o
 _LOOKED = 2048  # positions of either text by which A is chosen
 _HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
-_TOKENS = 9000  # of a step of 48 passages, padded
-_BESIDES = 300 << 20  # bytes for passages, their alignments and the teacher's states
+_TOKENS, _BESIDES = 300 << 20  # bytes for passages, their alignments and the teacher's states
 
 #: By name of a tensor: a function from its values in the base to those in the student.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
@@ -151,8 +150,8 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
-    if half and base.device.type == "cpu":
-        kept += 2 * len(base.blocks) * MOST_SCORES
+    if half and base.device.type == "cpu" and adapting.train != "all":
+        kept += 2 * len(base.blocks) * MOST_SCORES  # of `cpu_attention`
     scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block of the loss, in float32
     return int(_BESIDES + held + 16 * own + kept + scores)  # own: weight, gradient, two moments
 

@@ -23,8 +23,8 @@ import torch
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.passages import Mixture
 from tokengraft.deriving.states import reopen, reserve
+from tokengraft.model.head_losses import Twigs
 from tokengraft.model.libraries import spread
-from tokengraft.model.pooling import Twigs
 from tokengraft.model.reading import BATCH_TOKENS, Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 

@@ -14,7 +14,7 @@ import torch
 
 from tokengraft.deriving.distil.passages import following
 from tokengraft.deriving.methods import Rows
-from tokengraft.model.pooling import Added, stray
+from tokengraft.model.head_losses import Added, stray
 from tokengraft.model.reading import Reader, batches
 from tokengraft.tokenizer.align import Alignment, Ints
 

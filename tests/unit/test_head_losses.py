@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tokengraft.model import divergence  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
-from tokengraft.model.pooling import (  # noqa: E402
+from tokengraft.model.head_losses import (  # noqa: E402
     Added,
     LossWeights,
     Twigs,
