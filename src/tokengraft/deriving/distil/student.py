@@ -40,7 +40,8 @@ _DIRECTIONS = 512  # in which A is sought; for a layer no wider than this, all o
 _LOOKED = 2048  # positions of either text by which A is chosen
 _HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
-_TOKENS, _BESIDES = 300 << 20  # bytes for passages, their alignments and the teacher's states
+_TOKENS = 9000  # of a step of 48 passages, padded
+_BESIDES = 300 << 20  # bytes for passages, their alignments and the teacher's states
 
 #: By name of a tensor: a function from its values in the base to those in the student.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
