@@ -25,6 +25,14 @@ def test_typing(open_page: Open, playground: str) -> None:
     expect(page.locator("#playground .token-row.graft")).to_contain_text("OLMo 2")
 
 
+def test_on_a_phone_no_figure_is_broken_over_two_lines(open_page: Open, playground: str) -> None:
+    page = open_page(playground, requests=playground, viewport={"width": 375, "height": 800})
+    parts = page.locator("#playground .token-head > *")
+    expect(parts).to_have_count(12, timeout=20_000)  # name, tokens, ratio, per character
+    assert parts.evaluate_all("all => all.filter((one) => one.offsetHeight > 35).length") == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
 def test_page_is_there_too(open_page: Open, playground: str) -> None:
     page = open_page(f"{playground}#lang=shn_Mymr", requests=playground)
     assert page.locator(".card-name").inner_text() == "Shan"

@@ -38,7 +38,7 @@ sections.unshift({
         if (turn !== latest) return null;
         const lowest = Math.min(...found.rows.filter((r) => !r.unknown).map((r) => r.count));
         status.textContent = found.reference
-          ? `Ratios are against the ${pivotWord()} text on the right, by the same tokenizer.`
+          ? `Ratios are against the same text in ${pivotWord()}, by the same tokenizer.`
           : `Ratios are against the shortest of these. Give the same text in ${pivotWord()} for a premium.`;
         shared = { text: text.value, reference: reference.value, rows: found.rows };
         return draw(result, found.rows.map((row) => liveRow(row, found.reference ? row.reference : lowest)));
