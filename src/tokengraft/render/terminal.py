@@ -382,10 +382,16 @@ def score_cell(row: Mapping[str, Any] | None) -> str:
     """A value with its floor and ceiling."""
     if row is None:
         return ""
+    value = f"{row['value']:.3f}" if abs(row["value"]) < 10 else _short(row["value"])
     if row["floor"] is None:
-        return f"{row['value']:.3f}"
-    top = "" if row["ceiling"] is None else f" → {row['ceiling']:.3g}"
-    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g}{top}][/dim]"
+        return value
+    top = "" if row["ceiling"] is None else f" → {_short(row['ceiling'])}"
+    return f"{value} [dim]\\[{_short(row['floor'])}{top}][/dim]"
+
+
+def _short(value: float) -> str:
+    """Three digits, or a whole number if that has more (a rank among thousands)."""
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def plain(value: Any) -> str:
