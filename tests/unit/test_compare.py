@@ -38,11 +38,11 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (-0.312, "−31.2 %"),
-        (0.004, "+0.4 %"),
-        (0.0001, "+0.01 %"),
-        (-0.00004, "−0.004 %"),
-        (0, "±0 %"),
+        (-0.312, "−31.2%"),
+        (0.004, "+0.4%"),
+        (0.0001, "+0.01%"),
+        (-0.00004, "−0.004%"),
+        (0, "±0%"),
     ],
 )
 def test_a_change_is_never_shown_as_none(change: float, said: str) -> None:
