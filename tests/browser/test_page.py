@@ -193,6 +193,12 @@ def test_search_and_filters(open_page: Open, address: str) -> None:
     page.select_option("#filter-family", "")
     page.select_option("#filter-speakers", "-1000000")
     assert "English" not in names(page)
+    page.fill("#pick", "Nosuch")
+    page.keyboard.press("Enter")
+    expect(page.locator("#language .problem")).to_have_text("No language Nosuch")
+    page.fill("#pick", "Tamil")
+    page.keyboard.press("Enter")
+    expect(page.locator("#language .problem")).to_have_text("")
 
 
 def test_cells_explain_themselves(open_page: Open, address: str) -> None:

@@ -23,6 +23,9 @@ def test_typing(open_page: Open, playground: str) -> None:
     page.fill("#live-reference", "hello")
     expect(head).to_contain_text("8.0×")
     expect(page.locator("#playground .token-row.graft")).to_contain_text("OLMo 2")
+    page.fill("#live-text", "")
+    expect(rows).to_have_count(0)
+    expect(page.locator("#playground .status").first).to_have_text("")
 
 
 def test_on_a_phone_no_figure_is_broken_over_two_lines(open_page: Open, playground: str) -> None:

@@ -32,7 +32,10 @@ sections.unshift({
     let [waiting, latest, shared] = [0, 0, null];
     const run = async () => {
       const turn = ++latest;
-      if (!text.value) return draw(result);
+      if (!text.value) {
+        status.textContent = "";
+        return draw(result);
+      }
       try {
         const found = await (page.live.tokenizers ? askBrowser : ask)({ text: text.value, reference: reference.value }, (said) => { status.textContent = said; });
         if (turn !== latest) return null;
