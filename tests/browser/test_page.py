@@ -107,7 +107,7 @@ def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree
     beside = [
         f"{own['tokens_per_unit']:.0f} tokens per passage",
         f"{own['bytes_per_token']:.1f} bytes per token",
-        f"{abs(change):.0f} % fewer tokens than",
+        f"{abs(change):.0f}% fewer tokens than",
     ]
     cell.hover()
     for words in beside:
@@ -117,7 +117,7 @@ def test_absolute_cost_stands_beside_each_premium_and_a_note_where_they_disagree
     # Compared with GPT-2 instead, bytes are what needs more.
     page.select_option("#reference", label="GPT-2/3")
     more = 100 * (cells[plain_name(cells), "fra_Latn"]["tokens"] / own["tokens"] - 1)
-    expect(page.locator("#language .bar").first).to_contain_text(f"{more:.0f} % more tokens than")
+    expect(page.locator("#language .bar").first).to_contain_text(f"{more:.0f}% more tokens than")
     for measure, text in (("perUnit", f"{own['tokens_per_unit']:.0f}"), ("change", "±0%")):
         page.select_option("#measure", measure)
         expect(cell).to_have_text(text)
@@ -193,13 +193,19 @@ def test_search_and_filters(open_page: Open, address: str) -> None:
     page.select_option("#filter-family", "")
     page.select_option("#filter-speakers", "-1000000")
     assert "English" not in names(page)
+    page.fill("#pick", "Nosuch")
+    page.keyboard.press("Enter")
+    expect(page.locator("#language .problem")).to_have_text("No language Nosuch")
+    page.fill("#pick", "Tamil")
+    page.keyboard.press("Enter")
+    expect(page.locator("#language .problem")).to_have_text("")
 
 
 def test_cells_explain_themselves(open_page: Open, address: str) -> None:
     page = open_page(address)
     page.fill("#search", "shan")
     page.locator(f"{ROWS} td[data-t]").first.hover()
-    expect(page.locator("#tip")).to_contain_text("95 % interval")
+    expect(page.locator("#tip")).to_contain_text("95% interval")
     page.locator(f"{ROWS} td.unk").first.hover()
     expect(page.locator("#tip")).to_contain_text("of the tokens are UNK")
     page.locator("#search").blur()  # in it, Escape empties the search
@@ -305,15 +311,15 @@ def test_text_lost_in_part_is_told_by_its_share(open_page: Open, tmp_path: Path)
     site = build_page([tmp_path / "run"], tmp_path / "site").as_uri()
     page = open_page(f"{site}#lang=yor_Latn")
     facts = page.locator(".facts").inner_text()
-    assert "BERT (1.1 % of the tokens are UNK) and T5 (23 %)" in facts
+    assert "BERT (1.1% of the tokens are UNK) and T5 (23%)" in facts
     assert "Not written" not in facts
     assert "1.9 pages in English, 0.3 in Yoruba" in facts
     page.fill("#search", "yoruba")
     page.locator(f"{ROWS} td.unk").first.hover()
-    expect(page.locator("#tip")).to_contain_text("1.1 % of the tokens are UNK")
+    expect(page.locator("#tip")).to_contain_text("1.1% of the tokens are UNK")
     expect(page.locator("#tip")).to_contain_text("says too little")
     expect(page.locator("#premiums .key-row")).not_to_contain_text("the text was thrown away")
-    expect(page.locator("#scripts svg").nth(0)).to_contain_text("UNK above 1 %")
+    expect(page.locator("#scripts svg").nth(0)).to_contain_text("UNK above 1%")
     expect(page.locator("#scripts svg").nth(1)).to_contain_text("lost to UNK")
     # GPT-2 has no price: nothing of it is told in dollars.
     assert "$" not in page.locator("#cost").inner_text()
@@ -325,7 +331,7 @@ def test_a_language_that_no_tokenizer_writes_whole(open_page: Open, tmp_path: Pa
     site = build_page([tmp_path / "run"], tmp_path / "site").as_uri()
     page = open_page(f"{site}#lang=yor_Latn")
     expect(page.locator("h1")).to_contain_text("Every language but English loses text to UNK")
-    expect(page.locator(".facts")).to_contain_text("T5 (23 % of the tokens are UNK)")
+    expect(page.locator(".facts")).to_contain_text("T5 (23% of the tokens are UNK)")
     page = open_page(f"{site}#lang=shn_Mymr")
     expect(page.locator(".facts")).to_contain_text("T5: most of the text becomes UNK")
 

@@ -23,6 +23,17 @@ def test_typing(open_page: Open, playground: str) -> None:
     page.fill("#live-reference", "hello")
     expect(head).to_contain_text("8.0×")
     expect(page.locator("#playground .token-row.graft")).to_contain_text("OLMo 2")
+    page.fill("#live-text", "")
+    expect(rows).to_have_count(0)
+    expect(page.locator("#playground .status").first).to_have_text("")
+
+
+def test_on_a_phone_no_figure_is_broken_over_two_lines(open_page: Open, playground: str) -> None:
+    page = open_page(playground, requests=playground, viewport={"width": 375, "height": 800})
+    parts = page.locator("#playground .token-head > *")
+    expect(parts).to_have_count(12, timeout=20_000)  # name, tokens, ratio, per character
+    assert parts.evaluate_all("all => all.filter((one) => one.offsetHeight > 35).length") == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
 def test_page_is_there_too(open_page: Open, playground: str) -> None:

@@ -146,3 +146,14 @@ def test_the_command_line_exits_with_4_and_writes_both_files(tmp_path: Path) -> 
     assert run("--junit", files[0])[0] == 2
     assert run("--fail-above", "tam=3", "--max-regression", "1%")[0] == 2
     assert run("--baseline", str(tmp_path / "nothing"))[0] == 1
+
+
+def test_a_baseline_of_another_tokenizer_is_named(tmp_path: Path) -> None:
+    few = ["audit", "-l", "tam", "--no-figures"]
+    folder = str(tmp_path / "audit")
+    assert CliRunner().invoke(app, [*few, "-t", "gpt-4o", "-o", folder]).exit_code == 0
+    summary = tmp_path / "a.md"
+    check = ["--baseline", folder, "--summary", str(summary)]
+    ran = CliRunner().invoke(app, [*few, "-t", "gpt2", *check])
+    assert "gpt2 is compared with o200k_base, the only tokenizer of the baseline" in ran.output
+    assert "no more tokens than the baseline's o200k\\_base" in summary.read_text("utf-8")

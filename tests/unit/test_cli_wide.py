@@ -106,7 +106,7 @@ def test_an_audit_shows_every_premium_and_says_what_it_is_over() -> None:
     for value in found.premiums["premium"]:
         assert f"{value:.2f}" in text
     said = " ".join(text.split())
-    assert "of 1" not in said and said.count("Shan takes") == 3 and "95 % interval" in said
+    assert "of 1" not in said and said.count("Shan takes") == 3 and "95% interval" in said
     assert "no premium, text lost to UNK in 1 language" in " ".join(text.split())
     alone = CliRunner().invoke(app, [*some, "t5"]).stdout  # lost by all, and yet in the table
     assert "shn_Mymr" in alone and "†" in alone

@@ -38,11 +38,11 @@ def test_tokens_and_speakers_are_those_counted_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (-0.312, "−31.2 %"),
-        (0.004, "+0.4 %"),
-        (0.0001, "+0.01 %"),
-        (-0.00004, "−0.004 %"),
-        (0, "±0 %"),
+        (-0.312, "−31.2%"),
+        (0.004, "+0.4%"),
+        (0.0001, "+0.01%"),
+        (-0.00004, "−0.004%"),
+        (0, "±0%"),
     ],
 )
 def test_a_change_is_never_shown_as_none(change: float, said: str) -> None:
@@ -82,6 +82,27 @@ def test_two_audits_and_an_audit_with_a_tokenizer(tmp_path: Path) -> None:
         tg.compare(both[0], both[1], "udhr")
     with pytest.raises(UsageError, match="as they are"):
         tg.compare(both[0], both[1], pivot="deu_Latn")
+
+
+def test_an_audit_finds_its_text_again_or_says_what_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit knows the name and the split of its text, but no path."""
+    for split, lines in {"dev": 4, "devtest": 3}.items():
+        for code in ("eng_Latn", "fra_Latn"):
+            file = tmp_path / "texts" / split / f"{code}.{split}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{code} {split}\n" * lines, "utf-8")
+    found = tg.audit(tmp_path / "texts", "gpt2", split="devtest", resamples=0)
+    with pytest.raises(UsageError, match=r"--corpus \.\.\./texts --split devtest"):
+        tg.compare(found, "t5", resamples=0)
+    monkeypatch.chdir(tmp_path)
+    compared = tg.compare(found, "t5", resamples=0)
+    assert compared.languages.height == 2
+    assert compared.languages["tokens_a"].to_list() == found.premiums["tokens"].to_list()
+    pairs = {code: tmp_path / "texts" / "dev" / f"{code}.dev" for code in ("eng_Latn", "fra_Latn")}
+    with pytest.raises(UsageError, match=r"own text files.*compare both audits"):
+        tg.compare(tg.audit(pairs, "gpt2", resamples=0), "t5", resamples=0)
 
 
 def test_files_of_one_name_have_names_of_their_own(tmp_path: Path) -> None:

@@ -285,6 +285,8 @@ def test_text_of_single_bytes_has_no_ceiling(folders):
 
     row = found.scores.filter(language="tam_Taml", metric="kl").row(0, named=True)
     assert score_cell(row).endswith("][/dim]") and "→" not in score_cell(row)
+    rank = {"value": 35.098, "floor": 506.5, "ceiling": None}
+    assert score_cell(rank) == r"35.1 [dim]\[506][/dim]"
 
 
 def test_a_copy_is_read_as_the_embedded_model_is(tmp_path):

@@ -203,6 +203,19 @@ def test_a_failed_verification_leaves_nothing(
     assert nothing_left(tmp_path)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_damaged_base_is_told_from_a_bad_graft(tmp_path: Path, value: float) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    base = make(tmp_path / "base", "llama-untied")
+    weights = load_file(base / "model.safetensors")
+    weights["lm_head.weight"][7, 3] = value
+    save_file(weights, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"base is damaged: row 7 of lm_head\.weight") as caught:
+        do(base, tmp_path / "out")
+    assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
+
+
 def test_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(target: Any, data: bytes) -> None:
         target.write(data[:10])

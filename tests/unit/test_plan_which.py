@@ -34,6 +34,8 @@ def test_groups(asked: list[str], expected: list[str]) -> None:
 def test_a_group_of_none_is_an_error() -> None:
     with pytest.raises(UsageError, match="Ethi"):
         languages_for(["Ethi"], AVAILABLE, "eng_Latn", PREMIUMS.get)
+    with pytest.raises(UsageError, match=r"Latm: none .* Did you mean Latn\?"):
+        languages_for(["Latm"], AVAILABLE, "eng_Latn", PREMIUMS.get)
     assert not is_group("Shan") and is_group("Latn")
 
 

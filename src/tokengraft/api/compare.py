@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -9,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
-from tokengraft.api.verbs import Corpus, audit
+from tokengraft.api.verbs import Corpus, audit, open_corpus
 from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
 from tokengraft.core import __version__
-from tokengraft.core.errors import UsageError
+from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.core.options import PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress
 from tokengraft.core.wording import counted
+from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.plan_files import TestedPlan, insert_plan
 from tokengraft.render.selection import labels
@@ -70,7 +72,7 @@ def compare(
             existing = first or second
             if existing is not None:
                 languages = list(existing.corpus.languages) if languages is None else languages
-                corpus = existing.corpus.name if corpus is None else corpus
+                corpus = _again(existing, split) if corpus is None else corpus
                 pivot = pivot or existing.pivot
             names = [side.tokenizer for side in sides if side.audit is None]
             made = audit(
@@ -85,6 +87,25 @@ def compare(
             paired = [(name_a, name_b)]
             first, second = first or made, second or made
         return _compared(sides, first, second, paired)
+
+
+def _again(audit: Audit, split: str | None) -> ParallelCorpus:
+    """The text of an audit, found by its name or, in the current folder, by that of its file."""
+    name, source = audit.corpus.name, audit.corpus.source
+    if split is None and (part := re.search(r", ([^,]+), from ", source)):
+        split = part[1].replace(" + ", "+")
+    file = source.partition(" from ")[2]
+    if file and Path(file).exists():
+        return open_corpus(file, split)
+    try:
+        return open_corpus(name, split)
+    except CorpusError:
+        chosen = f" --split {split}" if split else ""
+        way = f"give its place with --corpus .../{file}{chosen} (in Python corpus=, split=), or "
+        raise UsageError(
+            f"The text of the audit ({source}) is not found again, as an audit keeps no paths: "
+            f"{way if file else ''}audit the other tokenizer on it too and compare both audits."
+        ) from None
 
 
 def _counterpart(audit: Audit, name: str) -> str:

@@ -135,8 +135,10 @@ def _no_worse(audit: AuditTables, baseline: AuditTables, most: float) -> list[Fi
             detail += f" ({change:+.1%})"
         elif row["unk_share_b"] > UNK_LIMIT:
             detail += f", {row['unk_share_b']:.1%} UNK"
-        allowed = f"at most {100 * most:g} %" if most else "no"
+        allowed = f"at most {100 * most:g}%" if most else "no"
         limit = f"{allowed} more tokens than the baseline"
+        if row["tokenizer_a"] != row["tokenizer_b"]:
+            limit += f"'s {row['tokenizer_a']}"
         findings.append(
             Finding("regression", row["tokenizer_b"], row["language"], limit, passed, detail)
         )

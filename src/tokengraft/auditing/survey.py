@@ -330,7 +330,7 @@ def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str | None) ->
 
 
 def premiums(payload: Payload, tokenizers: Sequence[Packed], pivot: str) -> pl.DataFrame:
-    """Premiums of a parallel corpus, both definitions, with normal 95 % intervals over units."""
+    """Premiums of a parallel corpus, both definitions, with normal 95% intervals over units."""
     rows = []
     for packed in tokenizers:
         pairs = payload.get("pairs", {}).get(packed.name, {})

@@ -242,7 +242,7 @@ def _asked(
     Limits are read before anything is counted; UsageError if they contradict each other.
     """
     from tokengraft.api.results import Audit
-    from tokengraft.auditing.side_by_side import named, read_limits, read_share
+    from tokengraft.auditing.side_by_side import named, pairs, read_limits, read_share
 
     if max_regression is not None and baseline is None:
         raise UsageError("--max-regression goes with --baseline.")
@@ -257,6 +257,9 @@ def _asked(
     def check(audit: Audit) -> None:
         """Write what was asked for and print what failed; CheckFailed if anything did."""
         checked = audit.check(limits, baseline=before, max_regression=most)
+        for then, now in () if before is None else pairs(before, audit):
+            if then != now:
+                warn(f"{now} is compared with {then}, the only tokenizer of the baseline.")
         if junit is not None:
             write_text(junit, checked.junit())
         if summary is not None:

@@ -37,7 +37,7 @@ class Score:
     side of it has kept nothing. `ceiling` is usually the base model against itself: the same text
     in another segmentation by its old vocabulary; a good graft may be above it, since that
     segmentation is as foreign to the model as new tokens are. `n` counts what the value is a mean
-    of; `low` and `high` bound 95 % of bootstrapped values. None stands for what was not measured.
+    of; `low` and `high` bound 95% of bootstrapped values. None stands for what was not measured.
     """
 
     value: float

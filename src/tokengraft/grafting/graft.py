@@ -29,7 +29,7 @@ from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
 from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
 from tokengraft.model.checkpoint import read_checkpoint, read_json
-from tokengraft.model.embedding_tables import find_layout, is_encoder
+from tokengraft.model.embedding_tables import find_layout, is_encoder, refuse_damaged
 from tokengraft.model.folder import CONFIG, MANIFEST, Model, resolve
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer, sentencepiece_file
 from tokengraft.planning.plan import Plan
@@ -133,6 +133,7 @@ def graft(
     _refuse_unfit(base, steps, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
+    refuse_damaged(read_json(base.path / CONFIG), read_checkpoint(base.path), base.name)
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tokengraft.core.errors import ModelError, did_you_mean
 from tokengraft.core.untrusted import refuse_code
 from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor
@@ -47,6 +49,9 @@ ARCHITECTURES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 #: Model types that tie their tables unless the config says otherwise.
 _TIES = dict.fromkeys(("gpt2", "gemma3", "gemma3_text", "bert", "roberta", "xlm-roberta"), True)
+
+
+_BLOCK = 8192  # rows looked at together
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,20 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Tables:
     biases = tuple(tensors[name] for name in called if names[1] and name in tensors)
     _refuse_others(checkpoint, {t.name for t in (input_table, head, *biases) if t}, rows, width)
     return Tables(input_table, head, biases, tied, rows, width, names[1])
+
+
+def refuse_damaged(config: Mapping[str, Any], checkpoint: Checkpoint, name: str) -> None:
+    """Raise ModelError if a table holds NaN or infinity: no graft of such a model is any good."""
+    tables = find_layout(config, checkpoint)
+    for table in filter(None, (tables.input, tables.head)):
+        for first in range(0, tables.rows, _BLOCK):
+            rows = checkpoint.rows(table, first, min(first + _BLOCK, tables.rows))
+            broken = np.flatnonzero(~np.isfinite(rows).all(1))
+            if len(broken):
+                raise ModelError(
+                    f"{name} is damaged: row {first + int(broken[0])} of {table.name} holds "
+                    "numbers that are not finite. Get the model again."
+                )
 
 
 def is_encoder(config: Mapping[str, Any]) -> bool:

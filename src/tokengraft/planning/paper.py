@@ -4,7 +4,7 @@ A character is "absent" if its literal string is not a key of the vocabulary. By
 spelled in bytes, so there that holds for every character outside ASCII and part of Latin-1. All
 absent characters become added tokens, which are cut out of the text before the model sees it.
 Characters that were encoded well inside longer tokens are torn out of them, so a text can get much
-longer (Hindi on Llama 3: +90 %); the plan's notes say by how much.
+longer (Hindi on Llama 3: +90%); the plan's notes say by how much.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
+from tokengraft.core.errors import CorpusError, TokengraftError, UsageError, did_you_mean
 from tokengraft.core.files import read_json, write_json, writing_folder
 from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
@@ -337,7 +337,10 @@ def languages_for(
         elif one != ALL:
             group = [code for code in group if language(code).family == _family(one)]
         if not group:
-            raise UsageError(f"{one}: none of the {len(available)} languages with text is in it")
+            hint = did_you_mean(one, sorted({script_of(code) for code in available}))
+            raise UsageError(
+                f"{one}: none of the {len(available)} languages with text is in it.{hint}"
+            )
         codes.update(dict.fromkeys(group))
     return list(codes)
 

@@ -54,10 +54,10 @@ COLUMNS = {
     "n": "units of text (sentences, articles) that both languages have",
     "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
     "no unit is in both",
-    "premium_low": "lower end of the premium’s 95 % bootstrap interval over units",
+    "premium_low": "lower end of the premium’s 95% bootstrap interval over units",
     "premium_high": "upper end of the same interval",
     "ratio_of_sums": "sum of tokens(language) / sum of tokens({pivot}) over the same units",
-    "ratio_of_sums_low": "lower end of its 95 % bootstrap interval",
+    "ratio_of_sums_low": "lower end of its 95% bootstrap interval",
     "ratio_of_sums_high": "upper end of the same interval",
     "tokens": "tokens of the whole text in this language, without special tokens",
     "tokens_per_unit": "tokens per passage: the absolute cost, comparable between tokenizers",

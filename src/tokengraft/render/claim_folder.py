@@ -52,7 +52,7 @@ def printed(verdict: ClaimVerdict) -> Printed:
     ]
     notes = [verdict.line + "."]
     if any(cell.low is not None for cell in verdict.cells):
-        notes.append("In brackets: 95 % bootstrap intervals over sentences.")
+        notes.append("In brackets: 95% bootstrap intervals over sentences.")
     if any(cell.verdict == "known difference" for cell in verdict.cells):
         notes.append(f"* known to differ from the paper: {claim.why}")
     if not verdict.holds:

@@ -90,7 +90,7 @@ def findings(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFram
     words = [
         f"{b} takes fewer tokens than {a} in {pair['better']} of {counted(total, 'language')}"
         f"{_people(pair['speakers_better'])}, more in {pair['worse']}"
-        f"{_people(pair['speakers_worse'])}, as many in {pair['same']}. By more than 1 %: "
+        f"{_people(pair['speakers_worse'])}, as many in {pair['same']}. By more than 1%: "
         f"fewer in {own.filter(pl.col('change') < -0.01).height}, "
         f"more in {own.filter(pl.col('change') > 0.01).height}."
     ]
@@ -139,7 +139,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
                 for x in "ab"
             ),
             *(
-                Cell("—" if row[f"covered_{x}"] is None else f"{in_percent(row[f'covered_{x}'])} %")
+                Cell("—" if row[f"covered_{x}"] is None else f"{in_percent(row[f'covered_{x}'])}%")
                 for x in "ab"
             ),
             Cell("" if row["speakers_total"] is None else f"{row['speakers_total']:,}"),
@@ -151,7 +151,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
     rest = own.height - shown.height
     notes = [f"{rest:,} languages between these are left out here."] if rest else []
     if any(cell.spoilt for row in rows for cell in row):
-        notes.append("† text was lost (over 1 % UNK), its own or the pivot’s: this is no premium.")
+        notes.append("† text was lost (over 1% UNK), its own or the pivot’s: this is no premium.")
     caption = f"Tokens for the same text, {a} and {b}, most gained first"
     return Printed("languages", caption, header, rows, left=2, codes=1, notes=notes)
 
@@ -218,11 +218,11 @@ def draw(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame) -
 
 
 def percent(change: float) -> str:
-    """`−31.2 %`, `+0.03 %` where one decimal would show none, `±0 %` where nothing changed."""
+    """`−31.2%`, `+0.03%` where one decimal would show none, `±0%` where nothing changed."""
     if not change:
-        return "±0 %"
+        return "±0%"
     form = "+.1g" if abs(change) < 0.0005 else "+.1f"
-    return f"{100 * change:{form}} %".replace("-", "−")
+    return f"{100 * change:{form}}%".replace("-", "−")
 
 
 def _change(row: Mapping[str, Any]) -> str:

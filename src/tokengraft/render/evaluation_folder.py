@@ -46,7 +46,7 @@ def write_up(measured: Measurements) -> str:
         "",
         f"**{in_markdown(measured.verdict.sentence)}**",
         "",
-        f"Measured on {in_markdown(measured.corpus)}. Each figure is given with a 95 % interval "
+        f"Measured on {in_markdown(measured.corpus)}. Each figure is given with a 95% interval "
         "over lines, with its floor, which a model that kept nothing reaches, and with its "
         "ceiling, which the base itself reaches when the same text is cut into other tokens. "
         "`scores.csv` has all of them at full precision.",
@@ -92,7 +92,7 @@ def draw(measured: Measurements) -> Figure | None:
         return None
     codes = scores["language"].unique(maintain_order=True).to_list()
     subtitle = (
-        "Dots: the graft, with its 95 % interval. Red: its floor, what a model that kept nothing "
+        "Dots: the graft, with its 95% interval. Red: its floor, what a model that kept nothing "
         "reaches. Blue: its ceiling, what the base reaches on the same text in other tokens."
     )
     left, wide, gap, tall = 2.3, 2.4, 0.25, 0.32 * len(codes)

@@ -173,9 +173,9 @@ def show_audit(console: Console, audit: AuditTables) -> None:
             captions[0] += f", tokens against {every[audit.tokenizers[0].name]}"
     if spoilt:
         figured = "premium" if audit.total is None else "figure"
-        why = f"text was lost (over 1 % UNK): the {figured} says too little"
+        why = f"text was lost (over 1% UNK): the {figured} says too little"
         if audit.parallel and audit.pivot in table.filter("meaningless")["language"]:
-            why = f"no premium: text was lost (over 1 % UNK), the language’s or {audit.pivot}’s"
+            why = f"no premium: text was lost (over 1% UNK), the language’s or {audit.pivot}’s"
         captions.append(f"† {why}")
     if "rows" in top.columns:
         columns.insert(0, Column("rows", [f"{rows:,}" for rows in top["rows"]]))
@@ -220,7 +220,7 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
             said += f" the tokens of {escape(language_name(audit.pivot))}"
             over = [f"mean of {counted(premium.n, 'passage')}"]
             if not math.isnan(premium.low):
-                over.append(f"95 % interval {premium.low:.2f} to {premium.high:.2f}")
+                over.append(f"95% interval {premium.low:.2f} to {premium.high:.2f}")
             said += f" ({', '.join(over)})"
         else:
             said = (
@@ -382,10 +382,16 @@ def score_cell(row: Mapping[str, Any] | None) -> str:
     """A value with its floor and ceiling."""
     if row is None:
         return ""
+    value = f"{row['value']:.3f}" if abs(row["value"]) < 10 else _short(row["value"])
     if row["floor"] is None:
-        return f"{row['value']:.3f}"
-    top = "" if row["ceiling"] is None else f" → {row['ceiling']:.3g}"
-    return f"{row['value']:.3f} [dim]\\[{row['floor']:.3g}{top}][/dim]"
+        return value
+    top = "" if row["ceiling"] is None else f" → {_short(row['ceiling'])}"
+    return f"{value} [dim]\\[{_short(row['floor'])}{top}][/dim]"
+
+
+def _short(value: float) -> str:
+    """Three digits, or a whole number if that has more (a rank among thousands)."""
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def plain(value: Any) -> str:

@@ -225,7 +225,7 @@ def _language(
         f"<h1>{say(title)}</h1>"
         f"<p class=quiet>{say(' · '.join(filter(None, about)))}</p>"
         "<table><thead><tr><th scope=col>Tokenizer</th><th scope=col>Premium</th>"
-        "<th scope=col>95 % interval</th><th scope=col>Tokens per page</th></tr></thead>"
+        "<th scope=col>95% interval</th><th scope=col>Tokens per page</th></tr></thead>"
         f"<tbody>{cells}</tbody></table>"
         "<p>A premium of 2 means that the same content takes twice the tokens it takes in "
         f"{pivot} (mean over passages). Tokens per page are for what {PAGE:,} characters of "

@@ -7,11 +7,11 @@ const ORDERS = {
   name: ["by name", (a, b) => a.name.localeCompare(b.name)],
 };
 const CHANGE_WORDS = { lost: "now UNK", regained: "was UNK", neither: "UNK" };
-// “−31.2 %”, “+0.03 %” where one decimal would show none, “±0 %” where nothing changed.
+// “−31.2%”, “+0.03%” where one decimal would show none, “±0%” where nothing changed.
 function signed(change) {
-  if (!change) return "±0 %";
+  if (!change) return "±0%";
   const size = Math.abs(100 * change);
-  return `${change > 0 ? "+" : "−"}${size < 0.05 ? Number(size.toPrecision(1)) : size.toFixed(1)} %`;
+  return `${change > 0 ? "+" : "−"}${size < 0.05 ? Number(size.toPrecision(1)) : size.toFixed(1)}%`;
 }
 
 function comparedRow(row) {

@@ -10,17 +10,17 @@ const signedPercent = (share) => {
 };
 const changed = (share, than) => {
   const p = Math.round(Math.abs(100 * share));
-  return p ? `${p} % ${share < 0 ? "fewer" : "more"} tokens than ${than}` : `as many tokens as ${than}`;
+  return p ? `${p}% ${share < 0 ? "fewer" : "more"} tokens than ${than}` : `as many tokens as ${than}`;
 };
 const percent = (share) => {
   const p = 100 * share;
-  if (p > 0 && p < 0.5) return "< 1 %";
-  if (p >= 99.5 && p < 100) return "> 99 %";
-  return `${p.toFixed(0)} %`;
+  if (p > 0 && p < 0.5) return "< 1%";
+  if (p >= 99.5 && p < 100) return "> 99%";
+  return `${p.toFixed(0)}%`;
 };
 
 // A share of UNK is shown to one decimal while it is small: the limit is one percent.
-const unkPercent = (share) => (share < 0.0995 ? `${(100 * share).toFixed(1)} %` : percent(share));
+const unkPercent = (share) => (share < 0.0995 ? `${(100 * share).toFixed(1)}%` : percent(share));
 
 function plain(v) {
   if (v === null || v === undefined) return "–";

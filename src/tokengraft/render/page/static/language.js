@@ -183,14 +183,16 @@ function languagePicker(id, label, react) {
       change: () => {
         const wanted = folded(input.value.trim());
         const near = names.get(wanted) ?? [...names].find(([key]) => key.startsWith(wanted))?.[1];
+        unknown.textContent = wanted && near ? "" : `No language ${input.value}`;
         if (wanted && near) react(near);
-        else say(`No language ${input.value}`);
+        else say(unknown.textContent);
       },
     },
   });
+  const unknown = el("span", { class: "problem", "aria-hidden": "true" }); // `say` tells who does not see it
   const options = languages().map((e) => el("option", { value: e.name }, [e.autonym, e.code].filter(Boolean).join(" · ")));
-  const field = el("label", { class: "field wide" }, el("span", {}, label), input, el("datalist", { id: `${id}-list` }, options));
-  return { field, set: (code) => { input.value = languages()[placeOf(code)]?.name ?? ""; } };
+  const field = el("label", { class: "field wide" }, el("span", {}, label), input, unknown, el("datalist", { id: `${id}-list` }, options));
+  return { field, set: (code) => { unknown.textContent = ""; input.value = languages()[placeOf(code)]?.name ?? ""; } };
 }
 
 sections.push({

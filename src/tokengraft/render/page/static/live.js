@@ -32,13 +32,16 @@ sections.unshift({
     let [waiting, latest, shared] = [0, 0, null];
     const run = async () => {
       const turn = ++latest;
-      if (!text.value) return draw(result);
+      if (!text.value) {
+        status.textContent = "";
+        return draw(result);
+      }
       try {
         const found = await (page.live.tokenizers ? askBrowser : ask)({ text: text.value, reference: reference.value }, (said) => { status.textContent = said; });
         if (turn !== latest) return null;
         const lowest = Math.min(...found.rows.filter((r) => !r.unknown).map((r) => r.count));
         status.textContent = found.reference
-          ? `Ratios are against the ${pivotWord()} text on the right, by the same tokenizer.`
+          ? `Ratios are against the same text in ${pivotWord()}, by the same tokenizer.`
           : `Ratios are against the shortest of these. Give the same text in ${pivotWord()} for a premium.`;
         shared = { text: text.value, reference: reference.value, rows: found.rows };
         return draw(result, found.rows.map((row) => liveRow(row, found.reference ? row.reference : lowest)));

@@ -24,7 +24,7 @@ function auditProvenance(a) {
         "Text": a.title,
         "Passages": count(m.corpus.units ?? 0),
         "Pivot": `${pivot().name} (${m.pivot})`,
-        "Intervals": m.bootstrap ? `${m.bootstrap.method} bootstrap, ${count(m.bootstrap.resamples)} resamples, ${100 * m.bootstrap.confidence} %` : "none",
+        "Intervals": m.bootstrap ? `${m.bootstrap.method} bootstrap, ${count(m.bootstrap.resamples)} resamples, ${100 * m.bootstrap.confidence}%` : "none",
         "Made with": [`tokengraft ${m.tokengraft}`, ...Object.entries(m.libraries ?? {}).map(([k, v]) => `${k} ${v}`)].join(", "),
       }),
       Object.keys(m.skipped ?? {}).length ? [el("dt", {}, "Left out"), el("dd", {}, Object.keys(m.skipped).join(", "))] : null,

@@ -30,7 +30,7 @@ function change(t, n) {
   return !own || !base || loses(t, n) || loses(reference(), n) ? null : own / base - 1;
 }
 
-// “312 tokens per passage”, “0.9 bytes per token”, “12 % fewer tokens than GPT-2”
+// “312 tokens per passage”, “0.9 bytes per token”, “12% fewer tokens than GPT-2”
 function absolutes(t, n) {
   if (perUnit(t, n) === null) return [];
   const [size, more] = [audit().cells.bytesPerToken[t][n], change(t, n)];

@@ -78,7 +78,7 @@ function aboutCell(t, n) {
   if (c.floor[t][n] !== null) parts.push(`${plain(c.floor[t][n])} forced by how words are cut`);
   if (c.longer[t][n] > 0.05) parts.push(`${plain(c.longer[t][n])} for want of longer tokens`);
   if (c.characters[t][n] > 0.05) parts.push(`${plain(c.characters[t][n])} from split characters`);
-  const interval = c.low[t][n] === null ? "" : `95 % interval ${exact(c.low[t][n])} to ${exact(c.high[t][n])}, `;
+  const interval = c.low[t][n] === null ? "" : `95% interval ${exact(c.low[t][n])} to ${exact(c.high[t][n])}, `;
   return [
     head,
     el("span", { class: "tip-big" }, `${exact(c.premium[t][n])}× ${pivot().name}`),

@@ -11,7 +11,7 @@ function square(name, caption, matrix, words) {
       el("tr", {}, el("th", { scope: "row" }, labels[i]), row.map((v, j) =>
         i === j
           ? el("td", { class: "none" }, "–")
-          : el("td", { class: shareClass(v / top), "data-i": i, "data-j": j }, percent(v).replace(" %", "")))))),
+          : el("td", { class: shareClass(v / top), "data-i": i, "data-j": j }, percent(v).replace("%", "")))))),
   );
   tipped(table, "td[data-i]", (cell) => {
     const [i, j] = [cell.dataset.i, cell.dataset.j];
