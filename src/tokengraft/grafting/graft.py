@@ -133,7 +133,7 @@ def graft(
     _refuse_unfit(base, steps, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
-    refuse_damaged(read_json(base.path / CONFIG), read_checkpoint(base.path), base.name)
+    refuse_damaged(base.path, base.name)
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokengraft.core.errors import ModelError, did_you_mean
 from tokengraft.core.untrusted import refuse_code
-from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor
+from tokengraft.model.checkpoint import SERVED, Checkpoint, Tensor, read_checkpoint, read_json
+from tokengraft.model.folder import CONFIG
 
 _USUAL = ("model.embed_tokens.weight", "lm_head.weight")
 # Checkpoints saved before transformers 4.52 nest the language model the other way round.
@@ -132,9 +134,14 @@ def find_layout(config: Mapping[str, Any], checkpoint: Checkpoint) -> Tables:
     return Tables(input_table, head, biases, tied, rows, width, names[1])
 
 
-def refuse_damaged(config: Mapping[str, Any], checkpoint: Checkpoint, name: str) -> None:
-    """Raise ModelError if a table holds NaN or infinity: no graft of such a model is any good."""
-    tables = find_layout(config, checkpoint)
+def refuse_damaged(folder: Path, name: str) -> None:
+    """ModelError if weights cannot be read or a table is not finite: no graft would be any good."""
+    try:
+        checkpoint = read_checkpoint(folder)
+    except ModelError as error:
+        named = str(error).startswith(f"{folder.name} ")
+        raise ModelError(str(error) if named else f"{name}: {error}") from error
+    tables = find_layout(read_json(folder / CONFIG), checkpoint)
     for table in filter(None, (tables.input, tables.head)):
         for first in range(0, tables.rows, _BLOCK):
             rows = checkpoint.rows(table, first, min(first + _BLOCK, tables.rows))
