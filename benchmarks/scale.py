@@ -354,22 +354,24 @@ def show(result: dict[str, Any]) -> None:
             f"{size / row['cpu']:9.2f} {row['driver']:7.0f} {row['worker']:10.0f}"
         )
 
-    def faster(one: str, other: str, by: str) -> float:
+    def faster(one: str, other: str, by: str) -> str:
+        if min(ways[label][by] for label in (one, other)) <= 0:
+            return "(too short to say)"
         speeds = [ways[label]["bytes"] / ways[label][by] for label in (one, other)]
-        return float(speeds[0] / speeds[1])
+        return f"{speeds[0] / speeds[1]:.2f} ×"
 
     for way, other in (*product(ENGINES, ("bare", "ideal", "datasets")), ("ray", "local")):
         one, two = f"{way} {WORKERS}", f"{other} {WORKERS}"
         if one in ways and two in ways:
             print(
-                f"{way}: {faster(one, two, 'seconds'):.2f} × {other}, "
-                f"{faster(one, two, 'net'):.2f} × net of the start, "
-                f"{faster(one, two, 'cpu'):.2f} × by processor time"
+                f"{way}: {faster(one, two, 'seconds')} {other}, "
+                f"{faster(one, two, 'net')} net of the start, "
+                f"{faster(one, two, 'cpu')} by processor time"
             )
     for way in ENGINES:
         if f"{way} 1" in ways:
             speedup = faster(f"{way} {WORKERS}", f"{way} 1", "net")
-            print(f"{way}: 1 → {WORKERS} workers {speedup:.2f} ×")
+            print(f"{way}: 1 → {WORKERS} workers {speedup}")
 
 
 def serial_seconds(languages: int = 100, tokenizers: int = 10, shards: int = 300) -> float:
