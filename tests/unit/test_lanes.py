@@ -447,14 +447,24 @@ def test_writing_is_learned_beside_lanes(llama):
     assert made.held_out.loss < made.start.loss
 
 
-def test_an_activation_that_acts_on_nothing_is_refused_and_seen(llama, made, tmp_path):
+@pytest.mark.parametrize(
+    ("activation", "refused", "seen"),
+    [
+        ("sigmoid", "new ones would change every text", "sigmoid of 0 is not 0"),
+        ("foo", "no activation that transformers knows", "'foo' is no activation"),
+        (["x"], "no activation that transformers knows", "is no activation"),
+    ],
+)
+def test_an_activation_that_acts_on_nothing_is_refused_and_seen(
+    llama, made, tmp_path, activation, refused, seen
+):
     base, folder = copy(llama, tmp_path / "base"), copy(made.folder, tmp_path / "graft")
     for one in (base, folder):
-        edit(one / "config.json", lambda config: {**config, "hidden_act": "sigmoid"})
-    with pytest.raises(UsageError, match="new ones would change every text"):
+        edit(one / "config.json", lambda config: {**config, "hidden_act": activation})
+    with pytest.raises(UsageError, match=refused):
         grafted(base, tmp_path / "again")
     passed, detail = _Verification(folder, base, text())._weights()
-    assert not passed and "sigmoid of 0 is not 0" in detail
+    assert not passed and seen in detail
 
 
 @pytest.mark.parametrize(

@@ -141,13 +141,15 @@ class Laned(FrozenModel):
         return super().states(ids, mask, none if new is None else new, **more)
 
 
-def refuse_unfit(architecture: str, activation: str) -> None:
+def refuse_unfit(architecture: str, activation: object) -> None:
     """Raise UsageError if a model of that architecture and activation cannot have lanes."""
     if architecture not in ARCHITECTURES:
         raise UsageError(
             f"a body of {architecture} cannot have lanes, only {', '.join(ARCHITECTURES)}: graft "
             "with --train rows or lora"
         )
+    if not isinstance(activation, str) or activation not in ACT2FN:
+        raise UsageError(f"hidden_act is {activation!r}, no activation that transformers knows")
     if ACT2FN[activation](torch.zeros(1)).any():
         raise UsageError(
             f"a body whose activation is {activation} cannot have lanes: its neurons act on 0, so "

@@ -75,6 +75,8 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | N
     from transformers.activations import ACT2FN
 
     activation = new.get("hidden_act", "silu")
+    if not isinstance(activation, str) or activation not in ACT2FN:
+        return f"{CONFIG}: {activation!r} is no activation that transformers knows"
     if ACT2FN[activation](torch.zeros(1)).any():
         return f"{CONFIG}: {activation} of 0 is not 0, so new neurons act on every text"
     return None
