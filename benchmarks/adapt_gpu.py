@@ -23,7 +23,7 @@ from typing import Any
 
 import write_gpu
 from gpu_jobs import lines_in, share_out
-from write_gpu import _grown, _learned
+from write_gpu import grown
 
 whole = write_gpu.judge
 _KEPT = ("kl", "top1", "writing_ratio", "english_kl", "english_top1", "english_bits", "code_top1")
@@ -170,9 +170,9 @@ def on_the_way(
         tables["head"] = head.detach().bfloat16()
     student = None if self.weights is None else self.student.model
     graft = FrozenModel(
-        _grown(_learned(base.model, student), tables, len(base.tokenizer.vocabulary)),
+        grown(base, student, tables),
         name="way", folder=base.folder, tokenizer=HuggingFace.from_parsed("new", spec),
-    )  # fmt: skip
+    ).narrow(base.dimensions)  # fmt: skip
     graft.__dict__["manifest"] = {"output": {"policy": setting["way"]}}
     torch.backends.cuda.matmul.allow_tf32 = False
     try:

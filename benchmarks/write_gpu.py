@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
 
     from tokengraft.core.options import options_from
     from tokengraft.deriving.derive import derive_rows
-    from tokengraft.deriving.distil import replay
+    from tokengraft.deriving.distil import as_method, replay
     from tokengraft.deriving.distil.recipe import Adapting, Writing
     from tokengraft.deriving.task import Deriving
     from tokengraft.model.frozen import FrozenModel, Reading
@@ -78,6 +78,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
         given["adapting"] = Adapting(**{"protect": english, "protected": 8000} | adapting)
         if setting.get("fixed"):
             vars(replay)["Replay"].control = lambda *_: None
+    if options.own is not None:
+        vars(as_method)["_own"] = lambda _: lines_in(options.own / f"{code}.txt")
     made = derive_rows(
         base, [token.parts for token in plan.tokens], "distil",
         text=lines_in(options.text / f"{code}.txt"), tokenizer=spec,
@@ -100,9 +102,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     _save(facts, options.out / f"{name}.json")
     new = HuggingFace.from_parsed("new", spec)
     graft = FrozenModel(
-        _grown(_learned(base.model, made.student), tables, len(base.tokenizer.vocabulary)),
-        name=name, folder=base.folder, tokenizer=new,
-    )  # fmt: skip
+        grown(base, made.student, tables), name=name, folder=base.folder, tokenizer=new
+    ).narrow(base.dimensions)
     graft.__dict__["manifest"] = {"output": {"policy": way}}
     if way == "write":
         _greedy_by_text(graft.name, new, plan)
@@ -121,8 +122,18 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     torch.backends.cuda.matmul.allow_tf32 = True
 
 
+def grown(base: Any, student: Any, tables: Any) -> Any:
+    """The graft as it would be saved and loaded again: all that was learned is in bfloat16."""
+    first = len(base.tokenizer.vocabulary)
+    if student is None or "lanes" not in student.learning:
+        return _grown(_learned(base.model, student), tables, first)
+    from tokengraft.deriving.distil.lanes import new_lanes
+
+    return _grown(_wide(base.model, student), tables, first, new_lanes(student))
+
+
 def _learned(model: Any, student: Any) -> Any:
-    """The trained body as it would be saved: adapters merged, rounded to bfloat16."""
+    """The body with adapters merged."""
     import torch
 
     from tokengraft.deriving.distil import student as students
@@ -135,6 +146,28 @@ def _learned(model: Any, student: Any) -> Any:
         values = torch.from_numpy(change(weights[name].detach().float().cpu().numpy()))
         weights[name].data.copy_(values.to(torch.bfloat16))
     return merged
+
+
+def _wide(model: Any, student: Any) -> Any:
+    """The wider body, its tables with lanes of 0."""
+    import torch
+
+    from tokengraft.deriving.distil.lanes import widened, wider_config
+
+    config = type(model.config)(**wider_config(model.config.to_dict(), student))
+    with torch.device(model.device):
+        wide = type(model)(config).to(model.dtype)
+    held, more = dict(model.named_parameters()), widened(student)
+    for name, weight in wide.named_parameters():
+        old = held[name].detach()
+        if name in more:
+            values = torch.from_numpy(more[name].values(old.float().cpu().numpy()))
+            weight.data = values.to(torch.bfloat16).to(old)
+        else:
+            count = config.hidden_size - old.shape[1]
+            weight.data = torch.nn.functional.pad(old, (0, count))
+    wide.generation_config = copy.deepcopy(model.generation_config)
+    return wide.eval().requires_grad_(False)
 
 
 def _save(facts: dict[str, Any], file: Path) -> None:
@@ -213,24 +246,24 @@ def _states(base: Any, graft: Any, code: str, options: Any) -> None:
             np.savez_compressed(file, kept=kept, states=one.astype(np.float16))
 
 
-def _grown(model: Any, tables: Any, first: int) -> Any:
+def _grown(model: Any, tables: Any, first: int, lanes: Any = None) -> Any:
     """The model with the rows in its tables; the head is untied if it has rows of its own."""
     import torch
 
     grown = copy.deepcopy(model)
-    kind = model.get_input_embeddings().weight
-    rows = [tables["rows"], tables.get("head", tables["rows"])]
-    for table, added in zip(
-        (grown.get_input_embeddings(), grown.get_output_embeddings()), rows, strict=True
-    ):
-        old = (model.get_input_embeddings() if table is grown.get_input_embeddings()
-               else model.get_output_embeddings()).weight[:first]  # fmt: skip
-        table.weight = torch.nn.Parameter(torch.cat([old, added.to(kind)]), requires_grad=False)
-    grown.get_input_embeddings().num_embeddings = first + len(rows[0])
-    grown.get_output_embeddings().out_features = first + len(rows[0])
-    grown.config.vocab_size = first + len(rows[0])
+    rows, ends = tables["rows"], [grown.get_input_embeddings(), grown.get_output_embeddings()]
+    head = tables.get("head", rows)
+    for end, added in zip(ends, (rows, head), strict=True):
+        old = end.weight[:first]
+        wide = torch.zeros(len(added), old.shape[1]).to(old)
+        wide[:, : added.shape[1]] = added.to(old)
+        if end is ends[0] and lanes is not None:
+            wide[:, added.shape[1] :] = torch.from_numpy(lanes).bfloat16().to(old)
+        end.weight = torch.nn.Parameter(torch.cat([old, wide]), requires_grad=False)
+    ends[0].num_embeddings = ends[1].out_features = first + len(rows)
+    grown.config.vocab_size = first + len(rows)
     if "head" not in tables:  # not written
-        news = list(range(first, first + len(rows[0])))
+        news = list(range(first, first + len(rows)))
         grown.generation_config.suppress_tokens = news
     return grown
 
@@ -265,6 +298,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--recipe", default="{}", help='changes to it as JSON: {"stray": 100}')
+    parser.add_argument("--own", type=Path, help="texts that the model wrote, to train on, too")
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")
     parser.add_argument("--lines", type=int, default=1012)
     parser.add_argument("--greedy", type=int, default=1012, help="English lines to go on from")

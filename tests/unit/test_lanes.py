@@ -22,7 +22,7 @@ from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: 
 from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
-from tokengraft.deriving.distil import as_method, distiller, silent_text  # noqa: E402
+from tokengraft.deriving.distil import as_method, distiller, lanes, silent_text  # noqa: E402
 from tokengraft.deriving.distil import student as distil_student  # noqa: E402
 from tokengraft.deriving.distil.lanes import with_lanes  # noqa: E402
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing  # noqa: E402
@@ -153,6 +153,29 @@ def test_every_weight_learns_after_a_step(case):
             for held, slope in zip(student.learning.values(), slopes, strict=True):
                 held.sub_(0.01 * slope.sign())
     assert all(slope.abs().max() > 0 for slope in slopes)
+
+
+def test_one_product_has_the_gradients_of_its_parts(case):
+    """What is fast with gradients against what is exact without, differentiated by autograd."""
+    student = taught(FrozenModel.load(case))
+    wider = [one for one in student.model.modules() if isinstance(one, lanes.Wide | lanes.WideNorm)]
+    assert len(wider) == 2 * 9 + 1
+    for module in wider:
+        width = module.shape[-1]
+        given = torch.randn(2, 5, width, requires_grad=True)
+        learned = list(module.parameters(recurse=False))
+        outcomes = []
+        for exactly in (False, True):
+            with pytest.MonkeyPatch.context() as patch:
+                if exactly:
+                    patch.setattr(lanes.torch, "is_grad_enabled", lambda: False)
+                read = module(given)
+            torch.manual_seed(4)
+            loss = (read * torch.randn_like(read)).sum()
+            outcomes.append([read, *torch.autograd.grad(loss, [given, *learned])])
+        for ours, theirs in zip(*outcomes, strict=True):
+            assert ours.shape == theirs.shape
+            assert torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
 def test_a_halved_student_shares_what_is_learned(llama):

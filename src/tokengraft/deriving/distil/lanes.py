@@ -65,12 +65,18 @@ class Wide(torch.nn.Module):
         self.reads, self.adds = torch.nn.Parameter(reads), torch.nn.Parameter(adds)
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """Old outputs, then new ones."""
-        width = self.old.in_features
+        """Old outputs, then new ones. Without gradients, the old ones are exact where lanes are 0.
+
+        With gradients rounding may differ: all is one product then.
+        """
+        old, width = self.old, self.old.in_features
+        if torch.is_grad_enabled():
+            product: Callable[..., torch.Tensor] = _Product.apply
+            return product(given, old.weight, old.bias, self.reads, self.adds)
         reads, adds = self.reads.to(given.dtype), self.adds.to(given.dtype)
-        old = self.old(given[..., :width]) + functional.linear(given[..., width:], reads)
+        known = old(given[..., :width]) + functional.linear(given[..., width:], reads)
         new = functional.linear(given[..., -adds.shape[1] :], adds)
-        return torch.cat([old, new], -1)
+        return torch.cat([known, new], -1)
 
     def weight(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
         """The weight of the same layer as one matrix, given the old one; what is not learned is 0.
@@ -94,6 +100,34 @@ class Wide(torch.nn.Module):
         return self.old.out_features + more_outputs, self.old.in_features + more_inputs
 
 
+class _Product(torch.autograd.Function):
+    """A `Wide` layer as one product, with gradients at its inputs and at what is learned alone."""
+
+    @staticmethod
+    def forward(
+        context: Any, given: torch.Tensor, old: torch.Tensor, bias: torch.Tensor | None,
+        reads: torch.Tensor, adds: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Old outputs, then new ones."""
+        unread = old.shape[1] + reads.shape[1] - adds.shape[1]
+        whole = torch.cat(
+            [torch.cat([old, reads.to(old)], 1), functional.pad(adds.to(old), (unread, 0))]
+        )
+        context.save_for_backward(given, whole, reads, adds)
+        more = None if bias is None else functional.pad(bias, (0, len(adds)))
+        return functional.linear(given, whole, more)
+
+    @staticmethod
+    def backward(context: Any, *slopes: torch.Tensor) -> Any:
+        """None for the old weight and its bias."""
+        given, whole, reads, adds = context.saved_tensors
+        slope, inputs = slopes[0].flatten(0, -2), given.flatten(0, -2)
+        count = len(reads)
+        at_reads = slope[:, :count].T @ inputs[:, -reads.shape[1] :]
+        at_adds = slope[:, count:].T @ inputs[:, -adds.shape[1] :]
+        return slopes[0] @ whole, None, None, at_reads.to(reads), at_adds.to(adds)
+
+
 class WideNorm(torch.nn.Module):
     """A frozen norm that divides (x, l) by the size of both; the `last` one gives x alone."""
 
@@ -102,14 +136,25 @@ class WideNorm(torch.nn.Module):
         self.old, self.lanes, self.last = old, lanes, last
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """Where l is 0, x is divided exactly as by the old norm."""
+        """Where l is 0, x is divided exactly as by the old norm, unless gradients are wanted."""
         width = len(self.old.weight)
+        if torch.is_grad_enabled():
+            return self._at_once(given)
         wide = given.float()
         x, lanes = wide[..., :width], wide[..., width:]
         power = x.pow(2).mean(-1, keepdim=True) + lanes.pow(2).sum(-1, keepdim=True) / width
         by = torch.rsqrt(power + self.old.variance_epsilon)
         normed: torch.Tensor = self.old.weight * (x * by).to(given.dtype)
         return normed if self.last else torch.cat([normed, (lanes * by).to(given.dtype)], -1)
+
+    def _at_once(self, given: torch.Tensor) -> torch.Tensor:
+        """The plain norm of width d + k, as `widened` gives it."""
+        width, wide = len(self.old.weight), given.shape[-1]
+        by = functional.pad(self.old.weight.float(), (0, self.lanes), value=1.0)
+        by = (by * math.sqrt(width / wide)).to(given.dtype)
+        epsilon = self.old.variance_epsilon * width / wide
+        normed = functional.rms_norm(given, (wide,), by, epsilon)
+        return normed[..., :width] if self.last else normed
 
     def weight(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
         """The weight with which the plain norm of width d + k does the same."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -151,6 +152,8 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
+    if adapting.grows:  # each layer with its lanes, in one piece (`lanes`)
+        kept += sum(math.prod(shape) for shape in shapes) * (2 if half else wide)
     if half and base.device.type == "cpu" and adapting.train != "all":
         kept += 2 * len(base.blocks) * MOST_SCORES  # of `cpu_attention`
     scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block of the loss, in float32
