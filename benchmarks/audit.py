@@ -165,7 +165,7 @@ def main() -> None:
         f"counting                {counting.wall:8.1f} s   {counting.wall / in_all.wall:.2f} × bare"
         f" (goal ≤ 0.8), by processor time {counting.processors / in_all.processors:.2f} ×\n"
         f"whole audit, tables     {first:8.1f} s   {first / in_all.wall:.2f} × bare\n"
-        f"second run              {second:8.1f} s   {second / first:.1%} of the first (goal < 3 %)"
+        f"second run              {second:8.1f} s   {second / first:.1%} of the first (goal < 3%)"
         f"\npeak memory             {peak:8.0f} MB  (goal < 1000)"
     )
     if options.json:

@@ -317,7 +317,7 @@ def summary(options: argparse.Namespace, found: Any, curves: dict[str, Any]) -> 
     means = [sum(column) / len(columns) for column in zip(*columns, strict=True)]
     head = (
         "language", "tokens added", "tokens old → new", "KL mean of rows", "KL best of the 40",
-        "KL mean-late", "KL distilled (95 %)", "top-1", "best of 40 / distilled", "steps",
+        "KL mean-late", "KL distilled (95%)", "top-1", "best of 40 / distilled", "steps",
         "held-out KL",
     )  # fmt: skip
     last = (

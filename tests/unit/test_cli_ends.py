@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import shutil
 import sys
@@ -252,6 +253,25 @@ def test_a_log_sees_that_a_long_run_goes_on(monkeypatch: pytest.MonkeyPatch, cap
     assert said[0].startswith("distil: 25%, after") and said[1].startswith(
         "GPT-2: 5 of 2,000 lines"
     )
+
+
+def test_a_bar_forgets_the_total_of_the_work_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokengraft.cli import console
+    from tokengraft.core.progress import Progress
+
+    bars, bar = [], console.Bar
+
+    def made(*columns, **how):
+        bars.append(bar(*columns, **how))
+        return bars[0]
+
+    on_screen = console.HarmlessConsole(file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr(console, "stderr", on_screen)
+    monkeypatch.setattr(console, "Bar", made)
+    with console.drawing() as on_progress:
+        for total in (9, None, 504):
+            on_progress(Progress("a site", 0, total, "languages"))
+            assert bars[0].tasks[0].total == total
 
 
 def test_a_bundled_tokenizer_is_no_bundled_model():

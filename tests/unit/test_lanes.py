@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import test_graft_tiny  # noqa: E402
 from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
 
-from tokengraft.core.errors import ModelError, UsageError  # noqa: E402
+from tokengraft.core.errors import ModelError, TokengraftError, UsageError  # noqa: E402
+from tokengraft.core.files import writing  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402
 from tokengraft.deriving.distil import as_method, distiller, lanes, silent_text  # noqa: E402
@@ -31,10 +34,11 @@ from tokengraft.deriving.task import Deriving  # noqa: E402
 from tokengraft.evaluating.evaluate import Measuring, evaluate  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.score import Bootstrap  # noqa: E402
+from tokengraft.grafting import widen as widened_folder  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
 from tokengraft.grafting.widen import widen  # noqa: E402
-from tokengraft.grafting.write_folder import write_model  # noqa: E402
+from tokengraft.grafting.write_folder import check_room, write_model  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
 from tokengraft.planning.plan import Planning, insert  # noqa: E402
@@ -264,6 +268,43 @@ def test_a_written_folder_is_the_student_in_plain_transformers(name, dtype, tmp_
     sizes = [one.numel() * one.element_size()
              for path in out.glob("*.safetensors") for one in load_file(path).values()]  # fmt: skip
     assert index["metadata"]["total_size"] == sum(sizes)
+
+
+@pytest.mark.parametrize("shard", ["6KB", "1GB"])
+def test_room_for_lanes_is_what_the_disk_holds_at_most(shard, tmp_path, monkeypatch):
+    folder = make(tmp_path / "base", "llama-untied", shard=shard)
+    base, out = FrozenModel.load(folder), tmp_path / "graft"
+    held, asked = [], []
+
+    def on_disk() -> int:
+        return sum(path.stat().st_size for path in out.glob("*.safetensors"))
+
+    @contextmanager
+    def watched(path):
+        with writing(path) as temporary:
+            yield temporary
+            held.append(on_disk())
+
+    def check(where, needed, what):
+        asked.append((on_disk(), needed))
+        check_room(where, needed, what)
+
+    monkeypatch.setattr(widened_folder, "writing", watched)
+    monkeypatch.setattr(widened_folder, "check_room", check)
+    write(folder, out, rows(base), taught(base))
+    assert len(held) == len(list(out.glob("*.safetensors"))) > 2 * (shard == "6KB")
+    before, needed = asked[0]
+    assert max(held) == before + needed
+
+
+def test_too_little_room_for_lanes_is_seen_before_they_are_written(llama, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "tokengraft.grafting.write_folder.shutil.disk_usage",
+        lambda folder: SimpleNamespace(free=1000 if any(folder.iterdir()) else 1 << 40),
+    )
+    with pytest.raises(TokengraftError, match=r"with lanes the model needs another .* nothing"):
+        grafted(llama, tmp_path / "graft")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(llama_cpp.installed() is None, reason="needs the extra serve")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -36,6 +39,7 @@ from tokengraft.render.colours import (
     mix,
     rgb,
 )
+from tokengraft.render.page import browser_tokenizers
 from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT, readme
 from tokengraft.render.page.document import font_css, safe_json, without_paths
@@ -67,6 +71,19 @@ def html(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_same_run_gives_the_same_page(run: Path, html: str) -> None:
     assert page_of([run]).html == html
+
+
+def test_a_site_tells_how_far_it_is(
+    run: Path, tmp_path: Path, tokengraft: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = functools.partial(browser_tokenizers.offered, ("gpt2",))
+    monkeypatch.setattr(browser_tokenizers, "offered", offered)
+    monkeypatch.setattr("tokengraft.cli.console.EVERY", 0.0)
+    said = tokengraft("report", run, "--site", "-o", tmp_path / "site").stderr.splitlines()
+    assert said[0].startswith("Tokenizers for the browser: 0 of 1 tokenizers, after")
+    assert said[1].startswith("Making the page: ")
+    told = [line.partition(",")[0] for line in said[2:7]]
+    assert told == [f"Pages of languages: {done} of 5 languages" for done in range(5)]
 
 
 def test_nothing_is_loaded_from_anywhere(html: str) -> None:

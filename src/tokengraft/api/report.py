@@ -20,6 +20,7 @@ from tokengraft.api.results import (
     Result,
 )
 from tokengraft.core.errors import TokengraftError, UsageError
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.render.page.build import Page, Runs, make_page, save_page
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def report(
     corpus: Place | ParallelCorpus | None = None,
     site: bool = False,
     address: str | None = None,
+    progress: OnProgress | None = None,
 ) -> Path:
     """Write `out`/index.html and a README.md that makes the folder a static hub space.
 
@@ -57,7 +59,9 @@ def report(
     address, preview pictures for links, and a playground that tokenizes in the browser. `address`
     (https://…) is where the site will be; previews need full addresses.
     """
-    page = page_of(runs, tokenizers=tokenizers, corpus=corpus, site=site, address=address)
+    page = page_of(
+        runs, tokenizers=tokenizers, corpus=corpus, site=site, address=address, progress=progress
+    )
     return save_page(page, Path(out))
 
 
@@ -68,6 +72,7 @@ def page_of(
     corpus: Place | ParallelCorpus | None = None,
     site: bool = False,
     address: str | None = None,
+    progress: OnProgress | None = None,
 ) -> Page:
     """What `report` writes, with the page's notes about itself."""
     from tokengraft.render.page.browser_tokenizers import offered
@@ -79,7 +84,7 @@ def page_of(
     if address is not None and not address.startswith(("https://", "http://")):
         raise UsageError(f"{address}: a full address is needed, which begins with https://")
     place = None if address is None else address.rstrip("/") + "/"
-    files = offered(search=tokenizers) if site else {}
+    files = offered(search=tokenizers, progress=progress) if site else {}
     box = [
         {"file": name, "label": label, "size": len(data)} for name, (label, data) in files.items()
     ]
@@ -87,13 +92,15 @@ def page_of(
     listed = [runs] if isinstance(runs, str | Path | Result) else list(runs)
     if not listed and not site:
         raise UsageError("there is nothing to show: give a result, or the folder of one")
+    if progress:
+        progress(Progress("Making the page", 0))
     with ExitStack() as temporary:
         saved = collect(_place(run, number, temporary) for number, run in enumerate(listed))
         page = make_page(saved, tokenizers=tokenizers, corpus=corpus, live=live, place=place)
     if not site:
         return page
     tokenizer_files = {name: data for name, (_, data) in files.items()}
-    return replace(page, files=tokenizer_files | site_files(page, place))
+    return replace(page, files=tokenizer_files | site_files(page, place, progress))
 
 
 def collect(places: Iterable[Place]) -> Runs:

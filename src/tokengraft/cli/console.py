@@ -109,6 +109,8 @@ def drawing() -> Iterator[OnProgress]:
 
     def on_progress(now: Progress) -> None:
         figures = _figures(now, bar.tasks[0].elapsed or 0.0)
+        if now.total is None:  # `update` would keep the total of what was done before
+            bar.tasks[0].total = None
         bar.update(task, description=now.what, completed=now.done, total=now.total,
                    visible=True, figures=figures)  # fmt: skip
 

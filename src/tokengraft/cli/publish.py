@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli.console import print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, stdout, warn
 from tokengraft.cli.options import RULE, ForceOption, TokenizersOption, check_out, holds_page
 
 _NAMED = 12  # files that are listed before they are sent
@@ -63,7 +63,11 @@ def report(
     from tokengraft.render.page.build import save_page
 
     check_out(out, holds_page, force)
-    page = page_of(runs, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address)
+    with drawing() as progress:
+        page = page_of(
+            runs, tokenizers=tokenizers or (), corpus=corpus, site=site, address=address,
+            progress=progress,
+        )  # fmt: skip
     path = save_page(page, out)
     warn(*page.notes)
     stdout.print(page.title, style="bold", markup=False)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import ModelError, TokengraftError
 from tokengraft.core.files import write_json, writing
 from tokengraft.deriving.distil.lanes import Wider, new_lanes, widened, wider_config
-from tokengraft.grafting.write_folder import Written
+from tokengraft.grafting.write_folder import Written, check_room
 from tokengraft.model.checkpoint import (
     INDEX,
     Checkpoint,
@@ -60,30 +60,31 @@ def widen(folder: Path, written: Written, student: FrozenModel) -> Written:
     tables = {layout.input.name: own}
     if layout.head is not None:  # a copy beside a tied table must stay a copy
         tables[layout.head.name] = own if layout.tied else replace(own, lanes=lanes[:0])
+    wider = replace(
+        checkpoint, shards=tuple(_widened(shard, body, tables) for shard in checkpoint.shards)
+    )
+    check_room(folder, _peak(checkpoint, wider), "with lanes the model needs another")
     try:
-        sizes = [_rewrite(checkpoint, shard, body, tables) for shard in checkpoint.shards]
+        for shard, target in zip(checkpoint.shards, wider.shards, strict=True):
+            _rewrite(checkpoint, shard, target, body, tables)
     except OSError as error:
         raise TokengraftError(
             f"the model could not be written: {error.strerror or error}. Nothing was left behind."
         ) from error
     if checkpoint.index is not None:
         metadata = dict(checkpoint.index.get("metadata") or {})
-        totals = dict(
-            zip(("total_size", "total_parameters"), np.sum(sizes, 0).tolist(), strict=True)
-        )
+        weights = sum(math.prod(tensor.shape) for tensor in wider.tensors.values())
+        totals = {"total_size": wider.size, "total_parameters": weights}
         metadata |= {key: total for key, total in totals.items() if key in metadata}
         write_json(folder / INDEX, {**checkpoint.index, "metadata": metadata})
     write_json(folder / CONFIG, wider_config(config, student))
     return replace(written, width=written.width + own.width, trained=tuple(sorted(body)))
 
 
-def _rewrite(
-    checkpoint: Checkpoint,
-    shard: WeightFile,
-    body: Mapping[str, Wider],
-    tables: Mapping[str, _Table],
-) -> tuple[int, int]:
-    """Write a shard with wider tensors; its bytes and weights afterwards."""
+def _widened(
+    shard: WeightFile, body: Mapping[str, Wider], tables: Mapping[str, _Table]
+) -> WeightFile:
+    """The shard as it will be: its tensors wider, in the same order."""
     placed: list[Tensor] = []
     end = 0
     for tensor in shard.tensors:
@@ -95,9 +96,31 @@ def _rewrite(
         size = (tensor.end - tensor.begin) // max(1, math.prod(tensor.shape)) * math.prod(shape)
         placed.append(replace(tensor, shape=shape, begin=end, end=end + size))
         end += size
+    header = header_bytes(tuple(placed), shard.metadata)
+    return replace(shard, start=len(header), tensors=tuple(placed))
+
+
+def _peak(old: Checkpoint, new: Checkpoint) -> int:
+    """Bytes that are needed besides while shard after shard is replaced by its wider one."""
+    most = more = 0
+    for before, after in zip(old.shards, new.shards, strict=True):
+        more += after.start + after.size
+        most = max(most, more)
+        more -= before.start + before.size
+    return most
+
+
+def _rewrite(
+    checkpoint: Checkpoint,
+    shard: WeightFile,
+    target: WeightFile,
+    body: Mapping[str, Wider],
+    tables: Mapping[str, _Table],
+) -> None:
+    """Put a wider shard, `target`, in the place of `shard`."""
     mode = shard.path.stat().st_mode
     with writing(shard.path) as temporary, temporary.open("wb", 0) as out:
-        write_all(out, header_bytes(tuple(placed), shard.metadata))
+        write_all(out, header_bytes(target.tensors, target.metadata))
         for tensor in shard.tensors:
             if tensor.name in body:
                 old = checkpoint.rows(tensor, 0, tensor.shape[0])
@@ -108,7 +131,6 @@ def _rewrite(
             for block in blocks if table is None else _rows(shard, tensor, table):
                 write_all(out, block)
         temporary.chmod(mode)
-    return end, sum(math.prod(tensor.shape) for tensor in placed)
 
 
 def _rows(shard: WeightFile, tensor: Tensor, table: _Table) -> Iterator[bytes]:

@@ -118,11 +118,7 @@ def write_model(
     barred = () if is_encoder(config) else policies.barred(kind, new, layout, removed)
     needed = checkpoint.size + sum(t.with_rows(after).end - t.end for t in layout.tables)
     needed += after * layout.input.row_bytes if untied and layout.head is None else 0
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise TokengraftError(
-            f"the model needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free: nothing written"
-        )
+    check_room(folder, needed, "the model needs")
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
         trained = _trained(checkpoint, layout, learned.changes)
@@ -156,6 +152,15 @@ def write_model(
         new, layout.rows, after, layout.width, layout.input.dtype, layout.tied and not untied,
         barred, tuple(sorted(trained)),
     )  # fmt: skip
+
+
+def check_room(folder: Path, needed: int, what_needs: str) -> None:
+    """Raise TokengraftError if fewer than `needed` bytes are free where `folder` is."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise TokengraftError(
+            f"{what_needs} {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free: nothing written"
+        )
 
 
 def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Tables) -> range:

@@ -68,6 +68,11 @@ class WeightFile:
     tensors: tuple[Tensor, ...]
     metadata: Mapping[str, str]
 
+    @property
+    def size(self) -> int:
+        """Bytes of its tensors together."""
+        return self.tensors[-1].end if self.tensors else 0
+
     def blocks(self, begin: int, end: int) -> Iterator[bytes]:
         """Bytes `begin` to `end` of the data, in blocks of at most `BLOCK`."""
         with self.path.open("rb") as file:
@@ -97,7 +102,7 @@ class Checkpoint:
     @property
     def size(self) -> int:
         """Bytes of all tensors together."""
-        return sum(shard.tensors[-1].end for shard in self.shards if shard.tensors)
+        return sum(shard.size for shard in self.shards)
 
     def shard_of(self, tensor: Tensor) -> WeightFile:
         """The file that holds `tensor`."""

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tokengraft.core.errors import TokenizerError
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.tokenizer import Located, find
 from tokengraft.tokenizer.catalog import BUNDLED, as_json
 from tokengraft.tokenizer.insert import merge_pairs
@@ -28,10 +29,16 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 _FOLDED = {"s": "sS\u017f", "k": "kK\u212a"}  # letters with a third form in Unicode
 
 
-def offered(names: Sequence[str] = BUNDLED, search: Sequence[Path] = ()) -> dict[str, Offered]:
+def offered(
+    names: Sequence[str] = BUNDLED,
+    search: Sequence[Path] = (),
+    progress: OnProgress | None = None,
+) -> dict[str, Offered]:
     """By file, the label and content of those tokenizers of `names` that a browser can run."""
     files = {}
-    for name in names:
+    for done, name in enumerate(names):
+        if progress:
+            progress(Progress("Tokenizers for the browser", done, len(names), "tokenizers"))
         try:
             located = find(name, search)
             files[f"tokenizers/{quote(name)}.bin"] = located.label, packed(located)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.languages.codes import well_formed
 from tokengraft.render.colours import GROUND, ground_css
 from tokengraft.render.page.build import Page
@@ -43,7 +44,9 @@ ul { columns: 14rem; padding-left: 1.2rem; }
 )
 
 
-def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
+def site_files(
+    page: Page, base: str | None = None, progress: OnProgress | None = None
+) -> dict[str, bytes]:
     """A site's files beside its page, except tokenizers: a page and a card per language, fonts.
 
     `base` is the site's future address (https://…/): link previews need absolute addresses, and so
@@ -58,7 +61,9 @@ def site_files(page: Page, base: str | None = None) -> dict[str, bytes]:
         places.append("lang/")
         for script in sorted({entry["script"] for entry in entries}):
             texts[f"fonts/{script}.css"] = font_css([script])
-        for entry in entries:
+        for done, entry in enumerate(entries):
+            if progress:
+                progress(Progress("Pages of languages", done, len(entries), "languages"))
             place = f"lang/{entry['code']}/"
             rows = language_rows(audit, entry["code"])
             title = language_title(audit, entry, rows)
@@ -169,7 +174,8 @@ def card(title: str, bars: Sequence[tuple[str, float]], credit: str) -> bytes:
         y += step
     pen.text((64, CARD_SIZE[1] - 58), credit, quiet, font(22))
     data = io.BytesIO()
-    picture.quantize(64).save(data, "PNG", optimize=True)
+    # A seventh of the time that median cut and `optimize` take, for 1% more bytes.
+    picture.quantize(64, Image.Quantize.FASTOCTREE).save(data, "PNG")
     return data.getvalue()
 
 
