@@ -90,6 +90,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     tables = {"rows": torch.from_numpy(made.rows).bfloat16()}
     if made.head is not None:
         tables["head"] = torch.from_numpy(made.head).bfloat16()
+    if options.weights and made.student is not None:
+        tables |= {key: held.detach().bfloat16() for key, held in made.student.learning.items()}
     save_file(tables, options.out / f"{name}.safetensors")
     torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -299,6 +301,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--recipe", default="{}", help='changes to it as JSON: {"stray": 100}')
     parser.add_argument("--own", type=Path, help="texts that the model wrote, to train on, too")
+    parser.add_argument("--weights", action="store_true", help="keep what the body learned, too")
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")
     parser.add_argument("--lines", type=int, default=1012)
     parser.add_argument("--greedy", type=int, default=1012, help="English lines to go on from")
