@@ -47,7 +47,7 @@ from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ("llama-tied", "llama-untied", "mistral", "qwen2", "qwen3")
 RECIPE = {"steps": 6, "passages": 8, "check_every": 2, "warmup": 2, "patience": 0}
-LANES = Adapting(train="lanes", lanes=5, neurons=6, lanes_rate=0.02)
+LANES = Adapting(train="lanes", lanes=5, neurons=6, lanes_rate=0.32)
 FIRST = 320
 
 
@@ -180,6 +180,15 @@ def test_one_product_has_the_gradients_of_its_parts(case):
         for ours, theirs in zip(*outcomes, strict=True):
             assert ours.shape == theirs.shape
             assert torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_wider_models_learn_in_smaller_steps(llama, monkeypatch):
+    """With one rate for all widths, a model of 1,536 dimensions diverges."""
+    rates = []
+    monkeypatch.setattr(distiller.Distiller, "teach", lambda self, _, rate: rates.append(rate))
+    options = Deriving(recipe=Recipe(**RECIPE | {"steps": 1}), adapting=LANES)
+    derive_rows(llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options)
+    assert rates == [LANES.lanes_rate / FrozenModel.load(llama).dimensions]
 
 
 def test_a_halved_student_shares_what_is_learned(llama):
@@ -337,7 +346,7 @@ def test_several_devices_learn_what_one_does(llama, monkeypatch):
     for devices in ("cpu", "cpu,cpu"):
         options = Deriving(
             recipe=Recipe(**RECIPE | {"steps": 4}), reading=Reading(devices),
-            adapting=replace(LANES, lanes_rate=1e-3),
+            adapting=replace(LANES, lanes_rate=0.016),
         )  # fmt: skip
         outcomes.append(
             derive_rows(
@@ -559,7 +568,7 @@ def test_the_command_line_grafts_lanes(tokengraft, llama, tmp_path, monkeypatch)
     out = tmp_path / "graft"
     said = tokengraft(*asked, "--train", "lanes", "--steps", 2, "--by-text", 0.3, "-o", out)
     assert said.returncode == 0, said.stderr
-    assert "(32 lanes)" in said.stdout and "Lanes were tried in" in said.stdout
+    assert "(64 lanes)" in said.stdout and "Lanes were tried in" in said.stdout
     refused = tokengraft(*asked, "--train", "lanes", "--keep", 0.9, "-o", tmp_path / "other")
     assert refused.returncode == 2 and "has nothing to keep" in refused.stderr
 

@@ -140,7 +140,7 @@ def _taught(task: Task) -> tuple[FrozenModel, float] | None:
     if front is not None:
         return _in_front(task, front), FRONT_RATE
     if adapting is not None and adapting.grows:
-        return _with_lanes(task, adapting), adapting.lanes_rate
+        return _with_lanes(task, adapting), adapting.lanes_rate / task.model.dimensions
     return None
 
 
