@@ -70,7 +70,7 @@ def distil(task: Task) -> Rows:
         task.tell(f"distil: held-out KL {score.kl:.3f}{kept}")(out.steps, recipe.steps)
 
     if adapting is not None:
-        size = memory_needed(task.model, adapting) / 1e9
+        size = (memory_needed(task.model, adapting) + run.teacher.size) / 1e9
         task.tell(f"training {adapting.train}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":

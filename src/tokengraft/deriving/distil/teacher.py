@@ -61,6 +61,11 @@ class Teacher:
             folder, name, shape, (int(self._said_at[-1]),), (len(self._kin),)
         )
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that it keeps once everything is read."""
+        return int(self._states.nbytes + self._said.nbytes)
+
     def kin(self, numbers: Ints) -> Ints:
         """The passages of these numbers and all others in their groups."""
         groups = np.unique(self._group[numbers])
