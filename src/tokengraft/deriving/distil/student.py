@@ -141,7 +141,7 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
 
     For the backward pass about twice the inputs and outputs of all linear layers are kept. What the
     teacher keeps is not counted (`Teacher.size`). (Lanes on rootstock, on a CPU, with 1.5 MB of
-    Amharic: 4.7 GB estimated with the teacher's, 4.6 resident after a minute and to the end.)
+    Amharic: 4.7 GB estimated with the teacher's, 4.6 resident at most in the first 95 seconds.)
     """
     half = base.weight.dtype == torch.float32 and quick_in_half(base.device)
     weights = sum(one.numel() for one in base.model.parameters())
