@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -396,6 +397,45 @@ def test_one_table_can_serve_both_ends(llama, train, tmp_path):
     tensors = load_file(made.folder / "model.safetensors")
     assert "lm_head.weight" not in tensors
     assert tensors["model.embed_tokens.weight"][FIRST:, 16:].any() == (train == "lanes")
+
+
+@pytest.mark.parametrize("train", ["rows", "lanes"])
+def test_training_goes_on_from_an_earlier_graft(llama, made, train, tmp_path):
+    """Its input rows are taken, without lanes, and held-out text is read as it read it."""
+    first = (
+        made
+        if train == "lanes"
+        else grafted(llama, tmp_path / "first", train="rows", options=RECIPE)
+    )
+    options = {**RECIPE, "steps": 2, "warmup": 200, "learning_rate": 1e-9}
+    again = grafted(llama, tmp_path / "again", train="rows", options=options, start=first.folder)
+    old, new = (load_file(one.folder / "model.safetensors") for one in (first, again))
+    table = "model.embed_tokens.weight"
+    assert torch.allclose(old[table][FIRST:, :16], new[table][FIRST:], atol=1e-6)
+    if train == "rows":
+        assert again.rows.start.kl == pytest.approx(first.rows.held_out.kl, abs=1e-5)
+
+
+def test_only_a_graft_of_the_plan_can_be_started_from(llama, made, tmp_path, monkeypatch):
+    for name, edited, said in (
+        ("plain", {}, "has no tokengraft.json"),
+        ("other", {"plan": "0" * 64}, "another plan"),
+    ):
+        shutil.copytree(llama if name == "plain" else made.folder, tmp_path / name)
+        if edited:
+            edit(
+                tmp_path / name / "tokengraft.json", lambda held, edited=edited: held.update(edited)
+            )
+        with pytest.raises(UsageError, match=said):
+            grafted(llama, tmp_path / "out", train="rows", options=RECIPE, start=tmp_path / name)
+    with pytest.raises(UsageError, match="give text"):
+        grafted(llama, tmp_path / "out", train="rows", text=None, options={}, start=made.folder)
+    name, sizes = test_graft_tiny.CASES["llama-tied"]
+    monkeypatch.setitem(test_graft_tiny.CASES, "wider", (name, {**sizes, "hidden_size": 32}))
+    wider = make(tmp_path / "wider", "wider")
+    with pytest.raises(UsageError, match="rows of 24, wider of 32 dimensions"):
+        grafted(wider, tmp_path / "out", train="rows", options=RECIPE, start=made.folder)
+    assert not (tmp_path / "out").exists()
 
 
 def test_lanes_upon_lanes(made, tmp_path):

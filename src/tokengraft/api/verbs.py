@@ -248,6 +248,7 @@ def graft(
     untie: bool = True,
     train: str = "rows",
     keep: float | None = None,
+    start: Place | None = None,
     adapter_only: bool = False,
     check: Sources | None = None,
     verified: bool = True,
@@ -264,7 +265,8 @@ def graft(
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
     explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lora`
     and `all`, `keep` is the share of positions in English and code at which the likeliest token
-    must stay the same (0.97). `adapter_only` writes what adapters learned, without the base.
+    must stay the same (0.97). Training begins with the input rows of `start`, an earlier graft of
+    the same plan, if it is given. `adapter_only` writes what adapters learned, without the base.
     `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is not a graft
     is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
     """
@@ -283,7 +285,7 @@ def graft(
     name = _name(model)
     made = write_graft(
         name, _plan(plan), out,
-        Derivation(method, text, settings, train, keep) if rows is None else rows,
+        Derivation(method, text, settings, train, keep, start) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
         options=Finishing(check, verified, license, seed, command, force, adapter_only),
     )  # fmt: skip

@@ -136,6 +136,14 @@ def graft(
             "write, nor --train lora or all.",
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        _training(
+            metavar="FOLDER",
+            help="An earlier graft of the same plan: training begins with its input rows, for "
+            "those that were not trained long enough. Output rows, lanes and adapters begin anew.",
+        ),
+    ] = None,
     work: Annotated[
         Path | None,
         _training(help="Folder for checkpoints: a second run with the same folder resumes there."),
@@ -239,7 +247,7 @@ def graft(
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
     tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
-    tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text}
+    tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text, "start": start}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if by_text is not None and (named(policy).trains or train not in ("rows", "lanes")):
         given = "--policy write" if named(policy).trains else f"--train {train}"
@@ -256,8 +264,8 @@ def graft(
             translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
-            untie=not tied, train=train, keep=keep, adapter_only=adapter_only, seed=seed,
-            force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
+            untie=not tied, train=train, keep=keep, start=start, adapter_only=adapter_only,
+            seed=seed, force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
     warn(*result.notes)
     if POLICIES[policy].trains:
