@@ -27,7 +27,7 @@ DERIVERS = {name: derive.make(5, "cpu") for name, derive in ARRAY_METHODS.items(
     "calibrated neighbours": Calibrated(KNN(3)),
 }
 BLOCKED = {name: deriver for name, deriver in DERIVERS.items() if hasattr(deriver, "block")}
-OPTIONS = {"layer", "k", "synthetic", "minutes", "steps", "own", "by-text", "work"}
+OPTIONS = {"layer", "k", "synthetic", "minutes", "steps", "own", "by-text", "start", "work"}
 each_deriver = pytest.mark.parametrize("deriver", DERIVERS.values(), ids=DERIVERS)
 
 
