@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.distil import as_method, replay
     from tokengraft.deriving.distil.recipe import Adapting, Writing
-    from tokengraft.deriving.task import Deriving
+    from tokengraft.deriving.task import Deriving, Start
     from tokengraft.model.frozen import FrozenModel, Reading
     from tokengraft.planning.plan import Plan, insert
     from tokengraft.tokenizer.huggingface import HuggingFace
@@ -73,7 +73,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     if way == "write":
         given["writing"] = Writing(english)
     if "start" in setting:
-        given["start"] = load_file(setting["start"].format(code))["rows"].float().numpy()
+        known = load_file(setting["start"].format(code))
+        given["start"] = Start(known["rows"].float().numpy())
     if (adapting := setting.get("adapting")) is not None:
         given["adapting"] = Adapting(**{"protect": english, "protected": 8000} | adapting)
         if setting.get("fixed"):

@@ -399,21 +399,40 @@ def test_one_table_can_serve_both_ends(llama, train, tmp_path):
     assert tensors["model.embed_tokens.weight"][FIRST:, 16:].any() == (train == "lanes")
 
 
+@pytest.mark.parametrize("policy", ["input-only", "write"])
 @pytest.mark.parametrize("train", ["rows", "lanes"])
-def test_training_goes_on_from_an_earlier_graft(llama, made, train, tmp_path):
-    """Its input rows are taken, without lanes, and held-out text is read as it read it."""
-    first = (
-        made
-        if train == "lanes"
-        else grafted(llama, tmp_path / "first", train="rows", options=RECIPE)
-    )
-    options = {**RECIPE, "steps": 2, "warmup": 200, "learning_rate": 1e-9}
-    again = grafted(llama, tmp_path / "again", train="rows", options=options, start=first.folder)
+def test_training_goes_on_from_an_earlier_graft(llama, train, policy, tmp_path):
+    """Held-out text is read, and written, as the earlier graft did; lanes may have any size."""
+    how = {"train": train, "output": Output(policy)}
+    options = RECIPE if train == "rows" else {**RECIPE, "adapting": LANES}
+    first = grafted(llama, tmp_path / "first", **how, options=options)
+    options = {**RECIPE, "steps": 2, "warmup": 10**9}  # hardly moves
+    again = grafted(llama, tmp_path / "again", **how, options=options, start=first.folder)
     old, new = (load_file(one.folder / "model.safetensors") for one in (first, again))
+    assert old.keys() == new.keys()
+    assert all(torch.allclose(old[name], new[name], atol=1e-5) for name in old)
+    for name in ("kl", "excess" if policy == "input-only" else "writing"):
+        ended, begun = getattr(first.rows.held_out, name), getattr(again.rows.start, name)
+        assert begun is None or begun == pytest.approx(ended, abs=1e-4)
+    assert again.rows.params["start"] == "an earlier graft" and again.report.passed
+
+
+def test_what_cannot_go_on_is_left_and_said(llama, made, tmp_path):
+    """Rows alone, after a graft with lanes, begin with its rows."""
+    options = {**RECIPE, "steps": 2, "warmup": 10**9}
+    again = grafted(llama, tmp_path / "again", train="rows", options=options, start=made.folder)
+    assert "only rows are used, not its lanes (--train lanes goes on" in again.rows.notes[-1]
     table = "model.embed_tokens.weight"
-    assert torch.allclose(old[table][FIRST:, :16], new[table][FIRST:], atol=1e-6)
-    if train == "rows":
-        assert again.rows.start.kl == pytest.approx(first.rows.held_out.kl, abs=1e-5)
+    old, new = (load_file(one.folder / "model.safetensors")[table] for one in (made, again))
+    assert torch.allclose(old[FIRST:, :16], new[FIRST:], atol=1e-6)
+
+
+def test_the_same_work_folder_tells_starts_apart(llama, made, tmp_path):
+    """Lanes of another start are not taken for a checkpoint of this one."""
+    options = {**RECIPE, "steps": 2, "work": tmp_path / "work"}
+    for name, more in (("first", {}), ("again", {"start": made.folder})):
+        grafted(llama, tmp_path / name, options=options, **more)
+    assert len(list((tmp_path / "work").iterdir())) == 2
 
 
 def test_only_a_graft_of_the_plan_can_be_started_from(llama, made, tmp_path, monkeypatch):

@@ -265,10 +265,11 @@ def graft(
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
     explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lora`
     and `all`, `keep` is the share of positions in English and code at which the likeliest token
-    must stay the same (0.97). Training begins with the input rows of `start`, an earlier graft of
-    the same plan, if it is given. `adapter_only` writes what adapters learned, without the base.
-    `check` is text to verify on, by default the bundled UDHR. A folder at `out` that is not a graft
-    is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
+    must stay the same (0.97). Training goes on from `start`, an earlier graft of the same plan, if
+    it is given: from its rows, and its lanes if they are trained again. `adapter_only` writes what
+    adapters learned, without the base. `check` is text to verify on, by default the bundled UDHR. A
+    folder at `out` that is not a graft is replaced only with `force`. Raises GraftError if
+    verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft

@@ -140,8 +140,8 @@ def graft(
         Path | None,
         _training(
             metavar="FOLDER",
-            help="An earlier graft of the same plan: training begins with its input rows, for "
-            "those that were not trained long enough. Output rows, lanes and adapters begin anew.",
+            help="An earlier graft of the same plan, to train on from: from its rows, its output "
+            "rows with --policy write, and its lanes with --train lanes. Adapters begin anew.",
         ),
     ] = None,
     work: Annotated[

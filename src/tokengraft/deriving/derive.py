@@ -27,7 +27,7 @@ from tokengraft.core.progress import OnProgress
 from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.deriving.known_methods import named
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.task import Deriving, Task
+from tokengraft.deriving.task import Deriving, Start, Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
 from tokengraft.tokenizer.catalog import load
@@ -167,8 +167,8 @@ def derive_rows(
 def _start(task: Task) -> Rows:
     """The rows that training starts from: given, or made by a method that needs no text."""
     start = task.options.start
-    if not isinstance(start, str):
-        return np.array(start, np.float32)
+    if isinstance(start, Start):
+        return np.array(start.rows, np.float32)
     chosen = named(start)
     if chosen.needs == "text":
         raise UsageError(f"distil cannot start from {start!r}: give a training-free method")

@@ -33,17 +33,32 @@ _SHORT = 160
 
 
 @dataclass(frozen=True)
+class Start:
+    """What was learned before of the same tokens, for training to go on from.
+
+    Besides input rows there may be output rows (`head`), and `lanes` of the tokens, with a function
+    that gives the body's wider tensors by name (`distil.lanes`).
+    """
+
+    rows: Rows
+    head: Rows | None = None
+    lanes: Rows | None = None
+    wider: Callable[[str], Rows] | None = None
+
+
+@dataclass(frozen=True)
 class Deriving:
     """How rows are derived.
 
     For methods that read states: `layer`, `k` (neighbours) and `synthetic` (mixtures of each new
     token's parts as further anchors). For methods that train: `recipe`, `start` (a method that
-    needs no text, or rows), `characters` (the longest passage) and `languages` (how many lines of
-    the text each language has, in this order: all are trained on alike). For distil alone:
-    `writing` trains output rows too, `adapting` the body, and `in_front` an `input_adapter`;
-    `translation` has the text's lines in a language that an encoder reads, from which it learns
-    what was UNK. `cache` keeps states of the vocabulary between calls; `work` keeps the teacher's
-    states and a checkpoint, from which a second call with the same arguments continues.
+    needs no text, or what was learned before), `characters` (the longest passage) and `languages`
+    (how many lines of the text each language has, in this order: all are trained on alike). For
+    distil alone: `writing` trains output rows too, `adapting` the body, and `in_front` an
+    `input_adapter`; `translation` has the text's lines in a language that an encoder reads, from
+    which it learns what was UNK. `cache` keeps states of the vocabulary between calls; `work` keeps
+    the teacher's states and a checkpoint, from which a second call with the same arguments
+    continues.
     """
 
     reading: Reading = field(default_factory=Reading)
@@ -54,7 +69,7 @@ class Deriving:
     layer: Layer = 0
     k: int = 5
     synthetic: int = 0
-    start: str | Rows = TRAINING_FREE
+    start: str | Start = TRAINING_FREE
     translation: Sequence[str] | None = None
     characters: int = 400
     languages: tuple[int, ...] = ()

@@ -21,15 +21,10 @@ from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
-from tokengraft.grafting.manifest import (
-    new_ids,
-    plan_hash,
-    read_manifest,
-    shown_command,
-    write_manifest,
-)
+from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.same_size import shrink
+from tokengraft.grafting.start import read_start
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
@@ -66,8 +61,8 @@ class Derivation:
     the whole body (`all`), or else `lanes`, which make it wider and cannot change what it says of
     text without new tokens. With `lora` and `all`, `keep` is the share of positions of protected
     text whose likeliest token must stay the same (`Adapting.keeping`). `start` is an earlier graft
-    of the same plan: training begins with its input rows. `options` holds `progress` and, by name,
-    fields of `Deriving` and of the option objects inside it.
+    of the same plan, from which training goes on (`read_start`). `options` holds `progress` and, by
+    name, fields of `Deriving` and of the option objects inside it.
     """
 
     method: str = "auto"
@@ -142,13 +137,14 @@ def graft(
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
     refuse_damaged(base.path, base.name)
+    left = ""
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
         if rows.start is not None:
             if training is None:
                 raise UsageError("--start is where training begins: give text with --text FILE")
-            settings["start"] = rows_of(Path(rows.start), steps, base)
+            settings["start"], adapting, left = read_start(Path(rows.start), steps, base, adapting)
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
@@ -158,6 +154,8 @@ def graft(
         made = rows
     else:
         made = Derived(np.asarray(rows, np.float32), "given")
+    if left:
+        made = replace(made, notes=(*made.notes, left))
     parts = [token.parts for token in steps.tokens]
     check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
@@ -384,25 +382,6 @@ def derive_for(
         model, parts, method, text=text, tokenizer=tokenizer,
         progress=settings.pop("progress", None), options=options_from(Deriving, settings),
     )  # fmt: skip
-
-
-def rows_of(folder: Path, plan: Plan, base: Model) -> NDArray[np.float32]:
-    """The input rows that an earlier graft in `folder` has for the plan's tokens.
-
-    Raises UsageError for anything but a graft of that plan into a model as wide as `base`.
-    """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise UsageError(f"{folder} has no {MANIFEST}: start from a folder that graft wrote")
-    if manifest.get("plan") != plan_hash(plan):
-        raise UsageError(f"{folder} was grafted by another plan: its rows are not for these tokens")
-    made, known = read_checkpoint(folder), read_checkpoint(base.path)
-    table = find_layout(read_json(folder / CONFIG), made).input
-    width = find_layout(read_json(base.path / CONFIG), known).input.shape[1]
-    rows = np.concatenate([made.rows(table, one, one + 1) for one in new_ids(manifest)])
-    if rows.shape[1] < width:
-        raise UsageError(f"{folder} has rows of {rows.shape[1]}, {base.name} of {width} dimensions")
-    return rows[:, :width]  # further ones are lanes
 
 
 def _writing(base: Path, text: Sequence[str] | None, output: Output) -> Writing:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.files import sha256
+from tokengraft.deriving.distil import lanes
 from tokengraft.deriving.distil.distiller import Distiller
-from tokengraft.deriving.distil.lanes import with_lanes
 from tokengraft.deriving.distil.own_text import go_on
 from tokengraft.deriving.distil.passages import HELD_OUT, Lots, Rest, is_held_out, mix
 from tokengraft.deriving.distil.recipe import Adapting, Distillation, Recipe
@@ -18,7 +19,7 @@ from tokengraft.deriving.distil.silent_text import silent_passages
 from tokengraft.deriving.distil.student import memory_needed, save_memory, scarce
 from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.task import Task
+from tokengraft.deriving.task import Start, Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
@@ -93,9 +94,9 @@ def distil(task: Task) -> Rows:
             f"{out.unseen} tokens are in no passage that was trained on: only the shared map "
             "moved their rows"
         )
-    named = task.options.start
+    begun = task.options.start
     task.params = {
-        **asdict(recipe), "start": named if isinstance(named, str) else "given rows",
+        **asdict(recipe), "start": begun if isinstance(begun, str) else "an earlier graft",
         "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
     }  # fmt: skip
     score = replace(out.score, excess=run.excess(out.rows))
@@ -127,8 +128,11 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
 
 
 def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
-    """The model with lanes that do nothing yet."""
-    student = with_lanes(task.model, len(task.parts), adapting, task.options.recipe.seed)
+    """The model with lanes: those of the start, or such as do nothing yet."""
+    start = task.options.start
+    student = lanes.with_lanes(task.model, len(task.parts), adapting, task.options.recipe.seed)
+    if isinstance(start, Start) and start.lanes is not None and start.wider is not None:
+        lanes.go_on(student, start.lanes, start.wider)
     if scarce(task.model, adapting):
         save_memory(student)
     return student
@@ -149,7 +153,11 @@ def _work(task: Task) -> Path | str | None:
     work, adapting = task.options.work, task.options.adapting
     if work is None or adapting is None or not adapting.grows:
         return work
-    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
+    name = f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
+    start = task.options.start
+    if isinstance(start, Start) and start.lanes is not None:
+        name += f"-{sha256(start.lanes.tobytes())[:16]}"
+    return Path(work) / name
 
 
 def _recipe(task: Task) -> Recipe:
@@ -198,7 +206,9 @@ def _writer(task: Task, reader: Reader) -> Writer | None:
         return None
     # If old weights learn, `Replay` covers such text.
     quiet = () if task.options.replays else _quiet(task, writing.protect)
-    return Writer(reader, task.parts, quiet, writing.shared)
+    start = task.options.start
+    head = start.head if isinstance(start, Start) and not writing.shared else None
+    return Writer(reader, task.parts, quiet, writing.shared, head)
 
 
 def _replay(task: Task, reader: Reader, writer: Writer | None) -> Replay | None:

@@ -64,6 +64,14 @@ class Wide(torch.nn.Module):
         reads = adds.new_zeros(old.out_features, more_inputs)
         self.reads, self.adds = torch.nn.Parameter(reads), torch.nn.Parameter(adds)
 
+    def take(self, weight: NDArray[np.float32]) -> None:
+        """Go on from what `weight` gave; UsageError if it is of another shape."""
+        if weight.shape != self.shape:
+            raise UsageError(f"lanes of shape {weight.shape} do not fit a model of {self.shape}")
+        rows, columns = self.old.out_features, self.old.in_features
+        self.reads.data.copy_(torch.from_numpy(weight[:rows, columns:]))
+        self.adds.data.copy_(torch.from_numpy(weight[rows:, -self.adds.shape[1] :]))
+
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """Old outputs, then new ones. Without gradients, the old ones are exact where lanes are 0.
 
@@ -251,6 +259,19 @@ def _lanes(base: FrozenModel, least: int) -> int:
     heads = look.q_proj.out_features // look.head_dim + look.num_key_value_groups
     unit = math.lcm(heads, _ALIGNED)
     return -(-(base.dimensions + least) // unit) * unit - base.dimensions
+
+
+def go_on(
+    student: FrozenModel, lanes: NDArray[np.float32], wider: Callable[[str], NDArray[np.float32]]
+) -> None:
+    """Let a student begin with new tokens' `lanes` and the wider layers that were learned before.
+
+    `wider` gives a tensor of the plain model by its name. UsageError if sizes differ.
+    """
+    for name, module in student.model.named_modules():
+        if isinstance(module, Wide):
+            module.take(wider(f"{name}.weight"))
+    student.learning[TABLE].data.copy_(torch.from_numpy(lanes))
 
 
 def widened(student: FrozenModel) -> dict[str, Wider]:

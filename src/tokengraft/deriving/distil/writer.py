@@ -6,12 +6,12 @@ the probability that new tokens take away there depends on their output rows alo
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from tokengraft.core.files import sha256
 from tokengraft.deriving.distil.passages import following
 from tokengraft.deriving.methods import Rows
 from tokengraft.model.head_losses import Added, stray
@@ -25,7 +25,8 @@ _HELD_OUT = 10  # one protected passage in this many judges
 class Writer:
     """The output end of the new tokens, whose old ids are `parts`.
 
-    `protected` are passages (old ids) in which no new token belongs; `prepare` reads them.
+    `protected` are passages (old ids) in which no new token belongs; `prepare` reads them. Training
+    begins with the rows `start`, or else with the means of the parts' rows.
     """
 
     def __init__(
@@ -34,14 +35,14 @@ class Writer:
         parts: Sequence[Sequence[int]],
         protected: Sequence[Ints] = (),
         shared: bool = False,
+        start: Rows | None = None,
     ) -> None:
         self.reader, self.shared, self.protected = reader, shared, protected
         head, device = reader.head, reader.model.device
         self.first = torch.tensor([int(one[0]) for one in parts], device=device)
         groups = [list(map(int, one)) for one in parts]
-        self.start: Rows = np.stack(
-            [head.weight[group].float().mean(0).cpu().numpy() for group in groups]
-        )
+        means = (head.weight[group].float().mean(0).cpu().numpy() for group in groups)
+        self.start: Rows = np.stack(list(means)) if start is None else start
         self.unit = float(head.weight.float().square().mean().sqrt())
         self.bias = None
         if head.bias is not None:
@@ -62,7 +63,8 @@ class Writer:
     def facts(self) -> dict[str, object]:
         """What a checkpoint's key depends on."""
         ids = b"".join(one.astype(np.int64).tobytes() for one in self.protected)
-        return {"protected": hashlib.sha256(ids).hexdigest(), "shared": self.shared}
+        begun = np.ascontiguousarray(self.start, np.float32).tobytes()
+        return {"protected": sha256(ids), "shared": self.shared, "start": sha256(begun)}
 
     def added(self, rows: torch.Tensor, device: torch.device | None = None) -> Added:
         """These rows as the new part of the head, on `device`."""
