@@ -84,7 +84,7 @@ def student_of(base: Any, way: str, count: int) -> Any:
     if way == "lora":
         return with_lora(base)
     if way == "lanes":
-        return with_lanes(base, count, Adapting(train="lanes"))
+        return with_lanes(base, Adapting(train="lanes"))
     return base.behind(KINDS[way](base.dimensions).to(base.device)) if way != "rows" else None
 
 

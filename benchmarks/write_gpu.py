@@ -75,6 +75,8 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     if "start" in setting:
         known = load_file(setting["start"].format(code))
         given["start"] = Start(known["rows"].float().numpy())
+    if options.work is not None:
+        given["work"] = options.work / name
     if (adapting := setting.get("adapting")) is not None:
         given["adapting"] = Adapting(**{"protect": english, "protected": 8000} | adapting)
         if setting.get("fixed"):
@@ -127,11 +129,11 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
 
 def grown(base: Any, student: Any, tables: Any) -> Any:
     """The graft as it would be saved and loaded again: all that was learned is in bfloat16."""
-    first = len(base.tokenizer.vocabulary)
-    if student is None or "lanes" not in student.learning:
-        return _grown(_learned(base.model, student), tables, first)
-    from tokengraft.deriving.distil.lanes import new_lanes
+    from tokengraft.deriving.distil.lanes import Laned, new_lanes
 
+    first = len(base.tokenizer.vocabulary)
+    if not isinstance(student, Laned):
+        return _grown(_learned(base.model, student), tables, first)
     return _grown(_wide(base.model, student), tables, first, new_lanes(student))
 
 
@@ -303,6 +305,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recipe", default="{}", help='changes to it as JSON: {"stray": 100}')
     parser.add_argument("--own", type=Path, help="texts that the model wrote, to train on, too")
     parser.add_argument("--weights", action="store_true", help="keep what the body learned, too")
+    parser.add_argument("--work", type=Path, help="for checkpoints: what is cut off goes on there")
     parser.add_argument("--protect", type=int, default=8000, help="lines of protected English")
     parser.add_argument("--lines", type=int, default=1012)
     parser.add_argument("--greedy", type=int, default=1012, help="English lines to go on from")

@@ -40,7 +40,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fuzz import BASE, LINES, PLAN
-from tokengraft.deriving.distil.lanes import with_lanes
+from tokengraft.deriving.distil.lanes import settle, with_lanes
 from tokengraft.deriving.distil.recipe import Adapting
 from tokengraft.grafting.verify.invariants import _checked, _Verification, verify
 from tokengraft.grafting.widen import widen
@@ -116,12 +116,14 @@ class Grafting:
     def write(self, base: Path, out: Path, size: float, seed: int = 0) -> Path:
         """The graft with learned numbers of that size."""
         student = with_lanes(
-            FrozenModel.load(base), NEW,
+            FrozenModel.load(base),
             Adapting(train="lanes", lanes=self.lanes, neurons=self.neurons),
-        )  # fmt: skip
+        )
         torch.manual_seed(seed)
         for held in student.learning.values():
             held.data = size * torch.randn_like(held)
+        lanes = size * torch.randn(NEW, student.lanes).numpy()
+        settle(student, np.concatenate([self.rows, lanes], 1))
         out.mkdir()
         written = write_model(
             base, insert(BASE, PLAN), self.rows, out, policy=self.policy,

@@ -47,7 +47,7 @@ from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ("llama-tied", "llama-untied", "mistral", "qwen2", "qwen3")
-RECIPE = {"steps": 6, "passages": 8, "check_every": 2, "warmup": 2, "patience": 0}
+RECIPE = {"steps": 10, "passages": 8, "check_every": 2, "warmup": 2, "patience": 0}
 LANES = Adapting(train="lanes", lanes=5, neurons=6, lanes_rate=0.32)
 FIRST = 320
 
@@ -68,7 +68,7 @@ def grafted(base: Path, out: Path, *, output=None, verified=True, **how):
 
 def taught(base: FrozenModel) -> FrozenModel:
     """A student in which every weight has learned something."""
-    student = with_lanes(base, len(plan().tokens), LANES)
+    student = with_lanes(base, LANES)
     torch.manual_seed(0)
     for held in student.learning.values():
         held.data.add_(0.3 * torch.randn_like(held))
@@ -80,9 +80,12 @@ def passages(new: bool):
     return torch.randint(0, FIRST + len(plan().tokens) if new else FIRST, (3, 20))
 
 
-def rows(base: FrozenModel) -> NewRows:
+def rows(model: FrozenModel) -> NewRows:
+    """Rows at random; those of a student have lanes."""
     torch.manual_seed(2)
-    return NewRows(FIRST, torch.randn(len(plan().tokens), base.dimensions))
+    narrow = torch.randn(len(plan().tokens), model.dimensions)
+    more = model.lanes if isinstance(model, lanes.Laned) else 0
+    return NewRows(FIRST, torch.cat([narrow, torch.randn(len(narrow), more)], 1))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -116,13 +119,13 @@ def test_whatever_was_learned_old_text_is_read_bit_for_bit_as_before(case):
     base = FrozenModel.load(case)
     student = taught(base)
     with torch.no_grad():
-        for new in (None, rows(base)):
+        for new in (None, rows(base), rows(student)):
             assert torch.equal(
                 student.states(passages(False), new=new), base.states(passages(False))
             )
         # After a new token it is read otherwise, before one as ever.
         mixed = torch.cat([passages(False)[:, :10], passages(True)], 1)
-        ours, theirs = (one.states(mixed, new=rows(base)) for one in (student, base))
+        ours, theirs = (one.states(mixed, new=rows(one)) for one in (student, base))
     first = int((mixed[0] >= FIRST).nonzero()[0])
     assert first >= 10 and torch.allclose(ours[0, :first], theirs[0, :first], atol=1e-5)
     assert not torch.allclose(ours[0, first:], theirs[0, first:], atol=0.1)
@@ -130,32 +133,32 @@ def test_whatever_was_learned_old_text_is_read_bit_for_bit_as_before(case):
 
 def test_nothing_learned_is_the_base_and_shares_its_memory(case):
     base = FrozenModel.load(case)
-    student = with_lanes(base, len(plan().tokens), LANES)
-    begun = student.learning["lanes"].detach().clone()
-    with torch.no_grad():
-        student.learning["lanes"].zero_()  # they count in norms: without them nothing differs
+    student = with_lanes(base, LANES)
+    with torch.no_grad():  # rows without lanes: they would count in norms
         ours, theirs = (one.states(passages(True), new=rows(base)) for one in (student, base))
-        assert torch.equal(ours, theirs)
-        student.learning["lanes"].copy_(begun)
+    assert torch.equal(ours, theirs)
     known = {held.data_ptr() for held in base.model.parameters()}
     own = [held for held in student.model.parameters() if held.data_ptr() not in known]
     assert sum(p.numel() for p in own) == sum(p.numel() for p in student.learning.values())
-    again = with_lanes(base, len(plan().tokens), LANES)
-    other = with_lanes(base, len(plan().tokens), LANES, seed=1)
+    again = with_lanes(base, LANES)
+    other = with_lanes(base, LANES, seed=1)
     assert all(torch.equal(again.learning[name], one) for name, one in student.learning.items())
-    assert not torch.equal(other.learning["lanes"], begun)
+    drawn = "model.layers.0.self_attn.v_proj.adds"
+    assert not torch.equal(other.learning[drawn], student.learning[drawn])
 
 
 def test_every_weight_learns_after_a_step(case):
     base = FrozenModel.load(case)
-    student = with_lanes(base, len(plan().tokens), LANES)
+    student = with_lanes(base, LANES)
     for _ in range(3):
-        states = student.states(passages(True), new=rows(base))
+        new = rows(student)
+        learned = [*student.learning.values(), new.rows.requires_grad_()]
+        states = student.states(passages(True), new=new)
         torch.manual_seed(3)
         loss = (states * torch.randn_like(states)).sum()
-        slopes = torch.autograd.grad(loss, list(student.learning.values()))
+        slopes = torch.autograd.grad(loss, learned)
         with torch.no_grad():
-            for held, slope in zip(student.learning.values(), slopes, strict=True):
+            for held, slope in zip(learned, slopes, strict=True):
                 held.sub_(0.01 * slope.sign())
     assert all(slope.abs().max() > 0 for slope in slopes)
 
@@ -183,6 +186,23 @@ def test_one_product_has_the_gradients_of_its_parts(case):
             assert torch.allclose(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
+def test_lanes_begin_alike_where_tokens_are_alike():
+    """Principal components: a slow twin, tokens with the same features, and too few of them."""
+    numbers = np.random.default_rng(0)
+    phi = numbers.normal(size=(30, 12)) * np.arange(1, 13)
+    phi[7] = phi[3]
+    begun = lanes.begin(30, torch.from_numpy(phi), 16).numpy()
+    assert np.allclose(begun[3, :12], begun[7, :12])
+    assert np.allclose(begun[:, :12].T @ begun[:, :12] / 30, np.eye(12), atol=1e-8)
+    about = phi - phi.mean(0)
+    _, ways = np.linalg.eigh(about.T @ about)
+    slow = about @ ways[:, ::-1]
+    slow /= np.sqrt(np.square(slow).mean(0))
+    assert np.allclose(np.abs(slow), np.abs(begun[:, :12]), atol=1e-6)
+    assert np.abs(begun[:, 12:]).min() > 0  # drawn: there are only twelve features
+    assert torch.equal(lanes.begin(30, None, 4, 5), lanes.begin(30, None, 4, 5))
+
+
 def test_wider_models_learn_in_smaller_steps(llama, monkeypatch):
     """With one rate for all widths, a model of 1,536 dimensions diverges."""
     rates = []
@@ -197,7 +217,7 @@ def test_a_halved_student_shares_what_is_learned(llama):
     student = taught(base)
     half = halved(student)
     assert all(half.learning[name] is held for name, held in student.learning.items())
-    new = rows(base)
+    new = rows(student)
     ours, theirs = (one.states(passages(True), new=new) for one in (student, half))
     assert theirs.dtype == torch.bfloat16
     assert torch.cosine_similarity(ours.flatten(), theirs.float().flatten(), 0) > 0.99
@@ -223,7 +243,7 @@ def test_the_memory_that_is_told_is_enough_for_what_is_kept(llama, train):
     """Weights in all their types, and what autograd holds for a step's tokens."""
     base, adapting = FrozenModel.load(llama), Adapting(train=train, lanes=5, neurons=6, rank=4)
     kept: dict[int, int] = {}
-    student = with_lanes(base, 24, adapting) if train == "lanes" else twin(base, adapting)
+    student = with_lanes(base, adapting) if train == "lanes" else twin(base, adapting)
     models = [base, student, halved(base)] + [halved(student)] * (train != "all")
 
     def keep(one):
@@ -246,7 +266,8 @@ def test_the_memory_that_is_told_is_enough_for_what_is_kept(llama, train):
 def write(folder: Path, out: Path, values: NewRows, student: FrozenModel) -> Path:
     """The folder of a student, without the rest of a graft."""
     out.mkdir()
-    written = write_model(folder, extended(folder), values.rows.numpy(), out, parts=parts())
+    narrow = lanes.settle(student, values.rows.numpy())
+    written = write_model(folder, extended(folder), narrow, out, parts=parts())
     widen(out, written, student)
     return out
 
@@ -260,7 +281,7 @@ def test_a_written_folder_is_the_student_in_plain_transformers(name, dtype, tmp_
     with torch.no_grad():
         for held in student.learning.values():  # as a folder holds them
             held.copy_(held.to(kind).float())
-    new = NewRows(FIRST, rows(base).rows.to(kind).float())
+    new = NewRows(FIRST, rows(student).rows.to(kind).float())
     out = write(folder, tmp_path / "graft", new, student)
     for path in out.glob("*.safetensors"):
         assert all(one.dtype == kind for one in load_file(path).values())
@@ -301,7 +322,8 @@ def test_room_for_lanes_is_what_the_disk_holds_at_most(shard, tmp_path, monkeypa
 
     monkeypatch.setattr(widened_folder, "writing", watched)
     monkeypatch.setattr(widened_folder, "check_room", check)
-    write(folder, out, rows(base), taught(base))
+    student = taught(base)
+    write(folder, out, rows(student), student)
     assert len(held) == len(list(out.glob("*.safetensors"))) > 2 * (shard == "6KB")
     before, needed = asked[0]
     assert max(held) == before + needed
@@ -320,7 +342,8 @@ def test_too_little_room_for_lanes_is_seen_before_they_are_written(llama, tmp_pa
 @pytest.mark.skipif(llama_cpp.installed() is None, reason="needs the extra serve")
 def test_llama_cpp_writes_what_transformers_writes(case, tmp_path):
     base = FrozenModel.load(case)
-    out = write(case, tmp_path / "graft", rows(base), taught(base))
+    student = taught(base)
+    out = write(case, tmp_path / "graft", rows(student), student)
     prompt = [5, 70, FIRST, 12, FIRST + 3, 7]
     with torch.no_grad():
         expected = (
@@ -567,7 +590,7 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
     for name, held in alone.student.learning.items():
         assert torch.equal(held, again.student.learning[name])
     fewer = run(tmp_path, adapting=replace(LANES, neurons=2))  # does not take up the others
-    assert fewer.student.learning["lanes"].shape == alone.student.learning["lanes"].shape
+    assert lanes.new_lanes(fewer.student).shape == lanes.new_lanes(alone.student).shape
 
 
 def test_writing_is_learned_beside_lanes(llama):

@@ -36,13 +36,12 @@ _SHORT = 160
 class Start:
     """What was learned before of the same tokens, for training to go on from.
 
-    Besides input rows there may be output rows (`head`), and `lanes` of the tokens, with a function
-    that gives the body's wider tensors by name (`distil.lanes`).
+    Besides input `rows` there may be output rows (`head`). Where training goes on from lanes, the
+    rows have theirs, and `wider` gives the body's wider tensors by name (`distil.lanes`).
     """
 
     rows: Rows
     head: Rows | None = None
-    lanes: Rows | None = None
     wider: Callable[[str], Rows] | None = None
 
 

@@ -65,4 +65,4 @@ def read_start(
         return start, adapting, f"of {folder.name} only rows are used, not its {what}{more}"
     neurons = config.get("intermediate_size", 0) - old.get("intermediate_size", 0)
     adapting = replace(adapting, lanes=layout.width - width, neurons=neurons)
-    return replace(start, lanes=inputs[:, width:], wider=wider), adapting, ""
+    return Start(inputs, head, wider), adapting, ""

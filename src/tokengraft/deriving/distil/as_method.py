@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.files import sha256
 from tokengraft.deriving.distil import lanes
 from tokengraft.deriving.distil.distiller import Distiller
 from tokengraft.deriving.distil.own_text import go_on
@@ -102,9 +101,10 @@ def distil(task: Task) -> Rows:
     score = replace(out.score, excess=run.excess(out.rows))
     task.scores = {"held_out": score, "start": out.start, "floor": run.floor()}
     task.curve, task.head = tuple(out.curve), out.head
-    if run.weights is not None:
-        task.student = run.student.model
-    return out.rows
+    if run.weights is None:
+        return out.rows
+    task.student = run.student.model
+    return lanes.settle(task.student, out.rows)
 
 
 def _own(task: Task) -> list[str]:
@@ -130,9 +130,9 @@ def _in_front(task: Task, kind: str) -> FrozenModel:
 def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
     """The model with lanes: those of the start, or such as do nothing yet."""
     start = task.options.start
-    student = lanes.with_lanes(task.model, len(task.parts), adapting, task.options.recipe.seed)
-    if isinstance(start, Start) and start.lanes is not None and start.wider is not None:
-        lanes.go_on(student, start.lanes, start.wider)
+    student = lanes.with_lanes(task.model, adapting, task.options.recipe.seed)
+    if isinstance(start, Start) and start.wider is not None:
+        lanes.go_on(student, start.wider)
     if scarce(task.model, adapting):
         save_memory(student)
     return student
@@ -153,11 +153,7 @@ def _work(task: Task) -> Path | str | None:
     work, adapting = task.options.work, task.options.adapting
     if work is None or adapting is None or not adapting.grows:
         return work
-    name = f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
-    start = task.options.start
-    if isinstance(start, Start) and start.lanes is not None:
-        name += f"-{sha256(start.lanes.tobytes())[:16]}"
-    return Path(work) / name
+    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
 
 
 def _recipe(task: Task) -> Recipe:

@@ -126,15 +126,15 @@ class Ends:
     """Both ends of the new tokens: input rows, and output rows if they are trained too.
 
     `weights` of the body in between may learn as well. Output rows move in every step, since every
-    new token has a score at every position. With `shared` one table serves both ends and moves by
-    the sum of their gradients.
+    new token has a score at every position. The first `shared` dimensions of input rows, if there
+    are any, are output rows too, and move by the sum of both gradients.
     """
 
     def __init__(
         self,
         rows: Composed,
         head: Composed | None = None,
-        shared: bool = False,
+        shared: int = 0,
         weights: Weights | None = None,
     ) -> None:
         self.composed, self.head_composed, self.shared = rows, head, shared
@@ -147,7 +147,7 @@ class Ends:
     def head(self) -> torch.Tensor | None:
         """The present output rows; None if none are trained."""
         if self.shared:
-            return self.composed.rows()
+            return self.composed.rows()[:, : self.shared]
         return None if self.head_composed is None else self.head_composed.rows()
 
     def step(
@@ -161,7 +161,8 @@ class Ends:
         if other is not None:
             every = torch.arange(len(grad), device=grad.device)
             if self.shared:
-                grad, seen = grad + other, every
+                grad[:, : self.shared] += other
+                seen = every
             elif self.head_composed is not None:
                 self.head_composed.step(other, every, head_rate)
         self.composed.step(grad, seen, rate)

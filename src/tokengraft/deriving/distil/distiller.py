@@ -43,6 +43,7 @@ from tokengraft.core.lock import hold
 from tokengraft.deriving.distil import training_state
 from tokengraft.deriving.distil.branches import Branches
 from tokengraft.deriving.distil.bridge import Composed, Ends, features
+from tokengraft.deriving.distil.lanes import Laned, begin
 from tokengraft.deriving.distil.matching import continued, gradient, judge, unrelated
 from tokengraft.deriving.distil.passages import Lots, Mixture, choose, evenly, shuffled_batches
 from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Recipe
@@ -123,7 +124,13 @@ class Distiller:
             self.teach(self._twin(replay), replay.adapting.rate)
 
     def teach(self, student: FrozenModel, rate: float) -> None:
-        """Also train what `student` has to learn; at first it must read as the base does."""
+        """Also train what `student` has to learn; at first it must read as the base does.
+
+        If it has lanes, rows that have none get some to begin with.
+        """
+        if isinstance(student, Laned) and self._start.shape[1] == student.dimensions:
+            lanes = begin(len(self._start), self._phi, student.lanes, self.recipe.seed)
+            self._start = torch.cat([self._start, self.unit * lanes.to(self._start)], 1)
         self.student = Reader(student, self.reader.first_new, self.reader.prefix)
         self.weights, self._body_rate = Weights(self.student), rate
         self._learner = self._in_half(self.student)
@@ -172,7 +179,8 @@ class Distiller:
         if self.replay is not None:
             self.replay.reset()
         if self.writer is None or self.writer.shared:
-            return Ends(rows, shared=self.writer is not None, weights=self.weights)
+            shared = 0 if self.writer is None else self.reader.model.dimensions
+            return Ends(rows, shared=shared, weights=self.weights)
         start = torch.from_numpy(self.writer.start).to(self.device)
         share = self.recipe.head_share
         head = Composed(start, self._head_phi, share, _HEAD_BETAS)
