@@ -152,10 +152,10 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--minutes", "1"], "--minutes does nothing with auto: it is for distil"),
+        (["--minutes", "1"], "--minutes does nothing without --text: it is for distil"),
         (["--steps", "5", "--method", "knn"], "--steps does nothing with knn: it is for distil"),
         (["--layer", "3"], "--layer does nothing with auto"),
-        (["--by-text", "1"], "--by-text does nothing with auto: it is for distil"),
+        (["--by-text", "1"], "--by-text does nothing without --text: it is for distil"),
         (
             ["--by-text", "1", "--method", "distil", "--policy", "write"],
             "nothing with --policy write",

@@ -325,6 +325,9 @@ def test_names_are_found_in_the_corpora_folders(
     # Plans and evaluations say by this on which part they were judged.
     assert load("FLORES-200", "dev").title == "FLORES-200, dev"
     assert load("udhr", languages=["shn", "eng"]).title == "Universal Declaration of Human Rights"
+    own = tmp_path / "own.tsv"
+    own.write_text("split\teng_Latn\tfra_Latn\ndev\tOne.\tUn.\n", encoding="utf-8")
+    assert load(own).title == "own, dev"
     assert load("ntrex128").name == "ntrex128"
     where = {info.name: info.where for info in available()}
     assert where["flores200"] == str(archive)

@@ -72,6 +72,8 @@ def test_card_and_manifest(base: Path, tmp_path: Path) -> None:
         "0.860",
         "input-only",
         "## Limits",
+        "KL: how far the guess",
+        "its base: it reads it in fewer tokens",
         "**This graft works",
     ):
         assert words in card

@@ -458,24 +458,63 @@ def test_the_same_work_folder_tells_starts_apart(llama, made, tmp_path):
     assert len(list((tmp_path / "work").iterdir())) == 2
 
 
-def test_only_a_graft_of_the_plan_can_be_started_from(llama, made, tmp_path, monkeypatch):
-    for name, edited, said in (
-        ("plain", {}, "has no tokengraft.json"),
-        ("other", {"plan": "0" * 64}, "another plan"),
-    ):
-        shutil.copytree(llama if name == "plain" else made.folder, tmp_path / name)
-        if edited:
-            edit(
-                tmp_path / name / "tokengraft.json", lambda held, edited=edited: held.update(edited)
-            )
+def spoiled(folder: Path, target: Path, manifest=None, tensors=None) -> Path:
+    """A copy whose manifest and tensors were changed by these functions."""
+    shutil.copytree(folder, target)
+    if manifest:
+        edit(target / "tokengraft.json", manifest)
+    if tensors:
+        held = load_file(target / "model.safetensors")
+        tensors(held)
+        save_file(held, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("said", "how"),
+    [
+        ("another plan", {"manifest": lambda v: v.update(plan="0" * 64)}),
+        ("does not say which rows", {"manifest": lambda v: v["output"].update(new=[900, 924])}),
+        (
+            "does not say which rows",
+            {"manifest": lambda v: v["output"].update(new=[320, 321], first_parts=[1])},
+        ),
+        ("output is damaged", {"manifest": lambda v: v["output"].update(policy=["write"])}),
+        ("trained is damaged", {"manifest": lambda v: v["trained"].update(lanes="8")}),
+        ("model of 24 dimensions", {"manifest": lambda v: v.update(trained=None)}),
+        ("no matrix", {"tensors": lambda held: held.update({UP: torch.tensor(1.0)})}),
+        ("not finite", {"tensors": lambda held: held[UP].fill_(float("nan"))}),
+        (
+            "row 321 .* not finite",
+            {"tensors": lambda held: held["model.embed_tokens.weight"][321].fill_(float("inf"))},
+        ),
+        (
+            "another model",
+            {"tensors": lambda held: held["model.embed_tokens.weight"].normal_()},
+        ),
+    ],
+)
+def test_a_damaged_or_foreign_graft_is_no_start(llama, made, said, how, tmp_path):
+    start = spoiled(made.folder, tmp_path / "start", **how)
+    with pytest.raises(TokengraftError, match=said) as error:
+        grafted(llama, tmp_path / "out", start=start)
+    assert str(start) in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_only_a_graft_into_the_model_can_be_started_from(llama, made, tmp_path, monkeypatch):
+    for start, said in ((llama, "has no tokengraft.json"), (tmp_path / "no", "there is no folder")):
         with pytest.raises(UsageError, match=said):
-            grafted(llama, tmp_path / "out", train="rows", options=RECIPE, start=tmp_path / name)
-    with pytest.raises(UsageError, match="give text"):
-        grafted(llama, tmp_path / "out", train="rows", text=None, options={}, start=made.folder)
+            grafted(llama, tmp_path / "out", train="rows", options=RECIPE, start=start)
+    for how in ({"text": None}, {"method": "context"}):
+        with pytest.raises(UsageError, match="give text"):
+            grafted(llama, tmp_path / "out", train="rows", options={}, start=made.folder, **how)
     name, sizes = test_graft_tiny.CASES["llama-tied"]
-    monkeypatch.setitem(test_graft_tiny.CASES, "wider", (name, {**sizes, "hidden_size": 32}))
-    wider = make(tmp_path / "wider", "wider")
-    with pytest.raises(UsageError, match="rows of 24, wider of 32 dimensions"):
+    monkeypatch.setitem(test_graft_tiny.CASES, "wider", (name, {**sizes, "hidden_size": 24}))
+    wider = make(tmp_path / "wider", "wider")  # as wide as the graft with its lanes
+    with pytest.raises(UsageError, match="into a model of 16 dimensions, wider has 24"):
         grafted(wider, tmp_path / "out", train="rows", options=RECIPE, start=made.folder)
     assert not (tmp_path / "out").exists()
 

@@ -265,11 +265,11 @@ def graft(
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
     explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lora`
     and `all`, `keep` is the share of positions in English and code at which the likeliest token
-    must stay the same (0.97). Training goes on from `start`, an earlier graft of the same plan, if
-    it is given: from its rows, and its lanes if they are trained again. `adapter_only` writes what
-    adapters learned, without the base. `check` is text to verify on, by default the bundled UDHR. A
-    folder at `out` that is not a graft is replaced only with `force`. Raises GraftError if
-    verification fails; then `out` is as it was.
+    must stay the same (0.97). Training goes on from `start`, an earlier graft of the same plan into
+    the same model, if given: from its rows, and its lanes if they are trained again. `adapter_only`
+    writes what adapters learned, without the base. `check` is text to verify on, by default the
+    bundled UDHR. A folder at `out` that is not a graft is replaced only with `force`. Raises
+    GraftError if verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -277,6 +277,8 @@ def graft(
 
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
+    if rows is not None and start is not None:
+        raise UsageError("start is where rows are trained from: leave rows out, or start")
     settings = {
         "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
         "device": device, "dtype": dtype, "progress": progress,

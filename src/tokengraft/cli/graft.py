@@ -42,7 +42,10 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
     for name in given:
         if name not in uses:
             known = ", ".join(one.name for one in METHODS.values() if name in one.uses)
-            raise UsageError(f"--{name} does nothing with {method}: it is for {known}")
+            idle = f"with {method}"
+            if method == "auto" and not text and name in METHODS["distil"].uses:
+                idle = "without --text"
+            raise UsageError(f"--{name} does nothing {idle}: it is for {known}")
 
 
 def _layer(said: str | None) -> int | str | None:
@@ -140,8 +143,9 @@ def graft(
         Path | None,
         _training(
             metavar="FOLDER",
-            help="An earlier graft of the same plan, to train on from: from its rows, its output "
-            "rows with --policy write, and its lanes with --train lanes. Adapters begin anew.",
+            help="An earlier graft of the same plan into the same model, to train on from: from "
+            "its rows, its output rows with --policy write, and its lanes with --train lanes. "
+            "Adapters begin anew.",
         ),
     ] = None,
     work: Annotated[

@@ -108,12 +108,13 @@ def judge(figures: Sequence[Judged]) -> Verdict:
 
 def _advice(below: Sequence[Judged]) -> str:
     if any(figure.measure != "continuation_excess" for figure in below):
-        return "Train it longer or on more text before you use it."
+        return "Train it longer (graft --start goes on from it) or on more text before you use it."
     return (
         "It reads, but what follows a prompt in new tokens is worse than after an unrelated text: "
-        "train longer, learn more of it from the text (--by-text, at most 1), leave the end of "
-        "every prompt in old tokens, let the graft write (--policy write), or train the body too "
-        "(--train lora; docs/write.md)."
+        "train longer (graft --start goes on from it), train the body too (--train lanes or lora), "
+        "leave the end of every prompt in old tokens or, if the graft only reads, learn more of it "
+        "from the text (--by-text, at most 1) or let the graft write (--policy write; "
+        "docs/write.md)."
     )
 
 

@@ -215,7 +215,8 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
             return _wide(table, bundle, split, languages)
         plus = plus or "iso_15924" in table.columns
         _collect(table, long)
-    name, title = ("flores+", "FLORES+") if plus else (Path(bundle.title).stem, "table")
+    own = Path(bundle.title).stem
+    name, title = ("flores+", "FLORES+") if plus else (own, own)
     texts = _named(long.values())
     # The fullest language first: its order is the units' order, others only add to it.
     fullest = sorted(texts.values(), key=lambda entries: -len(entries))
@@ -329,7 +330,7 @@ def _wide(
     }
     name = Path(bundle.title).stem
     named = None if languages is None else list(texts)
-    return _build(texts, units, split, named, name=name, title="table", bundle=bundle)
+    return _build(texts, units, split, named, name=name, title=name, bundle=bundle)
 
 
 LAYOUT = CorpusLayout(

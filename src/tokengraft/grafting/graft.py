@@ -142,8 +142,11 @@ def graft(
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
         if rows.start is not None:
-            if training is None:
-                raise UsageError("--start is where training begins: give text with --text FILE")
+            if training is None or rows.method not in ("auto", "distil"):
+                raise UsageError(
+                    "--start is where distil begins: give text with --text FILE, and no other "
+                    "--method"
+                )
             settings["start"], adapting, left = read_start(Path(rows.start), steps, base, adapting)
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)

@@ -94,7 +94,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         raise ModelError(f"{MANIFEST} has schema {value.get('schema')!r}, expected {SCHEMA}")
     sound = (
         isinstance(output, dict)
-        and output.get("policy") in POLICIES
+        and isinstance(output.get("policy"), str)
+        and output["policy"] in POLICIES
         and isinstance(output.get("bias"), int | float)
         and math.isfinite(output["bias"])
         and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))
@@ -109,7 +110,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if trained is not None and not (
         isinstance(trained, dict)
         and _words(trained.get("tensors"))
-        and (trained.get("train") == "lanes" or _promises(trained.get("promised")))
+        and (_lanes(trained) or _promises(trained.get("promised")))
     ):
         raise ModelError(f"{MANIFEST} does not say what was trained: trained is damaged")
     places = value.get("places")
@@ -124,6 +125,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
         raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value
+
+
+def _lanes(trained: Mapping[str, Any]) -> bool:
+    lanes = trained.get("lanes")
+    return trained.get("train") == "lanes" and type(lanes) is int and lanes > 0
 
 
 def _promises(value: Any) -> bool:

@@ -24,7 +24,7 @@ const unkPercent = (share) => (share < 0.0995 ? `${(100 * share).toFixed(1)}%` :
 
 function plain(v) {
   if (v === null || v === undefined) return "–";
-  if (v < 0.095) return v.toFixed(2);
+  if (v < 0.095) return v ? v.toFixed(2) : "0";
   return v < 99.95 ? v.toFixed(1) : v.toFixed(0);
 }
 
