@@ -137,7 +137,7 @@ def graft(
     old = base_tokenizer(base.path)
     new = insert_proved(old, steps, base.name)
     refuse_damaged(base.path, base.name)
-    left = ""
+    notes: list[str] = []
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
@@ -145,6 +145,7 @@ def graft(
             if training is None:
                 raise UsageError("--start is where training begins: give text with --text FILE")
             settings["start"], adapting, left = read_start(Path(rows.start), steps, base, adapting)
+            notes.append(left)
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
@@ -154,8 +155,6 @@ def graft(
         made = rows
     else:
         made = Derived(np.asarray(rows, np.float32), "given")
-    if left:
-        made = replace(made, notes=(*made.notes, left))
     parts = [token.parts for token in steps.tokens]
     check = options.check
     others = check_lines(steps.languages) if check is None else lines_of(check)
@@ -163,12 +162,12 @@ def graft(
     removed: tuple[int, ...] = ()
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
-        made = replace(made, notes=(*made.notes, note))
-    pieces, said = None, ""
+        notes.append(note)
+    pieces = None
     if steps.places is None:
-        pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
-    if said:
-        made = replace(made, notes=(*made.notes, said))
+        pieces, note = checked_file(new, lines, sentencepiece_file(base.path))
+        notes.append(note)
+    made = replace(made, notes=(*made.notes, *filter(None, notes)))
     changed: Changes = {}
     if made.student is not None and not lanes:
         from tokengraft.deriving.distil.student import changes
@@ -306,11 +305,13 @@ def _adapting(
     output: Output,
 ) -> Adapting | None:
     """How to train the body, or None if only rows learn; `rows.options` may bring `adapting`."""
-    train = rows.train if isinstance(rows, Derivation) else "rows"
+    if not isinstance(rows, Derivation):
+        return None
+    train = rows.train
     if train not in TRAINED:
         raise no_such("way to train", train, TRAINED)
-    if train == "rows" or not isinstance(rows, Derivation):
-        if isinstance(rows, Derivation) and rows.keep is not None:
+    if train == "rows":
+        if rows.keep is not None:
             raise UsageError("rows alone keep all of English: --keep goes with --train lora or all")
         return None
     if text is None:
