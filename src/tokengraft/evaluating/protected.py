@@ -46,7 +46,7 @@ def protected_scores(
     base: FrozenModel,
     graft: FrozenModel,
     texts: Mapping[str, Sequence[str]],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
     *,
     most: int = 200,
 ) -> dict[str, Score]:

@@ -36,7 +36,7 @@ def asked_scores(
     code: str,
     labels: Mapping[str, str],
     question: str,
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """How often each model answers a question about a line with its label.
 

@@ -32,7 +32,7 @@ def translation_scores(
     graft: FrozenModel,
     lines: Sequence[str],
     english: Sequence[str],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Both figures for lines and their English translations."""
     there = _vectors(base, english)

@@ -46,7 +46,7 @@ def written_scores(
     base: FrozenModel,
     graft: FrozenModel,
     case: Case,
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Worth and broken characters of what the graft samples; none if no line is long enough."""
     sizes = case.sizes()
@@ -73,7 +73,7 @@ def english_greedy(
     base: FrozenModel,
     graft: FrozenModel,
     lines: Sequence[str],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
     *,
     most: int = 200,
 ) -> dict[str, Score]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tokengraft.core.errors import UsageError, no_such
-from tokengraft.core.wording import some_of
+from tokengraft.core.wording import some_languages
 from tokengraft.planning.learn import Choose, Learner, Table
 from tokengraft.planning.plan import OBJECTIVES, Objective
 
@@ -140,7 +140,7 @@ def _require(
     if missing:
         raise UsageError(
             f"the objective {objective} goes by premiums, and the test corpus has none for "
-            f"{some_of(missing, 'language')}: give a parallel corpus that has them (--test), leave "
+            f"{some_languages(missing)}: give a parallel corpus that has them (--test), leave "
             "these languages out, or take the objective total or equal"
         )
     return np.array([premiums[code] for code in languages])
