@@ -126,11 +126,10 @@ def target_of(objective: str) -> float | None:
     return target
 
 
-def check_objective(objective: str) -> str:
-    """The objective, if it exists; UsageError otherwise."""
+def check_objective(objective: str) -> None:
+    """UsageError unless there is such an objective."""
     if objective not in OBJECTIVES and target_of(objective) is None:
         raise no_such("objective", objective, (*OBJECTIVES, "minimax:PREMIUM"))
-    return objective
 
 
 def _require(
