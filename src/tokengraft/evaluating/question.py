@@ -81,9 +81,7 @@ def _fitting(question: str, line: str, models: Sequence[FrozenModel], answer: in
     while True:
         prompt = question.replace(HERE, line)
         left = [
-            one.window - len(one.prefix) - len(one.suffix) - answer - len(ids)
-            for one in models
-            for ids in one.tokenizer.encode([prompt])
+            one.room - answer - len(ids) for one in models for ids in one.tokenizer.encode([prompt])
         ]
         if min(left) >= 0 or not line:
             return prompt

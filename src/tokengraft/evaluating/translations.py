@@ -45,7 +45,6 @@ def translation_scores(
 
 
 def _vectors(model: FrozenModel, lines: Sequence[str]) -> Floats:
-    room = model.window - len(model.prefix) - len(model.suffix)
-    ids = [np.asarray(one[:room], np.int64) for one in model.tokenizer.encode(list(lines))]
+    ids = [np.asarray(one[: model.room], np.int64) for one in model.tokenizer.encode(list(lines))]
     nowhere = np.zeros(0, np.int64)
     return read(model, ids, [nowhere] * len(ids)).pooled
