@@ -35,6 +35,7 @@ from tokengraft.evaluating.translations import translation_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.same_size import grown, is_same_size
+from tokengraft.languages.codes import listed
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
@@ -304,7 +305,7 @@ def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> 
 
 def _languages(languages: Iterable[str] | None, graft: FrozenModel) -> list[str]:
     if languages is not None:
-        return [languages] if isinstance(languages, str) else list(languages)
+        return listed(languages)
     codes = list(graft.manifest.get("languages", ()))
     if not codes:
         raise UsageError(
