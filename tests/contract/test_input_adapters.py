@@ -152,8 +152,8 @@ def test_what_cannot_be_is_said_and_nothing_is_left(
     config = json.loads((base / "config.json").read_text("utf-8"))
     write = module._write
 
-    def damaged(folder: Path, made: Any, about: dict[str, str]) -> None:
-        write(folder, made, about)
+    def damaged(folder: Path, student: Any, rows: Any, about: dict[str, str]) -> None:
+        write(folder, student, rows, about)
         tensors = load_file(folder / FILE)
         save_file({name: one + 0.5 for name, one in tensors.items()}, folder / FILE, about)
 

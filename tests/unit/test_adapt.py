@@ -570,6 +570,6 @@ def test_a_question_is_answered_by_the_label_that_gains_most(llama):
     for name in ("asked_accuracy", "base_asked_accuracy"):
         assert found[name].value == right / 24 and found[name].floor == 0.5
     with pytest.raises(UsageError, match=r"has no \{\}"):
-        asked_scores(model, model, corpus, "amh_Ethi", labels, "Topic:")
+        asked_scores(model, model, corpus, "amh_Ethi", labels, "Topic:", Bootstrap(0))
     with pytest.raises(UsageError, match="--probe"):
         Measuring(ask=question)

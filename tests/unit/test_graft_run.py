@@ -141,7 +141,7 @@ def test_an_edited_plan_is_refused_before_anything_is_written(base: Path, tmp_pa
     plan().write(tmp_path / "plan.json")
     edit(tmp_path / "plan.json", lambda d: spoil(d["tokens"]))
     with pytest.raises(TokenizerError, match="edited or damaged"):
-        graft(base, tmp_path / "plan.json", tmp_path / "out", rows=new_rows())
+        graft(base, read_plan(tmp_path / "plan.json"), tmp_path / "out", rows=new_rows())
     assert not (tmp_path / "out").exists()
 
 
@@ -178,10 +178,9 @@ def test_force_replaces_any_other_folder_but_the_base(base: Path, tmp_path: Path
 
 
 def test_paths_may_be_strings(base: Path, tmp_path: Path) -> None:
-    plan().write(tmp_path / "plan" / "plan.json")
     done = graft(
         str(base),
-        str(tmp_path / "plan"),
+        plan(),
         str(tmp_path / "out"),
         rows=new_rows(),
         options=Finishing(check=LINES),

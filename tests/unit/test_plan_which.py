@@ -105,4 +105,4 @@ def test_text_of_a_folder_is_trained_on_by_language_if_every_file_names_one(tmp_
 def test_objectives_that_do_not_exist(wrong: str) -> None:
     with pytest.raises(UsageError, match="objective"):
         check_objective(wrong)
-    assert check_objective("minimax:2.0") == "minimax:2.0"
+    check_objective("minimax:2.0")

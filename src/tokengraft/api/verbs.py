@@ -214,15 +214,15 @@ def derive(
     from tokengraft.model.folder import resolve
     from tokengraft.model.tokenizer_files import base_tokenizer
 
-    base, steps_in = resolve(_name(model)), _plan(plan)
-    extended = insert_proved(base_tokenizer(base.path), steps_in, base.name)
+    base, plan = resolve(_name(model)), _plan(plan)
+    extended = insert_proved(base_tokenizer(base.path), plan, base.name)
     settings = {
         "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
         "device": device, "dtype": dtype, "seed": seed, "progress": progress,
         **(derive_options or {}),
     }  # fmt: skip
     texts = None if text is None else texts_of(text)
-    return derive_for(base.path, steps_in, extended, method, texts, settings)
+    return derive_for(base.path, plan, extended, method, texts, settings)
 
 
 def graft(

@@ -27,11 +27,10 @@ from tokengraft.core.cache import Store
 from tokengraft.core.errors import Unavailable, UsageError
 from tokengraft.core.options import PIVOT, RESAMPLES
 from tokengraft.core.progress import OnProgress
-from tokengraft.corpus.catalog import load as load_corpus
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import listed
 from tokengraft.tokenizer import Located
-from tokengraft.tokenizer.catalog import BESIDE, BUNDLED, BY_NAME, find
+from tokengraft.tokenizer.catalog import BESIDE, BY_NAME, find
 from tokengraft.tokenizer.file_kinds import well_known
 
 if TYPE_CHECKING:
@@ -58,10 +57,10 @@ class Auditing:
 
 
 def audit(
-    corpus: str | Path | ParallelCorpus = "udhr",
-    tokenizers: Iterable[str] = BUNDLED,
-    languages: Iterable[str] | None = None,
-    options: Auditing = Auditing(),  # noqa: B008 - frozen
+    corpus: ParallelCorpus,
+    tokenizers: Iterable[str],
+    languages: Iterable[str] | None,
+    options: Auditing,
     *,
     store: Store | None = None,
     progress: OnProgress | None = None,
@@ -75,21 +74,20 @@ def audit(
     if options.equiprobable is not None and options.equiprobable < 1:
         raise UsageError(f"equiprobable must be at least one string, not {options.equiprobable}")
     price_list = read_prices(options.prices)
-    text = corpus if isinstance(corpus, ParallelCorpus) else load_corpus(corpus)
     named = languages is not None
-    pivot = text.require(options.pivot)
+    pivot = corpus.require(options.pivot)
     if languages is not None:
-        text = text.select([pivot, *listed(languages)])
+        corpus = corpus.select([pivot, *listed(languages)])
     located, skipped = find_all(tokenizers, options.search, options.skip_missing)
     _check_prices(price_list, located, options.prices)
     opened = store or Store()
     try:
         clean: Clean = {}
         counts = count_corpus(
-            text, located, opened, progress, engine,
+            corpus, located, opened, progress, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
-        texts = count_texts(text, opened)
+        texts = count_texts(corpus, opened)
         breakdowns, shared, characters = compare(located, opened, clean)
     finally:
         if store is None:
@@ -97,10 +95,10 @@ def audit(
     resamples = options.resamples
     order = cluster_order(jaccard(shared))
     own = options.equiprobable
-    baseline = {"equiprobable": lambda: equiprobable(text, pivot, own or 1, resamples)}
+    baseline = {"equiprobable": lambda: equiprobable(corpus, pivot, own or 1, resamples)}
     made = Frames(
         {
-            "premiums": lambda: frames.premiums(text, pivot, located, counts, texts, resamples),
+            "premiums": lambda: frames.premiums(corpus, pivot, located, counts, texts, resamples),
             "summary": lambda: frames.summary(made["premiums"], pivot),
             "vocabulary": lambda: frames.vocabulary(located, breakdowns),
             "jaccard": lambda: frames.matrix(located, jaccard(shared), order),
@@ -110,7 +108,7 @@ def audit(
             **(baseline if own else {}),
         }
     )
-    return AuditTables(_facts(text, pivot, located, skipped, price_list, resamples, named), made)
+    return AuditTables(_facts(corpus, pivot, located, skipped, price_list, resamples, named), made)
 
 
 def _facts(

@@ -40,7 +40,6 @@ from tokengraft.corpus.table_layout import ABOUT, by_code
 from tokengraft.engine import Counting
 from tokengraft.engine.count_shards import Payload, Total, Work, count_all
 from tokengraft.languages.codes import canonical, known, language_name, meanings, resolve, suggest
-from tokengraft.tokenizer.catalog import BUNDLED
 from tokengraft.tokenizer.packed import Packed
 
 
@@ -62,10 +61,10 @@ class Surveying:
 
 def survey(
     sources: str | Path | Iterable[str | Path],
-    tokenizers: str | Iterable[str] = BUNDLED,
-    options: Surveying = Surveying(),  # noqa: B008 - frozen
+    tokenizers: Iterable[str],
+    options: Surveying,
     *,
-    counting: Counting = Counting(),  # noqa: B008 - frozen
+    counting: Counting,
     progress: OnProgress | None = None,
     beside: Work | None = None,
 ) -> AuditTables:
@@ -80,7 +79,6 @@ def survey(
     chosen, shard_bytes = counting.open(), counting.shard_bytes
     layout, parallel, format_ = options.layout, options.parallel, options.format_
     sources = [sources] if isinstance(sources, str | Path) else list(sources)
-    names = [tokenizers] if isinstance(tokenizers, str) else tokenizers
     if shard_bytes < 1:
         raise UsageError("--shard-bytes must be at least 1.")
     rest = replace(layout, language=None, language_from_path=None)
@@ -101,7 +99,7 @@ def survey(
         layout.row_maker(cut(files[:1])[0].spans[0])  # so that options that cannot work fail now
         shards = [s for f in files for s in cut([f], shard_bytes, layout.language_of(f))]
     prices = read_prices(None)
-    located, skipped = find_all(names, [Path(place) for place in options.search])
+    located, _ = find_all(tokenizers, [Path(place) for place in options.search])
     packed = tuple(Packed.of(one) for one in located)
     work = TokenWork(layout, packed, pivot if parallel else None)
     total = count_all(
@@ -112,7 +110,7 @@ def survey(
         _require_rows(layout.only, total.payload.get("text", {}))
     shown = _without_folders(total)
     return AuditTables(
-        _facts(sources, layout, pivot, packed, skipped, shown, counting.engine, prices.as_of),
+        _facts(sources, layout, pivot, packed, shown, counting.engine, prices.as_of),
         _frames(packed, shown, pivot, prices, parallel),
         total,
     )
@@ -171,7 +169,6 @@ def _facts(
     layout: Layout,
     pivot: str,
     packed: Sequence[Packed],
-    skipped: dict[str, str],
     total: Total,
     engine: str,
     prices_as_of: str,
@@ -192,7 +189,7 @@ def _facts(
         "pivot": pivot,
         "layout": json.loads(json.dumps(asdict(layout))),
         "tokenizers": tokenizer_facts(packed),
-        "skipped": skipped,
+        "skipped": {},
         "prices_as_of": prices_as_of,
         "lines": total.lines,
         "blank_lines": total.blank,
@@ -312,7 +309,7 @@ _BESIDES: dict[str, Any] = {
 }
 
 
-def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str | None) -> pl.DataFrame:
+def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str) -> pl.DataFrame:
     """What each language's text costs; texts differ between languages, so this is no premium.
 
     The `relative_` columns divide by the pivot's figure; null if the corpus has no pivot text.
@@ -320,7 +317,7 @@ def counts(payload: Payload, tokenizers: Sequence[Packed], pivot: str | None) ->
     rows = []
     for packed in tokenizers:
         cells = _cells(payload, packed)
-        base = cells.get(pivot) if pivot is not None else None
+        base = cells.get(pivot)
         for cell in cells.values():
             for name in ("tokens_per_byte", "tokens_per_character"):
                 value, other = cell[name], base[name] if base else None

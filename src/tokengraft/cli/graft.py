@@ -256,7 +256,7 @@ def graft(
     if by_text is not None and (named(policy).trains or train not in ("rows", "lanes")):
         given = "--policy write" if named(policy).trains else f"--train {train}"
         raise UsageError(f"--by-text does nothing with {given}: leave one of them out")
-    if named(policy).trains and not tied and (size := second_table(resolve(model).path, 0)):
+    if named(policy).trains and not tied and (size := second_table(resolve(model).path)):
         warn(
             f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
             "and the new rows will be written (--tied keeps one)"

@@ -29,12 +29,12 @@ def in_percent(share: float) -> str:
     return "> 99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
 
 
-def some_of(names: Sequence[str], what: str) -> str:
+def some_languages(names: Sequence[str]) -> str:
     """All names, or the first of many and how many more there are: `a, b and 7 more languages`."""
     more = len(names) - _NAMED
     if more < 2:
         return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {counted(more, f'more {what}')}"
+    return f"{', '.join(names[:_NAMED])} and {counted(more, 'more language')}"
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -108,7 +108,7 @@ def choose(codes: Iterable[str] | None, among: Iterable[str], where: str) -> lis
     choices = sorted(among)
     if codes is None:
         return choices
-    codes = [codes] if isinstance(codes, str) else list(codes)
+    codes = languages.listed(codes)
     if not codes:
         raise CorpusError(f"No language chosen; {where} has {len(choices)}.")
     return list(dict.fromkeys(languages.resolve(code, choices, where) for code in codes))

@@ -30,13 +30,12 @@ from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving, Start, Task
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.tokenizer.adapters import Tokenizer
-from tokengraft.tokenizer.catalog import load
 
 if TYPE_CHECKING:
     from tokengraft.deriving.distil.recipe import CurvePoint, HeldOut
 
 
-AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any] | Path | str  # Mapping: tokenizer.json
+AnyTokenizer: TypeAlias = Tokenizer | Mapping[str, Any]  # Mapping: a parsed tokenizer.json
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,11 +177,9 @@ def _start(task: Task) -> Rows:
 def _tokenizer(given: AnyTokenizer) -> Tokenizer:
     if isinstance(given, Tokenizer):
         return given
-    if isinstance(given, Mapping):
-        from tokengraft.tokenizer.huggingface import HuggingFace
+    from tokengraft.tokenizer.huggingface import HuggingFace
 
-        return HuggingFace.from_parsed("tokenizer", given)
-    return load(given)
+    return HuggingFace.from_parsed("tokenizer", given)
 
 
 def _check(parts: Sequence[Sequence[int]], model: FrozenModel) -> None:

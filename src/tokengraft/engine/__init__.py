@@ -35,12 +35,11 @@ class Counting:
 
 @dataclass(frozen=True)
 class EngineRow:
-    """A registered engine; `module` is what it needs beyond the base install."""
+    """A registered engine."""
 
     name: str
     help: str
     make: Callable[[int | None, str | None], Engine]  # workers, address
-    module: str | None = None
 
 
 def make_engine(name: str, workers: int | None = None, address: str | None = None) -> Engine:
@@ -62,6 +61,6 @@ ENGINES = {
     row.name: row
     for row in (
         EngineRow("local", "all cores of this machine", _local),
-        EngineRow("ray", "a Ray cluster", Later("tokengraft.engine.on_ray:Cluster"), "ray"),
+        EngineRow("ray", "a Ray cluster", Later("tokengraft.engine.on_ray:Cluster")),
     )
 }

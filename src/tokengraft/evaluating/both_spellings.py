@@ -196,7 +196,7 @@ def shared_scores(
     base: FrozenModel,
     graft: FrozenModel,
     case: Case,
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
     *,
     most_lines: int = 64,
     progress: OnRead | None = None,

@@ -35,6 +35,7 @@ from tokengraft.evaluating.translations import translation_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.same_size import grown, is_same_size
+from tokengraft.languages.codes import listed
 from tokengraft.model.folder import resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
@@ -138,13 +139,14 @@ def _measure(
     corpus = corpus.select(chosen)
     if text is not None:
         assert_disjoint(lines_of(text), corpus)
-    drawn = options.drawn
+    drawn, room = options.drawn, min(old.window, new.window)
+    writes = POLICIES[new.policy].writes
+    labels = None if options.probe is None else read_labels(options.probe)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []
     english: dict[str, Score] = {}
     tables: dict[str, list[dict[str, Any]]] = {"sizes": [], "generation": [], "samples": []}
     for code in corpus.languages:
-        room = min(old.window, new.window)
         case = prepare(code, corpus.lines(code)[: options.lines], old, new.tokenizer, room)
         tables["sizes"].append(case.sizes(len(old.prefix)))
         tell = partial(_tell, progress, case)
@@ -154,7 +156,6 @@ def _measure(
         if old.kind == "causal":
             if options.continuation:
                 scores |= _continuation(old, new, case, options, tell)
-            writes = POLICIES[new.policy].writes
             if writes if options.shared is None else options.shared:
                 both = shared_scores(old, new, case, drawn, progress=tell("both spellings"))
                 unread += [] if both else [code]
@@ -170,8 +171,7 @@ def _measure(
                 )
                 tables["samples"] += write_samples(old, new, code, half, seed=options.seed)
         scores |= kept
-        if options.probe is not None:
-            labels = read_labels(options.probe)
+        if labels is not None:
             scores |= probe_scores(old, new, corpus, code, labels, drawn)
             if options.ask is not None and old.kind == "causal":
                 scores |= asked_scores(old, new, corpus, code, labels, options.ask, drawn)
@@ -185,7 +185,7 @@ def _measure(
         for (code, name), value in measured.items()
     ]
     settings = {
-        "lines": options.lines, "window": min(old.window, new.window), "seed": options.seed,
+        "lines": options.lines, "window": room, "seed": options.seed,
         "resamples": options.resamples, "most_positions": options.most_positions,
         "policy": new.policy,
         "dtype": str(old.weight.dtype).removeprefix("torch."), "device": old.device.type,
@@ -305,7 +305,7 @@ def _notes(measured: Mapping[tuple[str, str], Score], unread: Sequence[str]) -> 
 
 def _languages(languages: Iterable[str] | None, graft: FrozenModel) -> list[str]:
     if languages is not None:
-        return [languages] if isinstance(languages, str) else list(languages)
+        return listed(languages)
     codes = list(graft.manifest.get("languages", ()))
     if not codes:
         raise UsageError(

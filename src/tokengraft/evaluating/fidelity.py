@@ -222,8 +222,7 @@ class BaseReading:
     def ceiling(self, progress: OnRead | None = None) -> dict[str, float]:
         """The base against itself in another segmentation; empty if too few tokens can be cut."""
         cut = Segmenter(self.model.tokenizer, seed=self.seed)
-        room = self.model.window - len(self.model.prefix) - len(self.model.suffix)
-        others = [cut(pair.old, room - len(pair.old)) for pair in self.case.pairs]
+        others = [cut(pair.old, self.model.room - len(pair.old)) for pair in self.case.pairs]
         if not cut.enough([pair.old for pair in self.case.pairs], [ids for ids, _ in others]):
             return {}
         at = [ends[pair.old_at] for (_, ends), pair in zip(others, self.case.pairs, strict=True)]

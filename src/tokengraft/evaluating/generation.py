@@ -93,7 +93,7 @@ def write_samples(
 def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
     torch = require_torch()
     ids, characters, steps = _prompt(model, prompt, steps)
-    barred, switched = _barred(model), processors(model, greedy=True)
+    barred, switched = _barred(model), _processors(model, greedy=True)
     written: list[int] = []
     with torch.inference_mode():
         begun = _now(model)
@@ -132,20 +132,25 @@ def cache_bytes(cache: Any) -> int:
 def _generate(
     model: FrozenModel, prompt: str, tokens: int, seed: int, options: dict[str, Any]
 ) -> str:
-    torch = require_torch()
     ids, _, tokens = _prompt(model, prompt, tokens)
-    torch.manual_seed(seed)
+    require_torch().manual_seed(seed)
+    text: str = model.tokenizer.decode(generated(model, ids, tokens, options).tolist())[0]
+    return text.rstrip("\ufffd")  # the token limit may fall inside a character
+
+
+def generated(model: FrozenModel, ids: Any, tokens: int, options: dict[str, Any]) -> Any:
+    """Ids that the model writes after prompts of one length, (prompts, at most `tokens`)."""
+    torch = require_torch()
     with torch.inference_mode():
         out = model.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
             pad_token_id=model.pad, **options,
-            logits_processor=processors(model, greedy=not options["do_sample"]),
+            logits_processor=_processors(model, greedy=not options["do_sample"]),
         )  # fmt: skip
-    text: str = model.tokenizer.decode([out[0, ids.shape[1] :].tolist()])[0]
-    return text.rstrip("\ufffd")  # the token limit may fall inside a character
+    return out[:, ids.shape[1] :]
 
 
-def processors(model: FrozenModel, *, greedy: bool) -> Any:
+def _processors(model: FrozenModel, *, greedy: bool) -> Any:
     """The logits processors that the graft's output policy needs; None for a base model."""
     grafted = (model.folder / MANIFEST).is_file()
     return logits_processor(model.folder, greedy=greedy) if grafted else None

@@ -44,7 +44,7 @@ def read_labels(file: Path | str) -> dict[str, str]:
 def labelled(
     corpus: ParallelCorpus, code: str, labels: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """The corpus's lines whose label at least `_LEAST` lines have, and these labels."""
+    """The corpus's lines whose label occurs on at least `_LEAST` of them, and their labels."""
     texts = dict(zip(corpus.units, corpus.texts[code], strict=True))
     known = [(line, labels[unit]) for unit, line in texts.items() if line and unit in labels]
     common = Counter(label for _, label in known)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,21 +104,19 @@ def prepare(
     )  # fmt: skip
 
 
-def assert_disjoint(
-    text: Iterable[str] | Mapping[str, Iterable[str]],
-    corpus: ParallelCorpus | Iterable[str] | Mapping[str, Iterable[str]],
-) -> int:
+def assert_disjoint(text: Iterable[str], corpus: ParallelCorpus | Iterable[str]) -> int:
     """Raise CorpusError if a line of `text` is or contains a line of the evaluation `corpus`.
 
     Case, spaces and Unicode form are ignored, as are lines below 24 characters. A corpus line that
     is spread over several lines of text is not found. Returns how many lines were looked for.
     """
-    wanted = {key for line in _lines(corpus) if len(key := _key(line)) >= _SHORT}
+    lines = corpus.lines(*corpus.languages) if isinstance(corpus, ParallelCorpus) else corpus
+    wanted = {key for line in lines if len(key := _key(line)) >= _SHORT}
     # A line that contains a corpus line contains its first characters: look up by those.
     heads: dict[str, list[str]] = {}
     for key in wanted:
         heads.setdefault(key[:_SHORT], []).append(key)
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in enumerate(text, 1):
         key = _key(line)
         for start in range(len(key) - _SHORT + 1):
             for candidate in heads.get(key[start : start + _SHORT], ()):
@@ -129,17 +127,6 @@ def assert_disjoint(
                         "the line out, or evaluate on another corpus."
                     )
     return len(wanted)
-
-
-def _lines(text: ParallelCorpus | Iterable[str] | Mapping[str, Iterable[str]]) -> Iterator[str]:
-    if isinstance(text, ParallelCorpus):
-        for code in text.languages:
-            yield from text.lines(code)
-    elif isinstance(text, Mapping):
-        for lines in text.values():
-            yield from lines
-    else:
-        yield from text
 
 
 def _key(line: str) -> str:

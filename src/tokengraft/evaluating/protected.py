@@ -46,7 +46,7 @@ def protected_scores(
     base: FrozenModel,
     graft: FrozenModel,
     texts: Mapping[str, Sequence[str]],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
     *,
     most: int = 200,
 ) -> dict[str, Score]:
@@ -72,7 +72,7 @@ def protected_scores(
 def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int) -> Floats:
     """By line: sum of KL, agreements, positions, −log p and −log q of the text, stray mass."""
     torch = require_torch()
-    room = min(base.window, graft.window) - len(base.prefix) - len(base.suffix)
+    room = min(base.room, graft.room)
     both = zip(*(model.tokenizer.encode(list(lines)) for model in (base, graft)), strict=True)
     ids = [np.asarray(old[:room], np.int64) for old, new in both if old == new and len(old) > 1]
     ids = ids[:most]

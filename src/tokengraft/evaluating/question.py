@@ -36,7 +36,7 @@ def asked_scores(
     code: str,
     labels: Mapping[str, str],
     question: str,
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """How often each model answers a question about a line with its label.
 
@@ -81,9 +81,7 @@ def _fitting(question: str, line: str, models: Sequence[FrozenModel], answer: in
     while True:
         prompt = question.replace(HERE, line)
         left = [
-            one.window - len(one.prefix) - len(one.suffix) - answer - len(ids)
-            for one in models
-            for ids in one.tokenizer.encode([prompt])
+            one.room - answer - len(ids) for one in models for ids in one.tokenizer.encode([prompt])
         ]
         if min(left) >= 0 or not line:
             return prompt

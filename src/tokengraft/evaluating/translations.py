@@ -32,7 +32,7 @@ def translation_scores(
     graft: FrozenModel,
     lines: Sequence[str],
     english: Sequence[str],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Both figures for lines and their English translations."""
     there = _vectors(base, english)
@@ -45,7 +45,6 @@ def translation_scores(
 
 
 def _vectors(model: FrozenModel, lines: Sequence[str]) -> Floats:
-    room = model.window - len(model.prefix) - len(model.suffix)
-    ids = [np.asarray(one[:room], np.int64) for one in model.tokenizer.encode(list(lines))]
+    ids = [np.asarray(one[: model.room], np.int64) for one in model.tokenizer.encode(list(lines))]
     nowhere = np.zeros(0, np.int64)
     return read(model, ids, [nowhere] * len(ids)).pooled

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.evaluating.generation import processors
+from tokengraft.evaluating.generation import generated
 from tokengraft.evaluating.lines import Case
 from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
 from tokengraft.model.frozen import FrozenModel
@@ -46,7 +46,7 @@ def written_scores(
     base: FrozenModel,
     graft: FrozenModel,
     case: Case,
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
 ) -> dict[str, Score]:
     """Worth and broken characters of what the graft samples; none if no line is long enough."""
     sizes = case.sizes()
@@ -73,7 +73,7 @@ def english_greedy(
     base: FrozenModel,
     graft: FrozenModel,
     lines: Sequence[str],
-    drawn: Bootstrap = Bootstrap(),  # noqa: B008 - frozen
+    drawn: Bootstrap,
     *,
     most: int = 200,
 ) -> dict[str, Score]:
@@ -116,16 +116,9 @@ def _generate(
     model: FrozenModel, prompts: Sequence[Ints], tokens: int, options: dict[str, Any]
 ) -> Any:
     """Ids written after prompts of one length, (prompts, tokens); no text ends early."""
-    torch = require_torch()
     whole = np.stack([np.concatenate([model.prefix, ids]).astype(np.int64) for ids in prompts])
-    ids = torch.from_numpy(whole).to(model.device)
-    with torch.inference_mode():
-        out = model.model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
-            min_new_tokens=tokens, pad_token_id=model.pad, **options,
-            logits_processor=processors(model, greedy=not options["do_sample"]),
-        )  # fmt: skip
-    return out[:, ids.shape[1] :].cpu().numpy()
+    ids = require_torch().from_numpy(whole).to(model.device)
+    return generated(model, ids, tokens, {**options, "min_new_tokens": tokens}).cpu().numpy()
 
 
 def _broken(texts: Sequence[str]) -> tuple[Any, Any]:

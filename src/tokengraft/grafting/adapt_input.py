@@ -22,6 +22,7 @@ from tokengraft.core.files import write_text, writing_folder
 from tokengraft.core.wording import in_code, in_markdown
 from tokengraft.corpus.lines_of import Sources, texts_of
 from tokengraft.deriving.derive import Derived
+from tokengraft.deriving.methods import Rows
 from tokengraft.grafting import small_files
 from tokengraft.grafting.graft import check_target, derive_for
 from tokengraft.grafting.verify.invariants import check_lines
@@ -29,7 +30,7 @@ from tokengraft.grafting.verify.loading import load_model
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.embedding_tables import is_encoder
 from tokengraft.model.folder import CARD, CONFIG, resolve
-from tokengraft.model.frozen import NewRows
+from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import quiet
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.plan import Plan
@@ -82,38 +83,39 @@ def adapt_input(
     texts = texts_of(text)
     lines = list(chain.from_iterable(texts))
     settings = {**(options or {}), "in_front": kind}
-    made = derive_for(base.path, plan, new, "distil", texts, settings)
-    assert made.student is not None
-    first = len(made.student.tokenizer.vocabulary)
+    derived = derive_for(base.path, plan, new, "distil", texts, settings)
+    student, rows = derived.student, derived.rows
+    assert student is not None
+    first = len(student.tokenizer.vocabulary)
     with writing_folder(out) as folder:
-        _write(folder, made, {"kind": kind, "first": str(first), "base": base.name})
+        _write(folder, student, rows, {"kind": kind, "first": str(first), "base": base.name})
         small_files.write_tokenizer(base.path, folder, read_json(base.path / CONFIG), old, new)
-        weights = sum(one.numel() for one in made.student.learning.values())
-        write_text(folder / CARD, _card(out.name, base.name, kind, weights, made))
+        weights = sum(weight.numel() for weight in student.learning.values())
+        write_text(folder / CARD, _card(out.name, base.name, kind, weights, derived))
         tokenizer = HuggingFace.from_parsed("new", new)
-        _prove(folder, base.path, made, tokenizer, [*lines[:_LINES], *check_lines(plan.languages)])
-    return InputAdapted(out, kind, made, weights)
+        lines = [*lines[:_LINES], *check_lines(plan.languages)]
+        _prove(folder, base.path, student, rows, tokenizer.encode(lines))
+    return InputAdapted(out, kind, derived, weights)
 
 
-def _write(folder: Path, made: Derived, about: dict[str, str]) -> None:
+def _write(folder: Path, student: FrozenModel, rows: Rows, about: dict[str, str]) -> None:
     """Write the weights, and the loader beside them."""
     import torch
     from safetensors.torch import save_file
 
     from tokengraft.model import input_adapter
 
-    assert made.student is not None
-    tensors = {name: one.detach().cpu() for name, one in made.student.front.state_dict().items()}
-    tensors["rows"] = torch.from_numpy(made.rows)
+    tensors = {name: one.detach().cpu() for name, one in student.front.state_dict().items()}
+    tensors["rows"] = torch.from_numpy(rows)
     save_file(tensors, folder / input_adapter.FILE, about)
     loader = Path(input_adapter.__file__)
     write_text(folder / loader.name, loader.read_text(encoding="utf-8"))
 
 
 def _prove(
-    folder: Path, base: Path, made: Derived, tokenizer: HuggingFace, lines: Sequence[str]
+    folder: Path, base: Path, student: FrozenModel, rows: Rows, lines: Sequence[Sequence[int]]
 ) -> None:
-    """Raise GraftError unless the folder, loaded by its own loader, reads as it was trained to."""
+    """Raise GraftError unless the folder, loaded by its own loader, reads `lines` as trained."""
     import torch
 
     from tokengraft.model.input_adapter import __file__ as loader
@@ -122,16 +124,14 @@ def _prove(
     assert spec is not None and spec.loader is not None
     written = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(written)
-    student = made.student
-    assert student is not None
     with quiet(warnings=False):
         loaded, _ = written.load(folder, base, dtype="auto")
     plain, _ = load_model(base, dtype="auto")
     first = len(student.tokenizer.vocabulary)
-    rows = NewRows(first, torch.from_numpy(made.rows).to(student.device))
+    new = NewRows(first, torch.from_numpy(rows).to(student.device))
     # Both models read the same batches of texts of one length: the last bits depend on the batch.
     alike: dict[tuple[int, bool], list[list[int]]] = defaultdict(list)
-    for ids in tokenizer.encode(list(lines)):
+    for ids in lines:
         cut = [*student.prefix, *ids[:_TOKENS]]
         alike[len(cut), max(cut, default=0) >= first].append(cut)
     with torch.no_grad():
@@ -141,7 +141,7 @@ def _prove(
                 given = torch.tensor(texts[start : start + at_once])
                 here = loaded(given).logits
                 if is_new:
-                    states = student.states(given.to(student.device), new=rows)
+                    states = student.states(given.to(student.device), new=new)
                     there = student.head().logits(states).cpu()
                     p, q = (one.float().log_softmax(-1) for one in (there, here))
                     far = (p.exp() * (p - q)).sum(-1).mean(-1)
@@ -156,14 +156,15 @@ def _prove(
                     )
 
 
-def _card(name: str, base: str, kind: str, weights: int, made: Derived) -> str:
+def _card(name: str, base: str, kind: str, weights: int, derived: Derived) -> str:
     """The card: what it is, how to load it, how well it did on held-out text."""
-    scores = {"this": made.held_out, "start": made.start, "floor": made.floor}
+    count = len(derived.rows)
+    scores = {"this": derived.held_out, "start": derived.start, "floor": derived.floor}
     kl = {who: "" if score is None else f"{score.kl:.3f}" for who, score in scores.items()}
     where, whose = (json.dumps(one, ensure_ascii=False) for one in (name, base))
     return f"""# {in_markdown(name)}
 
-New tokens for {in_code(base)}, which stays as it is: {len(made.rows):,} rows and a map behind them
+New tokens for {in_code(base)}, which stays as it is: {count:,} rows and a map behind them
 (`{kind}`, {weights:,} weights), written by `tokengraft adapt-input`. Held-out text: KL {kl["this"]}
 nats to the base's own reading; rows alone, untrained, {kl["start"]}; knowing nothing of them
 {kl["floor"]}. Text without a new token is read as by the base, to the bit.

@@ -51,16 +51,16 @@ def write_adapter(
     merged, _ = load_model(whole, dtype="auto")
     model.resize_token_embeddings(written.rows_after, mean_resizing=False)
     names = {id(module): name for name, module in model.named_modules()}
-    tables = {id(m): m for m in (model.get_input_embeddings(), model.get_output_embeddings())}
-    if written.tied:
-        tables = {id(model.get_input_embeddings()): model.get_input_embeddings()}
+    tables = {id(model.get_input_embeddings())}
+    if not written.tied:
+        tables.add(id(model.get_output_embeddings()))
     ids = list(written.new)
     wrapped = peft.get_peft_model(
         model,
         lora(
             rank,
             [name for name, _ in adapted(student)],
-            trainable_token_indices={names[one].rpartition(".")[2]: ids for one in tables},
+            trainable_token_indices={names[table].rpartition(".")[2]: ids for table in tables},
         ),
     )
     _fill(wrapped, student, merged, ids)
@@ -82,8 +82,8 @@ def _fill(wrapped: Any, student: FrozenModel, merged: Any, ids: list[int]) -> No
             if short in learned:
                 weight.copy_(learned[short])
             elif "trainable_tokens_delta" in name:
-                inside = any(part == "lm_head" for part in name.split("."))
-                table = merged.get_output_embeddings() if inside else merged.get_input_embeddings()
+                head = "lm_head" in name.split(".")
+                table = merged.get_output_embeddings() if head else merged.get_input_embeddings()
                 weight.copy_(table.weight[ids])
 
 

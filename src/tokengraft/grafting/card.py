@@ -52,7 +52,7 @@ class Facts:
     encoder: bool = False
 
 
-def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path:
+def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> None:
     """Write README.md with front matter that the model hub understands."""
     parts = [
         _front(plan, facts),
@@ -66,7 +66,7 @@ def write_card(folder: Path, plan: Plan, written: Written, facts: Facts) -> Path
         _use(facts, _prompt(plan)),
         _limits(plan, facts),
     ]
-    return write_text(folder / CARD, "\n".join(part for part in parts if part))
+    write_text(folder / CARD, "\n".join(part for part in parts if part))
 
 
 def _front(plan: Plan, facts: Facts) -> str:
@@ -281,11 +281,11 @@ def _limits(plan: Plan, facts: Facts) -> str:
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
 
-def write_served(folder: Path, checks: Sequence[Check]) -> Path | None:
+def write_served(folder: Path, checks: Sequence[Check]) -> None:
     """Add how programs served the model to its card, if it has one; other programs' rows stay."""
     path = folder / CARD
     if not path.is_file():
-        return None
+        return
     text = path.read_text("utf-8")
     before, mark, rest = text.partition(f"\n{_SERVED}\n")
     section, _, after = rest.partition("\n## ") if mark else ("", "", "")
@@ -308,7 +308,6 @@ def write_served(folder: Path, checks: Sequence[Check]) -> Path | None:
     if manifest is not None and manifest["files"].get(CARD) == old:
         manifest["files"][CARD] = sha256_file(path)
         write_json(folder / MANIFEST, manifest)
-    return path
 
 
 def _name(code: str) -> str:

@@ -34,7 +34,6 @@ from tokengraft.model.embedding_tables import find_layout, is_encoder, refuse_da
 from tokengraft.model.folder import CONFIG, MANIFEST, Model, resolve
 from tokengraft.model.tokenizer_files import TOKENIZER, base_tokenizer, sentencepiece_file
 from tokengraft.planning.plan import Plan
-from tokengraft.planning.plan_files import read_plan
 from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.insert import family, vocabulary
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
@@ -109,7 +108,7 @@ class Finishing:
 
 def graft(
     model: str | Path,
-    plan: Plan | Path | str,
+    plan: Plan,
     out: Path | str,
     rows: Derived | NDArray[np.float32] | Derivation = Derivation(),  # noqa: B008 - frozen
     *,
@@ -132,12 +131,11 @@ def graft(
     check_target(out, base.path, options.force)
     adapting = _adapting(rows, training, output)
     lanes = adapting is not None and adapting.grows
-    steps = plan if isinstance(plan, Plan) else read_plan(Path(plan))
-    _refuse_unfit(base, steps, output, adapting, options.adapter_only)
+    _refuse_unfit(base, plan, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
-    new = insert_proved(old, steps, base.name)
+    new = insert_proved(old, plan, base.name)
     refuse_damaged(base.path, base.name)
-    left = ""
+    notes: list[str] = []
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
@@ -147,45 +145,44 @@ def graft(
                     "--start is where distil begins: give text with --text FILE, and no other "
                     "--method"
                 )
-            settings["start"], adapting, left = read_start(Path(rows.start), steps, base, adapting)
+            settings["start"], adapting, left = read_start(Path(rows.start), plan, base, adapting)
+            notes.append(left)
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)
         if adapting is not None:
             settings["adapting"] = adapting
-        made = derive_for(base.path, steps, new, rows.method, texts, settings)
+        derived = derive_for(base.path, plan, new, rows.method, texts, settings)
     elif isinstance(rows, Derived):
-        made = rows
+        derived = rows
     else:
-        made = Derived(np.asarray(rows, np.float32), "given")
-    if left:
-        made = replace(made, notes=(*made.notes, left))
-    parts = [token.parts for token in steps.tokens]
+        derived = Derived(np.asarray(rows, np.float32), "given")
+    parts = [token.parts for token in plan.tokens]
     check = options.check
-    others = check_lines(steps.languages) if check is None else lines_of(check)
+    others = check_lines(plan.languages) if check is None else lines_of(check)
     lines = [*spaced(training or (), _MOST_LINES), *others]
     removed: tuple[int, ...] = ()
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
-        made = replace(made, notes=(*made.notes, note))
-    pieces, said = None, ""
-    if steps.places is None:
-        pieces, said = checked_file(new, lines, sentencepiece_file(base.path))
-    if said:
-        made = replace(made, notes=(*made.notes, said))
+        notes.append(note)
+    pieces = None
+    if plan.places is None:
+        pieces, note = checked_file(new, lines, sentencepiece_file(base.path))
+        notes.append(note)
+    derived = replace(derived, notes=(*derived.notes, *filter(None, notes)))
     changed: Changes = {}
-    if made.student is not None and not lanes:
+    if derived.student is not None and not lanes:
         from tokengraft.deriving.distil.student import changes
 
-        changed = changes(made.student)
-    stated = Facts(
+        changed = changes(derived.student)
+    facts = Facts(
         name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
-        method=made.method, params=made.params, notes=made.notes,
-        fidelity={"held-out text": made.scores} if made.scores else {},
-        measured=Pair(old, new).premiums(steps.languages), verdict=made.verdict,
+        method=derived.method, params=derived.params, notes=derived.notes,
+        fidelity={"held-out text": derived.scores} if derived.scores else {},
+        measured=Pair(old, new).premiums(plan.languages), verdict=derived.verdict,
         encoder=is_encoder(read_json(base.path / CONFIG)),
     )  # fmt: skip
-    if made.judged is not None and made.judged.below:  # the card says it already
-        made = replace(made, notes=(*made.notes, made.verdict))
+    if derived.judged is not None and derived.judged.below:  # the card says it already
+        derived = replace(derived, notes=(*derived.notes, derived.verdict))
     report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
@@ -193,11 +190,12 @@ def graft(
         if adapting is not None:
             trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
         if lanes:
-            trained["trained"]["lanes"] = written.width - made.rows.shape[1]
-        write_card(folder, steps, written, facts)
+            trained["trained"]["lanes"] = written.width - derived.rows.shape[1]
+        write_card(folder, plan, written, facts)
         write_manifest(
-            folder, base=base.name, plan=steps, rows=made.rows,
-            method={"method": made.method, "params": dict(made.params), "notes": list(made.notes)},
+            folder, base=base.name, plan=plan, rows=derived.rows,
+            method={"method": derived.method, "params": dict(derived.params),
+                    "notes": list(derived.notes)},
             output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
             run={"command": shown_command(options.command), "seed": options.seed, **trained},
         )  # fmt: skip
@@ -206,42 +204,42 @@ def graft(
         whole = folder / "merged" if options.adapter_only else folder
         whole.mkdir(exist_ok=True)
         written = write_model(
-            base.path, new, made.rows, whole, parts=parts, policy=chosen.name,
-            learned=Learned(None if _shared(base.path, output) else made.head, changed),
+            base.path, new, derived.rows, whole, parts=parts, policy=chosen.name,
+            learned=Learned(None if _shared(base.path, output) else derived.head, changed),
             removed=removed,
         )  # fmt: skip
-        if made.student is not None and lanes:
+        if derived.student is not None and lanes:
             from tokengraft.grafting.widen import widen
 
-            written = widen(whole, written, made.student)
+            written = widen(whole, written, derived.student)
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
         if bias is None:
             bias, said = _choose_bias(whole, written, parts, training or lines)
-            stated = replace(stated, notes=(*stated.notes, said))
-            made = replace(made, notes=(*made.notes, said))
+            facts = replace(facts, notes=(*facts.notes, said))
+            derived = replace(derived, notes=(*derived.notes, said))
         if adapting is not None:
             if options.verified:
                 taught = chosen.trains and not lanes  # lanes are not what new tokens stray by
                 shifts = measure(whole, base.path, () if taught else written.new)
             moved = {kind: str(one) for kind, one in shifts.items()}
-            stated = replace(stated, trained=adapting.train, moved=moved)
-        describe(whole, written, stated)
-        if steps.places is not None:
-            shrink(whole, base.path, steps.places)
+            facts = replace(facts, trained=adapting.train, moved=moved)
+        describe(whole, written, facts)
+        if plan.places is not None:
+            shrink(whole, base.path, plan.places)
         if options.verified:
             report = verify(whole, base.path, lines, shifts)
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
                 raise GraftError(f"the grafted model failed its verification:\n{failed}")
-        if options.adapter_only and adapting is not None and made.student is not None:
+        if options.adapter_only and adapting is not None and derived.student is not None:
             from tokengraft.grafting.adapter import write_adapter
 
-            near = write_adapter(folder, whole, base.path, made.student, written, adapting.rank)
+            near = write_adapter(folder, whole, base.path, derived.student, written, adapting.rank)
             shutil.rmtree(whole)
-            describe(folder, written, replace(stated, adapter=True))
+            describe(folder, written, replace(facts, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
-    return Graft(out, written, made, report)
+    return Graft(out, written, derived, report)
 
 
 def _bias(output: Output, text: bool) -> float | None:
@@ -309,11 +307,13 @@ def _adapting(
     output: Output,
 ) -> Adapting | None:
     """How to train the body, or None if only rows learn; `rows.options` may bring `adapting`."""
-    train = rows.train if isinstance(rows, Derivation) else "rows"
+    if not isinstance(rows, Derivation):
+        return None
+    train = rows.train
     if train not in TRAINED:
         raise no_such("way to train", train, TRAINED)
-    if train == "rows" or not isinstance(rows, Derivation):
-        if isinstance(rows, Derivation) and rows.keep is not None:
+    if train == "rows":
+        if rows.keep is not None:
             raise UsageError("rows alone keep all of English: --keep goes with --train lora or all")
         return None
     if text is None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class GreedyText(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         order = sorted(range(len(new)), key=lambda n: (first[n], pieces[n]))
         self._new = torch.tensor([new[n] for n in order], dtype=torch.long)
         self._first = torch.tensor([first[n] for n in order], dtype=torch.long)
-        spelled = [(pieces[n], place) for place, n in enumerate(order)]
+        spelled = [pieces[n] for n in order]
         self._pools: dict[int, Node] = {}
         for part, group in groupby(range(len(order)), key=lambda place: first[order[place]]):
             self._pools[part] = _node(spelled, list(group), 0, None)
@@ -93,20 +93,15 @@ def _descend(node: Node, masses: np.ndarray) -> int:
     return taken
 
 
-def _node(
-    spelled: list[tuple[bytes, int]], places: list[int], depth: int, token: int | None
-) -> Node:
+def _node(spelled: Sequence[bytes], places: Sequence[int], depth: int, token: int | None) -> Node:
     """The tree over the tokens at `places`, which share `depth` bytes; `token` ends with these."""
     spans, ways = [], []
-    for _, group in groupby(places, key=lambda place: spelled[place][0][depth]):
+    for _, group in groupby(places, key=lambda place: spelled[place][depth]):
         among = list(group)
-        deeper = depth + 1
-        while all(len(spelled[n][0]) > deeper for n in among) and (
-            len({spelled[n][0][deeper] for n in among}) == 1
-        ):
-            deeper += 1  # all share the next byte too
-        ending = [n for n in among if len(spelled[n][0]) == deeper]
-        rest = [n for n in among if len(spelled[n][0]) > deeper]
+        ends = zip(spelled[among[0]], spelled[among[-1]], strict=False)  # the others lie between
+        deeper = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+        ending = [n for n in among if len(spelled[n]) == deeper]
+        rest = [n for n in among if len(spelled[n]) > deeper]
         spans.append((among[0], among[-1] + 1))
         ways.append(_node(spelled, rest, deeper, ending[-1] if ending else None))
     return Node(token, tuple(spans), tuple(ways))

@@ -40,7 +40,7 @@ def write_manifest(
     output: Mapping[str, Any],
     written: Written,
     run: Mapping[str, Any],
-) -> Path:
+) -> None:
     """Write the manifest of a complete folder; same inputs, versions and command, same bytes."""
     value = {
         "schema": SCHEMA,
@@ -67,7 +67,7 @@ def write_manifest(
         "examples": sorted({token.example for token in plan.tokens if token.example}),
         "files": file_hashes(folder),
     }
-    return write_json(folder / MANIFEST, value)
+    write_json(folder / MANIFEST, value)
 
 
 def file_hashes(folder: Path) -> dict[str, str]:

@@ -116,7 +116,7 @@ def grown(folder: Path, base: Path) -> Iterator[Path]:
         _rewrite_tables(folder, whole, layout, grow)
         write_tokenizer_json(whole, tokenizer)
         write_json(whole / TOKENIZER_CONFIG, settings)
-        write_json(whole / CONFIG, small_files.grown(config, layout.rows, after))
+        write_json(whole / CONFIG, small_files.larger_config(config, layout.rows, after))
         moved = {place: first + order for order, place in enumerate(places)}
         _bar(whole, moved, small_files.barred_ids(base))
         table = {**manifest["table"], "after": after}

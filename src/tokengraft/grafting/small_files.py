@@ -44,7 +44,7 @@ def write(
     for name in carried(model_dir):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model_dir / name, folder / name)
-    larger = grown(config, *rows)
+    larger = larger_config(config, *rows)
     write_json(folder / CONFIG, untie(larger) if untied else larger)
     path = model_dir / GENERATION
     old = read_json(path) if path.is_file() else None
@@ -106,7 +106,7 @@ def untie(config: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-def grown(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
+def larger_config(config: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
     """The config with the new vocabulary size wherever it had the old one."""
     new = dict(config)
     if after == before:

@@ -110,7 +110,7 @@ def write_model(
     checkpoint = read_checkpoint(model_dir)
     layout = find_layout(config, checkpoint)
     base = tokenizer_files.base_tokenizer(model_dir)
-    new = new_ids(base, tokenizer, layout)
+    new = _appended_ids(base, tokenizer, layout)
     _check_rows(rows, parts, new, layout)
     after = max(layout.rows, new.stop)
     kind, head = named(policy), learned.head
@@ -163,7 +163,7 @@ def check_room(folder: Path, needed: int, what_needs: str) -> None:
         )
 
 
-def new_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Tables) -> range:
+def _appended_ids(base: dict[str, Any], tokenizer: dict[str, Any], layout: Tables) -> range:
     """Ids that `tokenizer` has after the base's; ModelError if the base's is not this model's."""
     first, last = first_free_id(base), first_free_id(tokenizer)
     if last <= first:
@@ -229,16 +229,14 @@ def _patches(
         patches[layout.head.name] = patch(layout.head, rows, input_mean)
     elif layout.head is not None:
         filler = policies.mean_row(checkpoint, layout.head, used)
-        values = head
-        if values is None or not policy.writes:
-            values = policies.head_rows(policy, checkpoint, layout.head, parts, filler)
+        if head is not None and policy.writes:
+            values = _like(head, rows)
         else:
-            values = _like(values, rows)
+            values = policies.head_rows(policy, checkpoint, layout.head, parts, filler)
         patches[layout.head.name] = patch(layout.head, values, filler)
     for bias in layout.biases:
         values = policies.new_bias(policy, checkpoint, bias, parts)
-        out_of_reach = np.float32(policies.BARRED_BIAS)
-        patches[bias.name] = patch(bias, values, np.asarray(out_of_reach))
+        patches[bias.name] = patch(bias, values, np.array(policies.BARRED_BIAS, np.float32))
     return patches
 
 
@@ -289,13 +287,10 @@ def _like(head: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.fl
     return head
 
 
-def second_table(model_dir: Path, tokens: int) -> int:
-    """Bytes of the head that untying a model with `tokens` new ones adds; 0 if it has a head."""
-    checkpoint = read_checkpoint(model_dir)
-    layout = find_layout(read_json(model_dir / CONFIG), checkpoint)
-    if not layout.tied or layout.head is not None:
-        return 0
-    return (layout.rows + tokens) * layout.input.row_bytes
+def second_table(model_dir: Path) -> int:
+    """Bytes of old rows in the head that untying a model adds; 0 if it has a head."""
+    layout = find_layout(read_json(model_dir / CONFIG), read_checkpoint(model_dir))
+    return layout.rows * layout.input.row_bytes if layout.tied and layout.head is None else 0
 
 
 def _write_index(
@@ -326,10 +321,7 @@ def _write_shard(shard: WeightFile, patches: Mapping[str, _Patch], target: Path)
     moved: list[Tensor] = []
     shift = 0
     for tensor in shard.tensors:
-        begin = tensor.begin + shift
-        placed = Tensor(
-            tensor.name, tensor.file, tensor.dtype, tensor.shape, begin, tensor.end + shift
-        )
+        placed = replace(tensor, begin=tensor.begin + shift, end=tensor.end + shift)
         if tensor.name in patches:
             placed = placed.with_rows(patches[tensor.name].rows)
             shift = placed.end - tensor.end

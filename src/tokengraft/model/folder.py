@@ -11,16 +11,15 @@ from pathlib import Path
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import ASSETS, download, sha256_file
+from tokengraft.core.files import download, sha256_file
 from tokengraft.core.untrusted import refuse_links_out
 from tokengraft.model.checkpoint import read_json
-from tokengraft.tokenizer.catalog import BUNDLED, canonical
+from tokengraft.tokenizer.catalog import BUNDLED, ROOTSTOCK, canonical, rootstock
 
 CONFIG = "config.json"
 CARD = "README.md"
 ADAPTER = "adapter_config.json"  # peft recognises an adapter by this file
 MANIFEST = "tokengraft.json"  # how a graft was made, and what it contains
-ROOTSTOCK = "rootstock"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PATTERNS = [
     "*.safetensors", "*.json", "*.jinja", "tokenizer.model", "README.md", "LICENSE*", "NOTICE*",
@@ -43,8 +42,8 @@ def resolve(model: str | Path) -> Model:
     From the hub only safetensors, tokenizer, config and licence files are fetched. Raises
     ModelError if there is no such model or the hub cannot be reached.
     """
-    if str(model) == ROOTSTOCK:
-        return Model(ASSETS / ROOTSTOCK, ROOTSTOCK, "apache-2.0")
+    if str(model) == ROOTSTOCK.name:
+        return Model(rootstock(), ROOTSTOCK.name, "apache-2.0")
     path = Path(model).expanduser()
     if path.is_dir():
         refuse_adapter(path)
@@ -55,12 +54,12 @@ def resolve(model: str | Path) -> Model:
     if isinstance(model, str) and _HUB_ID.fullmatch(model):
         path = download(model, _PATTERNS, ModelError)
         return Model(path, model, _license(path))
-    hint = did_you_mean(str(model), [ROOTSTOCK])
+    hint = did_you_mean(str(model), [ROOTSTOCK.name])
     if canonical(str(model)) in BUNDLED:
         hint = " Only its tokenizer is bundled."
     raise ModelError(
-        f"no model {str(model)!r}: neither the embedded {ROOTSTOCK}, nor a folder, nor a hub id "
-        f"like org/name.{hint}"
+        f"no model {str(model)!r}: neither the embedded {ROOTSTOCK.name}, nor a folder, nor a hub "
+        f"id like org/name.{hint}"
     )
 
 

@@ -89,14 +89,10 @@ class FrozenModel:
         self.body = body(model) if kind == "causal" else model
 
     @classmethod
-    def load(
-        cls, model: str | Path | FrozenModel, reading: Reading | None = None,
-        kind: Kind | None = None,
-    ) -> FrozenModel:  # fmt: skip
+    def load(cls, model: str | Path | FrozenModel, reading: Reading | None = None) -> FrozenModel:
         """Load a model by name, folder or hub id; a FrozenModel is returned as it is.
 
-        `kind` defaults to that of the architecture in the config. Raises UsageError for
-        encoder-decoder models, ModelError for damaged weights or custom code.
+        Raises UsageError for encoder-decoder models, ModelError for damaged weights or custom code.
         """
         if isinstance(model, FrozenModel):
             return model
@@ -109,7 +105,7 @@ class FrozenModel:
             raise UsageError(
                 f"{source.name} is an encoder-decoder; supported are causal models and encoders"
             )
-        kind = kind or kind_of(config)
+        kind = kind_of(config)
         first, *others = pick_devices(reading.device)
         loaded = load_frozen(source.path, _dtype(reading.dtype, first), kind == "causal")
         return cls(
@@ -184,6 +180,11 @@ class FrozenModel:
     def suffix(self) -> tuple[int, ...]:
         """Ids that its tokenizer puts after every text."""
         return self._around[1]
+
+    @property
+    def room(self) -> int:
+        """How many tokens of a text it can read, not counting those put around every text."""
+        return self.window - len(self.prefix) - len(self.suffix)
 
     @functools.cached_property
     def manifest(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
-from tokengraft.core.wording import counted, some_of
+from tokengraft.core.wording import counted, some_languages
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.languages.codes import script_of
 from tokengraft.planning import MODES
@@ -138,8 +138,7 @@ def _used(plan: Plan, texts: Mapping[str, CountedText] | None = None) -> Plan:
             why = _foreign(code, texts) or _why_none(plan, code)
             alike.setdefault(why, []).append(code)
     idle = [
-        f"{some_of(codes, 'language')}: no new token helps, since {why}"
-        for why, codes in alike.items()
+        f"{some_languages(codes)}: no new token helps, since {why}" for why, codes in alike.items()
     ]
     if not plan.tokens:
         why = "; ".join(idle) or "every pair worth joining makes a token that is there already"
@@ -153,7 +152,7 @@ def _why_no_more(plan: Plan) -> list[str]:
     """A note if the budget was not used up, or ended before every language was at the target."""
     target = target_of(plan.objective)
     above = [] if target is None else _above(plan, target)
-    named = f"above it still in the planning text: {some_of(above, 'language')}"
+    named = f"above it still in the planning text: {some_languages(above)}"
     if len(plan.tokens) >= plan.budget:
         short = f"the budget of {plan.budget:,} tokens does not suffice for {plan.objective}"
         return [f"{short}; {named}"] if above else []

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from tokengraft.core.errors import UsageError, no_such
-from tokengraft.core.wording import some_of
+from tokengraft.core.wording import some_languages
 from tokengraft.planning.learn import Choose, Learner, Table
 from tokengraft.planning.plan import OBJECTIVES, Objective
 
@@ -126,11 +126,10 @@ def target_of(objective: str) -> float | None:
     return target
 
 
-def check_objective(objective: str) -> str:
-    """The objective, if it exists; UsageError otherwise."""
+def check_objective(objective: str) -> None:
+    """UsageError unless there is such an objective."""
     if objective not in OBJECTIVES and target_of(objective) is None:
         raise no_such("objective", objective, (*OBJECTIVES, "minimax:PREMIUM"))
-    return objective
 
 
 def _require(
@@ -140,7 +139,7 @@ def _require(
     if missing:
         raise UsageError(
             f"the objective {objective} goes by premiums, and the test corpus has none for "
-            f"{some_of(missing, 'language')}: give a parallel corpus that has them (--test), leave "
+            f"{some_languages(missing)}: give a parallel corpus that has them (--test), leave "
             "these languages out, or take the objective total or equal"
         )
     return np.array([premiums[code] for code in languages])

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Regex, pre_tokenizers
 
-from tokengraft.corpus import load
+from tokengraft.corpus import udhr
 from tokengraft.languages.codes import script_of
 from tokengraft.planning.symbols import character_size, completions
 from tokengraft.tokenizer.pre_tokenizer import SCRIPTS
@@ -94,9 +94,9 @@ def borrowed_letters(texts: Mapping[str, Mapping[str, int]]) -> frozenset[str]:
 @functools.cache
 def _written_elsewhere() -> frozenset[str]:
     """Every character of the bundled UDHR in other scripts than Latin."""
-    udhr = load("udhr")
-    others = [code for code in udhr.languages if script_of(code) != "Latn"]
-    return frozenset().union(*udhr.lines(*others))
+    corpus = udhr.load()
+    others = [code for code in corpus.languages if script_of(code) != "Latn"]
+    return frozenset().union(*corpus.lines(*others))
 
 
 @functools.cache
@@ -233,7 +233,7 @@ def foreign_piece(plan: Plan) -> str | None:
 def _of_a_word(text: str, borrowed: Collection[str]) -> bool:
     """Whether `text`, with or without a space before it, is ASCII letters and what joins them.
 
-    With a digit two letters at least: `u3` would change source code (`u32`).
+    With a digit there must be two letters at least: `u3` would change source code (`u32`).
     """
     word = text.removeprefix(" ")
     letters = sum(c.isascii() and c.isalpha() for c in word)

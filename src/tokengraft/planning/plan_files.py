@@ -21,6 +21,7 @@ from tokengraft.core.errors import CorpusError, TokengraftError, UsageError, did
 from tokengraft.core.files import read_json, write_json, writing_folder
 from tokengraft.core.wording import one_line
 from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import CountedText, Source, Sources, files_named, lines_of
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import (
@@ -129,7 +130,7 @@ def plan(
         lines,
         options,
         test=tested or None,
-        check=[*_same_script(codes, corpus), *_same_script(codes, load_corpus("udhr"))],
+        check=[*_same_script(codes, corpus), *_same_script(codes, udhr.load())],
         protect=protected_text(
             kept, shares_letters(codes) and options.mode != "paper", options.keep_names
         ),
@@ -278,7 +279,7 @@ def _pairs(
 
 
 def _udhr_lines(codes: Collection[str]) -> Iterator[str]:
-    corpus = load_corpus("udhr")
+    corpus = udhr.load()
     yield from corpus.lines(*(code for code in corpus.languages if code in codes))
 
 

@@ -35,7 +35,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from tokengraft.core.errors import CorpusError, TokenizerError, UsageError
 from tokengraft.core.files import sha256
 from tokengraft.core.wording import one_line
-from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import lines_of_files
 from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
@@ -111,9 +111,9 @@ def protected_text(
             sources.append(one_line(Path(one).name))
             lines += lines_of_files([one])
             continue
-        corpus = load_corpus("udhr")
+        corpus = udhr.load()
         try:
-            code = resolve(one, corpus.texts, "udhr")
+            code = resolve(one, corpus.texts, udhr.NAME)
         except CorpusError as error:
             raise UsageError(f"protect {one}: there is no such file, and: {error}") from None
         sources.append(f"{code}{_UDHR}")
@@ -220,7 +220,7 @@ def insert_proved(
 
 
 def reprove(tokenizer: dict[str, Any], extended: dict[str, Any], said: Protection) -> None:
-    """Encode again as much as there is here of the text that a plan says is protected.
+    """Encode again what there is here of the text that a plan says is protected.
 
     That is what is bundled; files that the planner named are not here. TokenizerError where a line
     has other ids in `extended`, or where all of the text is here and its hash is another one.

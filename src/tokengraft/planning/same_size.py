@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokengraft.core.errors import TokengraftError, UsageError
-from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import udhr
 from tokengraft.planning.job import Request
 from tokengraft.planning.plan import Plan
 from tokengraft.planning.protect import sample, unprotected_code
@@ -78,9 +78,9 @@ def _kept_longest(piece: bytes) -> tuple[bool, bool]:
 
 def _other_text(request: Request) -> Iterator[str]:
     """Every line besides the planning text whose tokens must not be given up."""
-    udhr = load_corpus("udhr")
     for lines in (*request.test.values(), request.check, sample(), unprotected_code()):
         yield from lines
-    yield from udhr.lines(*udhr.languages)
+    bundled = udhr.load()
+    yield from bundled.lines(*bundled.languages)
     if request.protected is not None:
         yield from request.protected.lines

@@ -168,14 +168,14 @@ def _summary(audit: AuditTables) -> Printed:
         ]
         for row in audit.summary.to_dicts()
     ]
-    header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×"]
+    header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×",
+              f"UNK > {UNK_LIMIT:.0%}"]  # fmt: skip
     caption = (
         f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
         f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
         "inequality of costs, how many pay over twice; last, how many languages have more UNK"
     )
     notes = list(filter(None, [comparable_note(audit)]))
-    header.append(f"UNK > {UNK_LIMIT:.0%}")
     return Printed("summary", caption, header, rows, left=2, notes=notes)
 
 

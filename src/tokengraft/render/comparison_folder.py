@@ -134,10 +134,7 @@ def printed(facts: Mapping[str, Any], pair: Mapping[str, Any], own: pl.DataFrame
             Cell(f"{row['tokens_a']:,}"),
             Cell(f"{row['tokens_b']:,}"),
             Cell(_change(row)),
-            *(
-                Cell(_or_dash(row[f"premium_{x}"], ".2f"), spoilt=row[f"meaningless_{x}"])
-                for x in "ab"
-            ),
+            *(Cell(_premium(row[f"premium_{x}"]), spoilt=row[f"meaningless_{x}"]) for x in "ab"),
             *(
                 Cell("—" if row[f"covered_{x}"] is None else f"{in_percent(row[f'covered_{x}'])}%")
                 for x in "ab"
@@ -242,5 +239,5 @@ def _people(count: int) -> str:
     return f" ({count:,} speakers)" if count else ""
 
 
-def _or_dash(value: float | None, form: str) -> str:
-    return "—" if value is None else format(value, form)
+def _premium(value: float | None) -> str:
+    return "—" if value is None else f"{value:.2f}"

@@ -12,7 +12,7 @@ import polars as pl
 from tokengraft.core.files import write_json, write_text
 from tokengraft.core.wording import in_markdown
 from tokengraft.languages.codes import language
-from tokengraft.planning.curve import frontier
+from tokengraft.planning.curve import Spread, frontier
 from tokengraft.planning.plan import CAPTION, spoilt
 from tokengraft.render.tables import write_data
 
@@ -60,12 +60,12 @@ def curves(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def spreads(plans: Mapping[str, TestedPlan]) -> pl.DataFrame:
+def spreads(frontiers: Mapping[str, Mapping[int, Spread]]) -> pl.DataFrame:
     """Highest and median premium, Gini and languages above 2, by objective and tokens added."""
     rows = [
         {"objective": name, "tokens": tokens, **asdict(spread)}
-        for name, planned in plans.items()
-        for tokens, spread in frontier(planned.plan).items()
+        for name, points in frontiers.items()
+        for tokens, spread in points.items()
     ]
     schema = {
         "objective": pl.String, "tokens": pl.Int64, "highest": pl.Float64, "whose": pl.String,
@@ -86,15 +86,15 @@ def write_plan(
     languages also gets a frontier: how equal their premiums are by number of tokens.
     """
     plan = planned.plan
-    every = others or {plan.objective: planned}
     texts = {"chosen_on": planned.chosen_on, "tested_on": planned.tested_on}
     paths = [plan.write(folder / "plan.json"), write_json(folder / PROVENANCE, texts)]
     paths += write_data(outcomes(plan), folder / "tables" / "outcomes")
     paths += write_data(curves(plan), folder / "tables" / "curve")
-    reached = {name: frontier(one.plan) for name, one in every.items()}
-    reached = {name: points for name, points in reached.items() if len(points) > 1}
-    if len(plan.languages) > 1 and reached:
-        paths += write_data(spreads(every), folder / "tables" / "frontier")
+    every = others or {plan.objective: planned}
+    frontiers = {name: frontier(one.plan) for name, one in every.items()}
+    reached = {name: points for name, points in frontiers.items() if len(points) > 1}
+    if several := len(plan.languages) > 1 and bool(reached):
+        paths += write_data(spreads(frontiers), folder / "tables" / "frontier")
     paths.append(write_text(folder / "README.md", write_up(planned)))
     if not figures:
         return paths
@@ -104,7 +104,7 @@ def write_plan(
     for name, plans in (("curve", {plan.objective: planned}), ("objectives", others)):
         if plans and (drawn := draw_curves(plans)) is not None:
             paths += save_figure(drawn, folder / "figures" / name)
-    if len(plan.languages) > 1 and reached:
+    if several:
         label = plan.label or "a tokenizer"
         drawn = draw_frontier(reached, len(plan.languages), label, planned.tested_on)
         paths += save_figure(drawn, folder / "figures" / "frontier")

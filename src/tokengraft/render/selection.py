@@ -65,8 +65,7 @@ def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) 
     """Pairs in which one tokenizer takes fewer tokens in every language, yet has higher premiums.
 
     A premium divides by the pivot: a tokenizer that saves most there looks worse everywhere else.
-    Each is reported in a sentence.
-    `names` are the tokenizers' labels, `pivot` is the code of the language that costs 1.
+    There is a sentence for each pair. `names` are the tokenizers' labels.
     """
     cells = premiums.filter(~pl.col("meaningless"))
     tokens: dict[str, dict[str, int]] = {}

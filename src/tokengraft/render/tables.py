@@ -76,7 +76,7 @@ def _reading(path: Path, read: Callable[[bytes], pl.DataFrame]) -> pl.DataFrame:
 
 @contextmanager
 def reading_back(place: Path | str, called: str) -> Iterator[None]:
-    """While a saved result is read: what is missing or of the wrong kind is a TokengraftError."""
+    """Report what is missing or of the wrong kind in a saved result as a TokengraftError."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, PolarsError) as error:

@@ -58,9 +58,7 @@ def kept_cuts(tokenizer: dict[str, Any], letters: str, marks: str) -> KeptCuts:
     known = _vocabulary_of(TokenizerKey(tokenizer))
     before, after = _beside_marks(known.neighbours, in_class(_candidates("M"), marks))
     # Only these few letters are looked up in the engine: all of Unicode would take seconds.
-    beside = _spelled_with("L", before, bytes.endswith) | _spelled_with(
-        "L", after, bytes.startswith
-    )
+    beside = _letters_with(before, bytes.endswith) | _letters_with(after, bytes.startswith)
     letter_mark: dict[str, set[str]] = defaultdict(set)
     mark_letter: dict[str, set[str]] = defaultdict(set)
     for letter in in_class("".join(sorted(beside)), letters):
@@ -154,10 +152,10 @@ def _spelled(category: str, at: int) -> dict[int, list[tuple[str, bytes]]]:
     return groups
 
 
-def _spelled_with(
-    category: str, parts: Iterable[bytes], holds: Callable[[bytes, tuple[bytes, ...]], bool]
+def _letters_with(
+    parts: Iterable[bytes], holds: Callable[[bytes, tuple[bytes, ...]], bool]
 ) -> set[str]:
-    """The candidates that end (or start, as `holds` says) with one of the `parts`."""
+    """The candidate letters that end (or start, as `holds` says) with one of the `parts`."""
     at = -1 if holds is bytes.endswith else 0
     wanted: dict[int, list[bytes]] = defaultdict(list)
     for part in parts:
@@ -165,7 +163,7 @@ def _spelled_with(
     return {
         character
         for byte, own in wanted.items()
-        for character, spelled in _spelled(category, at).get(byte, ())
+        for character, spelled in _spelled("L", at).get(byte, ())
         if holds(spelled, tuple(own))
     }
 

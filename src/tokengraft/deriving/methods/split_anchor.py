@@ -31,6 +31,7 @@ from tokengraft.model.frozen import FrozenModel
 
 _MOST_BYTES = 24  # of an anchor
 _LEAST = 20  # anchors that a script needs to be judged by
+_RIDGES = (0.001, 0.01, 0.1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -148,23 +149,21 @@ def features(
 def fit(
     model: FrozenModel,
     pieces: Sequence[bytes],
-    layer: int | None = None,
-    ridges: Sequence[float] = (0.001, 0.01, 0.1, 1.0),
     tell: Callable[[int, int], None] | None = None,
 ) -> SplitFit:
     """Fit on all split anchors; the shrinkage with the least error on left-out scripts is taken."""
     anchors = split_anchors(pieces)
-    depth = layer if layer is not None else max(1, model.layers // 2)
-    seen = features(model, anchors.parts, depth, tell)
+    layer = max(1, model.layers // 2)
+    seen = features(model, anchors.parts, layer, tell)
     # Rows are far smaller than states: one shrinkage for both needs them at one scale.
     size = np.sqrt((seen**2).reshape(len(seen), 3, -1).mean(axis=(0, 2)))
     scales = np.repeat(size, model.dimensions)
     seen = seen / scales
     rows = model.weight[list(anchors.ids)].float().cpu().numpy()
-    tried = {ridge: leave_one_script_out(seen, rows, anchors.scripts, ridge) for ridge in ridges}
-    best = min(ridges, key=lambda ridge: _mean_error(tried[ridge]))
+    tried = {ridge: leave_one_script_out(seen, rows, anchors.scripts, ridge) for ridge in _RIDGES}
+    best = min(tried, key=lambda ridge: _mean_error(tried[ridge]))
     fitted = Linear(ridge=best).fit(seen, rows)
-    return SplitFit(fitted, pieces, depth, best, scales, tried[best])
+    return SplitFit(fitted, pieces, layer, best, scales, tried[best])
 
 
 def derive(task: Task) -> Rows:

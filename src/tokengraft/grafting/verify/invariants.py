@@ -199,12 +199,9 @@ class _Verification:
             return ()
         with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
             said = (self.manifest or {}).get("trained", {})
-            return tuple(name for name in said.get("tensors", ()) if name in self.movable)
+            movable = self.old.tensors.keys() - {table.name for table in self.layout.tables}
+            return tuple(name for name in said.get("tensors", ()) if name in movable)
         return ()
-
-    @functools.cached_property
-    def movable(self) -> set[str]:
-        return self.old.tensors.keys() - {table.name for table in self.layout.tables}
 
     @functools.cached_property
     def tokenizer(self) -> Any:

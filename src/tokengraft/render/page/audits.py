@@ -229,7 +229,7 @@ def downloads(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-Cell = tuple[float, int, int]  # premium, tokenizer, language
+PremiumCell = tuple[float, int, int]  # premium, tokenizer, language
 _MANY = 20  # of fewer languages no percentage is given
 _RECENT = 3  # years by which a tokenizer of today may be older than the newest one measured
 
@@ -261,7 +261,9 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lead(audit: Mapping[str, Any], cells: Sequence[Cell], highest: Cell, fair: int) -> str:
+def _lead(
+    audit: Mapping[str, Any], cells: Sequence[PremiumCell], highest: PremiumCell, fair: int
+) -> str:
     above, total = _above(cells, fair)
     value, tokenizer, _ = highest
     label, released = audit["tokenizers"][tokenizer]["label"], _year(audit, tokenizer)
@@ -292,7 +294,7 @@ def _lead(audit: Mapping[str, Any], cells: Sequence[Cell], highest: Cell, fair: 
 
 
 def _figures(
-    audit: Mapping[str, Any], cells: Sequence[Cell], highest: Cell, fair: int
+    audit: Mapping[str, Any], cells: Sequence[PremiumCell], highest: PremiumCell, fair: int
 ) -> list[dict[str, str]]:
     value, tokenizer, worst_place = highest
     worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
@@ -329,7 +331,7 @@ def _figures(
     return [{"number": number, "words": words} for number, words in figures]
 
 
-def _highest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> Cell:
+def _highest(audit: Mapping[str, Any], cells: Sequence[PremiumCell]) -> PremiumCell:
     """The highest premium in use: of a script that has readers, on a tokenizer not long outdated.
 
     If no language is known to have readers, or no tokenizer's year is known, all count.
@@ -356,7 +358,7 @@ def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
     return len(shares), sum(share >= audit["unkMost"] for share in shares)
 
 
-def _honest(audit: Mapping[str, Any]) -> list[Cell]:
+def _honest(audit: Mapping[str, Any]) -> list[PremiumCell]:
     return [
         (value, t, n)
         for t, row in enumerate(audit["cells"]["premium"])
@@ -365,7 +367,7 @@ def _honest(audit: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def _fairest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> int:
+def _fairest(audit: Mapping[str, Any], cells: Sequence[PremiumCell]) -> int:
     """The tokenizer with the fewest languages above 2×, among those UNK spoils least.
 
     Of several, the one with the lowest median.
@@ -375,7 +377,7 @@ def _fairest(audit: Mapping[str, Any], cells: Sequence[Cell]) -> int:
     return min(own, key=lambda t: (lost[t], _above(cells, t)[0], median(own[t])))
 
 
-def _above(cells: Sequence[Cell], tokenizer: int) -> tuple[int, int]:
+def _above(cells: Sequence[PremiumCell], tokenizer: int) -> tuple[int, int]:
     own = [value for value, t, _ in cells if t == tokenizer]
     return sum(value > 2 for value in own), len(own)
 

@@ -10,6 +10,7 @@ from typing import Any
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import ASSETS
 from tokengraft.corpus import load as load_corpus
+from tokengraft.corpus import udhr
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import base as base_code
 from tokengraft.tokenizer import Located, Tokenizer, find
@@ -125,9 +126,9 @@ def _corpus(manifest: dict[str, Any], given: str | Path | ParallelCorpus | None)
     if given is not None:
         return load_corpus(given)
     try:
-        return load_corpus(str(manifest["corpus"].get("name", "udhr")))
+        return load_corpus(str(manifest["corpus"].get("name", udhr.NAME)))
     except CorpusError:
-        bundled = load_corpus("udhr")
+        bundled = udhr.load()
         # The run may have a plain code where the Declaration has only a variety of it.
         plain = {base_code(code): code for code in reversed(bundled.languages)}
         wanted = manifest["corpus"]["languages"]
