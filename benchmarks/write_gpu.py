@@ -277,7 +277,7 @@ def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
     """Apply the output policy by hand: the graft is not a folder here and has no manifest."""
     from transformers import LogitsProcessorList
 
-    from tokengraft.evaluating import generation, writing
+    from tokengraft.evaluating import generation
     from tokengraft.grafting.greedy_text import GreedyText
 
     pieces = tokenizer.vocabulary.pieces
@@ -288,8 +288,7 @@ def _greedy_by_text(graft: str, tokenizer: Any, plan: Any) -> None:
     def processors(model: Any, *, greedy: bool) -> Any:
         return made if greedy and model.name == graft else None
 
-    for module in (generation, writing):
-        vars(module).update(processors=processors)
+    vars(generation)["_processors"] = processors
 
 
 def parse() -> argparse.Namespace:

@@ -27,6 +27,7 @@ from tokengraft.deriving.methods import Rows
 from tokengraft.model.reading import Reader
 
 _NAME = "distil.safetensors"
+_FORM = 2  # of what is saved; another one is not gone on from
 
 
 def key(
@@ -40,6 +41,7 @@ def key(
 ) -> str:
     """sha256 of all that a distillation depends on: any change gives another key."""
     facts = {
+        "form": _FORM,
         "model": reader.model.fingerprint(),
         "recipe": asdict(recipe),
         "prefix": list(reader.prefix),
