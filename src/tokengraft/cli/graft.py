@@ -157,6 +157,7 @@ def graft(
         _writing(
             help="What may be written with the new tokens. "
             + " ".join(f"{one.name}: {one.help}." for one in POLICIES.values())
+            + " write needs --text and, if the table is tied, a second one."
         ),
     ] = DEFAULT,
     protect: Annotated[

@@ -78,7 +78,7 @@ POLICIES: dict[str, OutputPolicy] = {
         ),
         OutputPolicy(
             "write",
-            "answers are in new tokens too: needs training text and, if tied, a second table",
+            "answers are in new tokens too, whose output rows were trained for it",
             "`write`: `generate` reads and writes the new tokens. Their output rows were trained "
             "so that, each counted with its first old part, the model says what its base said. "
             "Sample as usual; for greedy decoding switch on the choice by text with "
