@@ -173,17 +173,17 @@ class Distiller:
 
     def _ends(self) -> Ends:
         """The rows at the start of a run, with their optimisers."""
-        rows = Composed(self._start, self._phi, self.recipe.share)
+        width = self.reader.model.dimensions
+        rows = Composed(self._start, self._phi, self.recipe.share, width)
         if self.weights is not None:
             self.weights.reset()
         if self.replay is not None:
             self.replay.reset()
         if self.writer is None or self.writer.shared:
-            shared = 0 if self.writer is None else self.reader.model.dimensions
-            return Ends(rows, shared=shared, weights=self.weights)
+            return Ends(rows, shared=0 if self.writer is None else width, weights=self.weights)
         start = torch.from_numpy(self.writer.start).to(self.device)
         share = self.recipe.head_share
-        head = Composed(start, self._head_phi, share, _HEAD_BETAS)
+        head = Composed(start, self._head_phi, share, width, _HEAD_BETAS)
         return Ends(rows, head, weights=self.weights)
 
     def run(

@@ -60,7 +60,7 @@ def distil_encoder(task: Task) -> Rows:
     train, judged = _lessons(task)
     start = torch.from_numpy(task.start(task)).to(model.device)
     phi = torch.from_numpy(features(model, task.parts)).to(model.device)
-    rows = Composed(start, phi, recipe.share)
+    rows = Composed(start, phi, recipe.share, start.shape[1])
     unit = float(model.weight.float().square().mean().sqrt())
     best, first = rows.rows(), _judge(task, judged, rows.rows())
     score, begun, generator = first, time.monotonic(), np.random.default_rng(recipe.seed)
