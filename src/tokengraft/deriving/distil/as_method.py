@@ -101,10 +101,10 @@ def distil(task: Task) -> Rows:
     score = replace(out.score, excess=run.excess(out.rows))
     task.scores = {"held_out": score, "start": out.start, "floor": run.floor()}
     task.curve, task.head = tuple(out.curve), out.head
-    if run.weights is None:
-        return out.rows
-    task.student = run.student.model
-    return lanes.settle(task.student, out.rows)
+    student = run.student.model
+    if run.weights is not None:
+        task.student = student
+    return lanes.settle(student, out.rows) if isinstance(student, lanes.Laned) else out.rows
 
 
 def _own(task: Task) -> list[str]:

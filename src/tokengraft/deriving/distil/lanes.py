@@ -302,7 +302,7 @@ def go_on(student: FrozenModel, wider: Callable[[str], NDArray[np.float32]]) -> 
             module.take(wider(f"{name}.weight"))
 
 
-def settle(student: FrozenModel, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def settle(student: Laned, rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rows as the base has them; what they have beyond becomes the student's `new_lanes`."""
     width = student.dimensions
     student.model.register_buffer(_TABLE, torch.from_numpy(rows[:, width:].copy()))
