@@ -632,6 +632,18 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
     assert lanes.new_lanes(fewer.student).shape == lanes.new_lanes(alone.student).shape
 
 
+def test_a_body_gets_as_many_lanes_as_are_asked_for(llama, made, tmp_path):
+    wider = grafted(llama, tmp_path / "out", lanes=20, options=RECIPE).folder
+    trained = json.loads((wider / "tokengraft.json").read_text())["trained"]
+    assert trained["lanes"] >= 20 and trained["neurons"] == 80
+    for how in ({"train": "rows"}, {"train": "lora"}, {"lanes": 0}):
+        with pytest.raises(UsageError, match="give 1 or more, with --train lanes"):
+            grafted(llama, tmp_path / "no", **{"lanes": 20, **how})
+    with pytest.raises(UsageError, match="leave --lanes out"):
+        grafted(llama, tmp_path / "no", lanes=20, start=made.folder)
+    assert not (tmp_path / "no").exists()
+
+
 def test_writing_is_learned_beside_lanes(llama):
     options = Deriving(recipe=Recipe(**RECIPE), writing=Writing(), adapting=LANES)
     made = derive_rows(

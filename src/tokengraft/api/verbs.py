@@ -248,6 +248,7 @@ def graft(
     untie: bool = True,
     train: str = "rows",
     keep: float | None = None,
+    lanes: int | None = None,
     start: Place | None = None,
     adapter_only: bool = False,
     check: Sources | None = None,
@@ -263,13 +264,13 @@ def graft(
     Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
     `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
-    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lora`
-    and `all`, `keep` is the share of positions in English and code at which the likeliest token
-    must stay the same (0.97). Training goes on from `start`, an earlier graft of the same plan into
-    the same model, if given: from its rows, and its lanes if they are trained again. `adapter_only`
-    writes what adapters learned, without the base. `check` is text to verify on, by default the
-    bundled UDHR. A folder at `out` that is not a graft is replaced only with `force`. Raises
-    GraftError if verification fails; then `out` is as it was.
+    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lanes`,
+    the model gets so many dimensions wider (64); with `lora` and `all`, `keep` is the share of
+    positions in English and code at which the likeliest token must stay the same (0.97). Training
+    goes on from `start`, an earlier graft of the same plan into the same model, if given: from its
+    rows, and its lanes if they are trained again. `adapter_only` writes what adapters learned,
+    without the base. `check` is text to verify on, by default the bundled UDHR. A folder at `out`
+    that is not a graft is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -277,8 +278,8 @@ def graft(
 
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
-    if rows is not None and start is not None:
-        raise UsageError("start is where rows are trained from: leave rows out, or start")
+    if rows is not None and any(one is not None for one in (start, keep, lanes)):
+        raise UsageError("start, keep and lanes say how rows are trained: leave them out, or rows")
     settings = {
         "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
         "device": device, "dtype": dtype, "progress": progress,
@@ -288,7 +289,7 @@ def graft(
     name = _name(model)
     made = write_graft(
         name, _plan(plan), out,
-        Derivation(method, text, settings, train, keep, start) if rows is None else rows,
+        Derivation(method, text, settings, train, keep, start, lanes) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
         options=Finishing(check, verified, license, seed, command, force, adapter_only),
     )  # fmt: skip

@@ -199,6 +199,17 @@ def graft(
             "lower share new tokens are read better, with a higher one worse (docs/adapt.md).",
         ),
     ] = None,
+    lanes: Annotated[
+        int | None,
+        _training(
+            min=1,
+            help="With --train lanes: by how many dimensions, or a few more, the model gets wider, "
+            "with four neurons in each block for every one. Default 64. With more, new tokens are "
+            "read better and every text more slowly: with a sixth of its width (256), "
+            "Qwen2.5-Coder-1.5B reads four languages as closely as its old text in other pieces, "
+            "and its blocks grow by 36%, not 17% (docs/adapt.md).",
+        ),
+    ] = None,
     adapter_only: Annotated[
         bool,
         _training(
@@ -269,7 +280,8 @@ def graft(
             translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
-            untie=not tied, train=train, keep=keep, start=start, adapter_only=adapter_only,
+            untie=not tied, train=train, keep=keep, lanes=lanes, start=start,
+            adapter_only=adapter_only,
             seed=seed, force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
     warn(*result.notes)

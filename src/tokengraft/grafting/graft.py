@@ -40,6 +40,7 @@ from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.vocabulary import piece_reader
 
 _MOST_LINES = 20_000  # of training text that a graft is verified on, besides the check lines
+_NEURONS = 4  # for every lane, as there are by default
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +71,7 @@ class Derivation:
     train: str = "rows"
     keep: float | None = None
     start: Path | str | None = None
+    lanes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ def graft(
                     "--method"
                 )
             settings["start"], adapting, left = read_start(Path(rows.start), plan, base, adapting)
+            if rows.lanes is not None and settings["start"].wider is not None:
+                raise UsageError(
+                    f"training goes on with the lanes that {rows.start} has: leave --lanes out"
+                )
             notes.append(left)
         if chosen.trains:
             settings["writing"] = _writing(base.path, training, output)
@@ -312,6 +318,8 @@ def _adapting(
     train = rows.train
     if train not in TRAINED:
         raise no_such("way to train", train, TRAINED)
+    if rows.lanes is not None and (train != "lanes" or rows.lanes < 1):
+        raise UsageError(f"--lanes {rows.lanes}: give 1 or more, with --train lanes")
     if train == "rows":
         if rows.keep is not None:
             raise UsageError("rows alone keep all of English: --keep goes with --train lora or all")
@@ -327,6 +335,8 @@ def _adapting(
                 f"lanes cannot change text without new tokens, so {idle} has nothing to keep: "
                 "leave it out, or take --train lora"
             )
+        if rows.lanes is not None:
+            given = replace(given, lanes=rows.lanes, neurons=_NEURONS * rows.lanes)
         return replace(given, train=train)
     quiet = () if output.protect is None else tuple(lines_of(output.protect))
     given = given if rows.keep is None else given.keeping(rows.keep)

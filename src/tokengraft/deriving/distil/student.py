@@ -42,7 +42,7 @@ _LOOKED = 2048  # positions of either text by which A is chosen
 _HELD = 1 << 30  # bytes of layer inputs held at a time
 _BETAS = (0.9, 0.99)
 _TOKENS = 9000  # of a step of 48 passages, padded
-_BESIDES = 1600 << 20  # bytes for the program, passages, and what its allocator cannot use again
+_BESIDES = 1760 << 20  # bytes for the program, passages, and what its allocator cannot use again
 
 #: By name of a tensor: a function from its values in the base to those in the student.
 Changes = Mapping[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
@@ -147,9 +147,9 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     weights = sum(one.numel() for one in base.model.parameters())
     shapes = [base.model.get_submodule(name).weight.shape for name in linear_layers(base)]
     ends = sum(map(sum, shapes))
-    own = {"all": weights, "lanes": (adapting.lanes + adapting.neurons) * ends}.get(
-        adapting.train, adapting.rank * ends
-    )
+    gated = 3 * adapting.neurons * base.dimensions * len(base.blocks)
+    wider = adapting.lanes * ends + gated
+    own = {"all": weights, "lanes": wider}.get(adapting.train, adapting.rank * ends)
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
