@@ -270,7 +270,8 @@ def graft(
     goes on from `start`, an earlier graft of the same plan into the same model, if given: from its
     rows, and its lanes if they are trained again. `adapter_only` writes what adapters learned,
     without the base. `check` is text to verify on, by default the bundled UDHR. A folder at `out`
-    that is not a graft is replaced only with `force`. Raises GraftError if verification fails; then `out` is as it was.
+    that is not a graft is replaced only with `force`. Raises GraftError if verification fails; then
+    `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
