@@ -159,12 +159,12 @@ def on_the_way(
     import torch
 
     from tokengraft.model.frozen import FrozenModel
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     base, head = self.reader.model, ends.head()
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     tables = {"rows": ends.rows().detach().bfloat16()}
     if head is not None:
         tables["head"] = head.detach().bfloat16()

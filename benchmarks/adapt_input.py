@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     from tokengraft.deriving.known_methods import named
     from tokengraft.deriving.task import Deriving, Task
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.align import Aligner
     from tokengraft.tokenizer.huggingface import HuggingFace
 
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     if not ways:
         return
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
     new = HuggingFace.from_parsed("new", spec)
     given = {"steps": options.steps, "patience": 0, "passages": options.passages}

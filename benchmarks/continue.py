@@ -40,12 +40,12 @@ def run(options: argparse.Namespace, start: str, code: str) -> None:
     import transformers
 
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     begun = time.monotonic()
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
     text = lines_in(options.text / f"{code}.txt")
     new = start != "old"

@@ -37,7 +37,7 @@ from tokenizers import (
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.tokenizer.openai import PATTERNS
 
 LLAMA = (
@@ -164,7 +164,7 @@ def main() -> int:
         boundaries: Any = chance.choice(["auto", "keep"])
         try:
             plan = plan_tokens(base, planned, Planning(budget=60, boundaries=boundaries))
-            extended = insert(base, plan)
+            extended = with_plan(base, plan)
         except TokengraftError:
             counts["refused"] += 1
             continue

@@ -60,13 +60,13 @@ def run(job: tuple[argparse.Namespace, str]) -> None:
     from tokengraft.evaluating.score import Bootstrap
     from tokengraft.evaluating.translations import translation_scores
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     options, code = job
     torch.set_num_threads(1)
     made = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), made)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), made)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
     new = HuggingFace.from_parsed("new", spec)
     text, english = pairs(options.seed, code)

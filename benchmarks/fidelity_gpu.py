@@ -203,14 +203,14 @@ class Bench:
         from tokengraft.core.options import options_from
         from tokengraft.deriving.derive import derive_rows
         from tokengraft.deriving.task import Deriving
-        from tokengraft.planning.plan import insert
+        from tokengraft.planning.plan import with_plan
 
         options, grid, plan = self.options, self.grid, self.plan(code)
         found = []
         for changes in options.scan:
             made = derive_rows(
                 grid.model, [token.parts for token in plan.tokens], "distil",
-                text=self.text(code), tokenizer=grid.tokenizer(insert(grid.spec, plan)),
+                text=self.text(code), tokenizer=grid.tokenizer(with_plan(grid.spec, plan)),
                 options=options_from(
                     Deriving,
                     {**vars(recipe(changes)), "steps": options.steps,

@@ -23,7 +23,7 @@ from tokengraft.deriving.distil.teacher import Teacher
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.catalog import load
 from tokengraft.tokenizer.huggingface import HuggingFace
@@ -51,7 +51,7 @@ def main() -> None:
         if code == "eng_Latn":
             continue
         plan = plan_tokens(source, {code: lines_of(path)}, Planning(budget=2000))
-        data = json.dumps(insert(source, plan)).encode()
+        data = json.dumps(with_plan(source, plan)).encode()
         aligner = Aligner(old, HuggingFace.from_json(code, "", data))
         judged = options.flores / options.split / f"{code}.{options.split}"
         lines = list(lines_of(judged))[: options.lines]

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.permitted import shares_letters
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -66,7 +66,7 @@ class Count:
             )
         except TokengraftError as error:
             return {**row, "tokens": 0, "longer": 0, "why": str(error)}
-        written = json.dumps(insert(self.parsed, plan))
+        written = json.dumps(with_plan(self.parsed, plan))
         new = lengths(Tokenizer.from_str(written), self.lines)
         pairs = list(zip(self.lines, self.old, new, strict=True))
         longer = [line for line, before, after in pairs if after > before]

@@ -114,14 +114,14 @@ def run(options: argparse.Namespace, name: str, code: str, rate: float) -> None:
 
     from tokengraft.deriving.distil.passages import read_lots, shuffled_batches
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.align import Aligner
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     begun = time.monotonic()
     start, trained, loss, characters = PEERS[name]
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype="float32"))
     new = HuggingFace.from_parsed("new", spec)
     first = len(base.tokenizer.vocabulary)

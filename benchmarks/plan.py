@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Boundaries, Planning, insert
+from tokengraft.planning.plan import Boundaries, Planning, with_plan
 from tokengraft.tokenizer.sources import bundled
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def main() -> None:
         learning = partial(plan_tokens, base, texts, options)
         mine, plan = timed(learning, clock)
         say(f"learn {arguments.tokens}, {boundaries} / BpeTrainer", mine, peer, LEARN_LIMIT)
-        raw = [json.dumps(base), json.dumps(insert(base, plan))]
+        raw = [json.dumps(base), json.dumps(with_plan(base, plan))]
         # Taken in turns: on a busy machine two blocks of runs would not be comparable.
         rounds = [[timed(partial(Tokenizer.from_str, text)) for text in raw] for _ in range(5)]
         load_base, load_new = (min(turn[i][0] for turn in rounds) for i in (0, 1))

@@ -29,7 +29,7 @@ from plan_world import PIVOT, changed, lengths, read
 from tokengraft.auditing.equiprobable import read_by_own
 from tokengraft.planning import MODES
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -59,7 +59,7 @@ def by_mode(name: str, mode: Any, code: str, texts: tuple[Any, Any]) -> Any:
     plan = plan_tokens(base, {code: dev[code]}, options, protect=kept)
 
     def made(size: int) -> Any:
-        return insert(base, first_tokens(plan, size))
+        return with_plan(base, first_tokens(plan, size))
 
     return measured(base, made, len(plan.tokens), code, devtest)
 

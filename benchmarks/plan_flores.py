@@ -31,7 +31,7 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import load
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import script_of
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
@@ -105,7 +105,7 @@ def measure(
     effect = planned.languages[code]
     base_json = as_json(find(name, options.tokenizers))
     base = Tokenizer.from_str(json.dumps(base_json))
-    extended = insert(base_json, planned)
+    extended = with_plan(base_json, planned)
     new = Tokenizer.from_str(json.dumps(extended))
     row: dict[str, Any] = {
         "tokenizer": name, "language": code, "tokens": len(planned.tokens),
@@ -116,7 +116,7 @@ def measure(
         "lines": 0, "longer": 0, "changed_in_other_scripts": 0, "decoded_differently": 0,
     }  # fmt: skip
     for size in SIZES:
-        part = Tokenizer.from_str(json.dumps(insert(base_json, first_tokens(planned, size))))
+        part = Tokenizer.from_str(json.dumps(with_plan(base_json, first_tokens(planned, size))))
         row[f"after_{size}"] = premiums(part, devtest, code)
     scripts = frozenset(SCRIPTS.get(script_of(code), ("Latin",)))
     for each, olds in before.items():

@@ -57,7 +57,7 @@ def train(options: argparse.Namespace, mode: str, code: str) -> None:
     from tokengraft.evaluating.lines import assert_disjoint, prepare
     from tokengraft.evaluating.score import Bootstrap
     from tokengraft.model.frozen import FrozenModel, NewRows, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     path = options.out / f"{mode}-{code}.json"
@@ -65,7 +65,7 @@ def train(options: argparse.Namespace, mode: str, code: str) -> None:
         return
     begun = time.monotonic()
     plan = Plan.from_json(json.loads((options.plans / f"{mode}-{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     new = HuggingFace.from_parsed("new", spec)
     text = lines_in(options.text / f"{code}.txt")[: options.most]
     devtest, english = (

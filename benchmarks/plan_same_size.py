@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from plan_world import PIVOT, changed, lengths, read
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, folded, insert
+from tokengraft.planning.plan import Planning, folded, with_plan
 from tokengraft.planning.protect import protected_text
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import first_free_id, fold, retirable
@@ -42,7 +42,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     how = Planning(budget=options.budget, same_size=True)
     plan = plan_tokens(base_json, texts, how, protect=protected_text([], bundled=True))
     assert plan.places is not None
-    grown, base = insert(base_json, plan), load(base_json)
+    grown, base = with_plan(base_json, plan), load(base_json)
     lines = [line for text in texts.values() for line in text]
     used = {i for one in load(grown).encode_batch_fast(lines) for i in one.ids}
     used |= {i for one in base.encode_batch_fast(lines) for i in one.ids}

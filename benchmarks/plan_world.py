@@ -37,7 +37,7 @@ from tokengraft.corpus import load
 from tokengraft.languages.codes import language
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import Spread, spread
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.protect import measure_elsewhere, protected_text, unprotected_code
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -152,7 +152,7 @@ class Run:
         self._note(0, old, old)
         sizes = [size for size in self.options.size or SIZES if size < len(plan.tokens)]
         for size in (len(plan.tokens), *sizes):
-            extended = insert(base_json, first_tokens(plan, size))
+            extended = with_plan(base_json, first_tokens(plan, size))
             new = Tokenizer.from_str(json.dumps(extended))
             english = self.devtest[PIVOT]
             self.row["english_lines_changed"][str(size)] = changed(base, new, english)
@@ -282,7 +282,7 @@ def timed(path: Path, flores: Path, name: str, runs: int = 11) -> dict[str, Any]
     """
     base = as_json(find(name))
     plan = Plan.from_json(json.loads(gzip.decompress(path.read_bytes())))
-    files = {"base": base, "plan": insert(base, plan)}
+    files = {"base": base, "plan": with_plan(base, plan)}
     written = {key: json.dumps(value, ensure_ascii=False) for key, value in files.items()}
     devtest = read(flores, "devtest")
     texts = {

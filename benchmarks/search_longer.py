@@ -86,7 +86,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
     from tokengraft.core.errors import TokengraftError
     from tokengraft.corpus import load
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.planning.plan import Boundaries, Planning, insert
+    from tokengraft.planning.plan import Boundaries, Planning, with_plan
     from tokengraft.tokenizer.catalog import as_json, find
     from tokengraft.tokenizer.pre_tokenizer import SCRIPTS as relaxable  # noqa: N811
     from tokengraft.tokenizer.pre_tokenizer import (
@@ -118,7 +118,7 @@ def prepare(folder: Path, names: list[str], folders: list[Path], scripts: list[s
             how: Boundaries = "relax" if relaxes else "keep"
             try:
                 plan = plan_tokens(base, texts, Planning(budget=BUDGET, boundaries=how))
-                changed["plan"] = _paired(insert(base, plan))
+                changed["plan"] = _paired(with_plan(base, plan))
             except TokengraftError as error:
                 print(f"{name} {script}: no plan ({error})")
             for kind, tokenizer in changed.items():

@@ -34,7 +34,7 @@ from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Deriving
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.vocabulary import Vocabulary
@@ -61,7 +61,7 @@ def main() -> None:
     for code in options.language:
         plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
         distilled = load_file(options.rows / f"write-{code}.safetensors")["rows"].float().numpy()
-        new = HuggingFace.from_parsed(code, insert(source, plan))
+        new = HuggingFace.from_parsed(code, with_plan(source, plan))
         judged = options.flores / options.split / f"{code}.{options.split}"
         lines = list(lines_of(judged))[: options.lines]
         aligned = [shorten(one, 448) for one in Aligner(model.tokenizer, new)(lines)]

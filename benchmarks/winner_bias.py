@@ -27,7 +27,7 @@ from tokengraft.deriving.states import part_states
 from tokengraft.grafting.winner_takes_all import best_bias, bias_curve
 from tokengraft.languages.codes import language_name
 from tokengraft.model.frozen import FrozenModel, Reading
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.render.figures.style import LINE, bare, sheet, write
 from tokengraft.tokenizer.huggingface import HuggingFace
 
@@ -50,7 +50,7 @@ def main() -> None:
     for code in options.language:
         plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
         parts = [token.parts for token in plan.tokens]
-        tokenizer = HuggingFace.from_parsed(code, insert(source, plan))
+        tokenizer = HuggingFace.from_parsed(code, with_plan(source, plan))
         trained = load_file(options.rows / f"write-{code}.safetensors")
         mean = torch.from_numpy(part_states(base, parts, [0])[0])
         one = base.weight.float().mean(0).expand_as(mean)

@@ -58,14 +58,14 @@ def run(options: argparse.Namespace, setting: dict[str, Any], code: str) -> None
     from tokengraft.deriving.distil.recipe import Adapting, Writing
     from tokengraft.deriving.task import Deriving, Start
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.planning.plan import Plan, insert
+    from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.huggingface import HuggingFace
 
     begun = time.monotonic()
     options = argparse.Namespace(**vars(options) | {k: setting[k] for k in _OWN if k in setting})
     way, name = setting["way"], f"{setting['name']}-{code}"
     plan = Plan.from_json(json.loads((options.plans / f"{code}.json").read_text("utf-8")))
-    spec = insert(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
+    spec = with_plan(json.loads((options.model / "tokenizer.json").read_text("utf-8")), plan)
     base = FrozenModel.load(options.model, Reading(dtype=options.dtype))
     english = tuple(lines_in(options.text / "eng_Latn.txt")[: options.protect])
     given = {"steps": options.steps} | json.loads(options.recipe) | setting["recipe"]

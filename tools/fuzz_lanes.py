@@ -47,7 +47,7 @@ from tokengraft.grafting.widen import widen
 from tokengraft.grafting.write_folder import Learned, write_model
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import quiet
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import with_plan
 
 OLD, NEW = 258, len(PLAN.tokens)
 TEXT = [*LINES, "क का कि की"]
@@ -126,7 +126,7 @@ class Grafting:
         settle(student, np.concatenate([self.rows, lanes], 1))
         out.mkdir()
         written = write_model(
-            base, insert(BASE, PLAN), self.rows, out, policy=self.policy,
+            base, with_plan(BASE, PLAN), self.rows, out, policy=self.policy,
             parts=[token.parts for token in PLAN.tokens], learned=Learned(head=self.head),
         )  # fmt: skip
         widen(out, written, student)

@@ -18,7 +18,7 @@ from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_chunks
 from tokengraft.planning import MODES, Mode, PlanMode
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, folded, insert
+from tokengraft.planning.plan import Plan, Planning, folded, with_plan
 from tokengraft.planning.protect import Protected
 from tokengraft.tokenizer.catalog import as_json, find
 
@@ -59,7 +59,7 @@ def test_a_plan_keeps_its_promises(mode: PlanMode, name: str) -> None:
     assert plan == again and plan.mode == mode.name
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     old, new = (
-        Tokenizer.from_str(json.dumps(one)) for one in (base(name), insert(base(name), plan))
+        Tokenizer.from_str(json.dumps(one)) for one in (base(name), with_plan(base(name), plan))
     )
     emitted: set[int] = set()
     shorter = 0
@@ -88,7 +88,7 @@ def test_a_plan_of_the_same_size_keeps_them_and_the_table(name: Mode) -> None:
             planned("rootstock", mode, same_size=True)
         return
     plan, parsed = planned("rootstock", mode, same_size=True), base("rootstock")
-    made = folded(insert(parsed, plan), plan)
+    made = folded(with_plan(parsed, plan), plan)
     old, new = (Tokenizer.from_str(json.dumps(one)) for one in (parsed, made))
     places = set(plan.places or ())
     assert new.get_vocab_size() == old.get_vocab_size()

@@ -12,7 +12,7 @@ from tokengraft.api.verbs import plan
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.corpus import load
 from tokengraft.planning.count_words import count_words
-from tokengraft.planning.plan import Plan, insert
+from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.planning.plan_files import insert_plan, read_plan
 from tokengraft.reproduce.claim import new_token_share
 from tokengraft.tokenizer.catalog import as_json, find
@@ -249,7 +249,7 @@ def test_no_line_of_flores_gets_longer(flores, name):
     result = plan(name, ["shn", "hin"], budget=300)
     base_json = as_json(find(name))
     base = Tokenizer.from_str(json.dumps(base_json))
-    new = Tokenizer.from_str(json.dumps(insert(base_json, result.plan)))
+    new = Tokenizer.from_str(json.dumps(with_plan(base_json, result.plan)))
     corpus = load(flores, split="devtest")
     assert len(corpus.languages) == 204
     for code in corpus.languages:

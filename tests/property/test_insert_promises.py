@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.paper import absent_characters
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.tokenizer.convert import (
     from_merges,
     from_sentencepiece,
@@ -97,7 +97,7 @@ def _planned(name: str, boundaries: str, mode: str) -> tuple[Plan, Tokenizer, To
         check=check if boundaries != "keep" else (),
         test=tested if boundaries == "relax" else None,
     )
-    return plan, original(name), load(insert(base(name), plan))
+    return plan, original(name), load(with_plan(base(name), plan))
 
 
 @functools.cache
@@ -261,7 +261,7 @@ def test_shares_of_lost_text_are_exact(name: str, mode: str) -> None:
     outcome = plan.languages["shn_Mymr"]
     lines = test["shn_Mymr"]
     every = sum(not c.isspace() for line in lines for c in line)
-    tokenizers = (original(name), load(insert(base(name), plan)))
+    tokenizers = (original(name), load(with_plan(base(name), plan)))
     told = (outcome.unk_share_before, outcome.unk_share_after)
     for tokenizer, share in zip(tokenizers, told, strict=True):
         places = [(line, lost(tokenizer, line, unknown_of(name))) for line in lines]
@@ -293,7 +293,7 @@ def test_pieces_are_of_the_planned_script(name: str) -> None:
         any(unicodedata.name(c, "").startswith("DEVANAGARI") for c in token.text)
         for token in plan.tokens
     )
-    assert ids(load(insert(base(name), plan)), english) == ids(original(name), english)
+    assert ids(load(with_plan(base(name), plan)), english) == ids(original(name), english)
 
 
 def test_curve_of_pieces_counts_the_planning_text() -> None:
@@ -328,7 +328,7 @@ def test_unigram_turns_unknown_into_text() -> None:
         "model": {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False},
     }  # fmt: skip
     plan = plan_tokens(tokenizer, {"amh_Ethi": ["ab ሰላም ሰላም ab", "ሰላ ab"]}, Planning(budget=5))
-    old, new = load(tokenizer), load(insert(tokenizer, plan))
+    old, new = load(tokenizer), load(with_plan(tokenizer, plan))
     assert new.token_to_id("<mask>") == old.token_to_id("<mask>") == 6
     assert plan.languages["amh_Ethi"].unknown_before > 0
     assert plan.languages["amh_Ethi"].unknown_after == 0
@@ -339,7 +339,7 @@ def test_unigram_turns_unknown_into_text() -> None:
 @pytest.mark.parametrize("name", ["claude-2.1", "llama-3"])
 def test_merges_are_written_as_strings(name: str) -> None:
     plan, _, _ = planned(name, "keep")
-    extended = insert(base(name), plan)
+    extended = with_plan(base(name), plan)
     assert {type(merge) for merge in extended["model"]["merges"]} == {str}
     assert merge_pairs(extended) == [*merge_pairs(base(name)), *plan.merges]
 
@@ -408,7 +408,7 @@ def test_curve_is_exact(objective: str) -> None:
         point = plan.languages["shn_Mymr"].curve[place]
         real = original("gpt2")
         if place:
-            real = load(insert(base("gpt2"), shortened(plan, point.tokens)))
+            real = load(with_plan(base("gpt2"), shortened(plan, point.tokens)))
         for code in codes:
             told = plan.languages[code].curve[place].premium
             assert premium(real, test[code], test[PIVOT]) == pytest.approx(told, abs=1e-9)
@@ -443,6 +443,6 @@ def test_paper_mode_adds_every_absent_character_and_warns() -> None:
     assert [t.token for t in plan.tokens] == absent_characters(base("llama-3"), lines)
     assert plan.languages["hin_Deva"].planning_after > plan.languages["hin_Deva"].planning_before
     assert "longer" in plan.notes[0]
-    new = load(insert(base("llama-3"), plan))
+    new = load(with_plan(base("llama-3"), plan))
     assert new.decode(ids(new, lines[3])) == lines[3]
     assert json.loads(new.to_str())["added_tokens"][-1]["id"] == plan.tokens[-1].id

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokengraft.core.errors import TokengraftError
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.planning.protect import Protected
 
 
@@ -76,7 +76,7 @@ def test_protected_lines_keep_their_ids(
     except TokengraftError as error:
         assert "no token to plan" in str(error)
         assume(False)
-    old, new = opened(base(name)), opened(insert(base(name), plan))
+    old, new = opened(base(name)), opened(with_plan(base(name), plan))
     for line in protected:
         assert ids(new, line) == ids(old, line)
     for line in (*planned, *protected, other, *(f"{line}{other}" for line in planned)):
@@ -103,7 +103,7 @@ def test_two_scripts_one_of_them_relaxed(
     except TokengraftError as error:
         assert "no token to plan" in str(error)
         assume(False)
-    old, new = opened(base(name)), opened(insert(base(name), plan))
+    old, new = opened(base(name)), opened(with_plan(base(name), plan))
     for line in protected:
         assert ids(new, line) == ids(old, line)
     for line in (*latin, *hindi, other, *(f"{line}{other}" for line in (*latin, *hindi))):
@@ -137,7 +137,7 @@ def test_words_with_a_capital_keep_their_ids(
     except TokengraftError as error:
         assert "no token to plan" in str(error)
         assume(False)
-    old, new = opened(base(name)), opened(insert(base(name), plan))
+    old, new = opened(base(name)), opened(with_plan(base(name), plan))
     assert ids(new, kept) == ids(old, kept)
     for line in lines:
         assert len(ids(new, line)) <= len(ids(old, line))
@@ -156,7 +156,7 @@ def test_where_words_are_looked_up_no_new_token_is_a_part_of_one(planned: list[s
         assert "no token to plan" in str(error)
         assume(False)
     old, new = (
-        opened(one) for one in (base("looks-words-up"), insert(base("looks-words-up"), plan))
+        opened(one) for one in (base("looks-words-up"), with_plan(base("looks-words-up"), plan))
     )
     made = {token.text for token in plan.tokens}
     words = {f"{start}{word}" for line in lines for word in line.split() for start in ("", " ")}

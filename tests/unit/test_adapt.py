@@ -52,7 +52,7 @@ from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.head_losses import Added, kept  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
-from tokengraft.planning.plan import insert  # noqa: E402
+from tokengraft.planning.plan import with_plan  # noqa: E402
 from tokengraft.tokenizer.align import Aligner  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 
@@ -104,7 +104,7 @@ def setting(folder: Path, devices: str = "cpu"):
 
 
 def extended(folder: Path) -> dict:
-    return insert(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
+    return with_plan(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
 
 
 @pytest.mark.parametrize("train", ["lora", "all"])

@@ -752,7 +752,7 @@ def test_rootstock_gets_closer_within_a_minute():
         pytest.skip("rootstock is not in the package yet")
     from tokengraft.corpus import udhr
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.planning.plan import insert
+    from tokengraft.planning.plan import with_plan
 
     corpus = udhr.load()
     lines = list(corpus.lines("amh_Ethi"))
@@ -760,7 +760,7 @@ def test_rootstock_gets_closer_within_a_minute():
     plan = plan_tokens(source, {"amh_Ethi": lines}, Planning(budget=60))
     chosen = [token.parts for token in plan.tokens]
     made = derive_rows(
-        ROOTSTOCK, chosen, text=lines, tokenizer=insert(source, plan),
+        ROOTSTOCK, chosen, text=lines, tokenizer=with_plan(source, plan),
         options=Deriving(recipe=Recipe(steps=24, passages=8, check_every=12, warmup=4),
                          characters=60),
     )  # fmt: skip

@@ -37,7 +37,7 @@ from tokengraft.model.tokenizer_files import (  # noqa: E402
     base_tokenizer,
 )
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
-from tokengraft.planning.plan import Planning, insert  # noqa: E402
+from tokengraft.planning.plan import Planning, with_plan  # noqa: E402
 from tokengraft.render.evaluation_folder import draw  # noqa: E402
 from tokengraft.render.figures.style import save_figure  # noqa: E402
 from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
@@ -143,7 +143,7 @@ def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_pat
     found = measured(base, out, lines[:3])
     assert found.score(AMHARIC, "kl").ceiling is not None or found.notes
     # Rows learnt from text are learnt behind it too.
-    given = {"text": lines, "tokenizer": insert(spec, steps)}
+    given = {"text": lines, "tokenizer": with_plan(spec, steps)}
     parts = [token.parts for token in steps.tokens]
     by_folder = derive_rows(base, parts, "context", **given)
     by_file = FrozenModel.load(base)
@@ -244,7 +244,7 @@ def test_a_model_that_reads_no_tree_is_left_out_with_a_note(tmp_path):
     torch.manual_seed(0)
     transformers.BloomForCausalLM(config).save_pretrained(folder)
     out = copy(folder, tmp_path / "graft")
-    spec = insert(base_tokenizer(folder), plan())
+    spec = with_plan(base_tokenizer(folder), plan())
     (out / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
     lines = texts()[AMHARIC][:1]
     found = measured(folder, out, lines, against=False, shared=True)

@@ -36,7 +36,7 @@ from tokengraft.grafting.verify import tokens as verify_tokens
 from tokengraft.model import checkpoint as weights
 from tokengraft.model.folder import resolve
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.plan_files import read_plan
 
 LINES = [line for lines in texts().values() for line in lines]
@@ -104,7 +104,7 @@ def test_a_card_prints_names_and_notes_as_they_are(base: Path, tmp_path: Path) -
         assert not re.search(rf"(?<!\\){re.escape(markup)}", prose), markup
     assert "on the UDHR before" in card
     assert "**It works: \\<b>**" in card
-    measured = verify_tokens.Pair(json.loads(tokenizer_json()), insert(base_json(), plan()))
+    measured = verify_tokens.Pair(json.loads(tokenizer_json()), with_plan(base_json(), plan()))
     before, after = measured.premiums(["amh_Ethi"])["amh_Ethi"]
     assert f"| {before:.2f} | {after:.2f} |" in card
     assert after < before

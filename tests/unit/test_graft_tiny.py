@@ -16,7 +16,7 @@ from tokengraft.core.files import writing_folder
 from tokengraft.corpus import udhr
 from tokengraft.grafting.write_folder import write_model
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -114,7 +114,7 @@ def make(
 
 def grow(base: Path, out: Path, rows: Any = None, tokenizer: Any = None, **options: Any) -> Any:
     """Write the model with the tiny plan's tokens, whole or not at all."""
-    tokenizer = tokenizer or insert(json.loads(tokenizer_json()), plan())
+    tokenizer = tokenizer or with_plan(json.loads(tokenizer_json()), plan())
     rows = new_rows() if rows is None else rows
     with writing_folder(out) as folder:
         return write_model(base, tokenizer, rows, folder, parts=parts(), **options)

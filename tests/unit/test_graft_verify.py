@@ -24,7 +24,7 @@ from tokengraft.grafting.verify.tokens import wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id, merge_pairs
 from tokengraft.tokenizer.pre_tokenizer import GPT2
@@ -435,7 +435,7 @@ def test_first_parts_are_found_again_in_the_tokenizers(name: str, mode: Any) -> 
     options = Planning(None if mode == "paper" else 30, mode, "keep")
     chosen = plan_tokens(old, {"shn_Mymr": SHAN}, options)
     given = [token.parts[0] for token in chosen.tokens]
-    new, rows = insert(old, chosen), first_free_id(old)
+    new, rows = with_plan(old, chosen), first_free_id(old)
     ids = range(rows, first_free_id(new))
     assert given
     assert wrong_first_part(old, new, ids, rows, given) is None

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import udhr
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Planning, insert
+from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.planning.word_pool import Cutter
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id, placeholders, settle
@@ -52,7 +52,7 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
 def test_added_tokens_keep_their_ids_and_no_new_token_is_dead(name: str) -> None:
     tokenizer = with_added(with_added(base(name), "ၵ"), "လႄႈ", normalized=True)
     plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=60))
-    old, new = load(tokenizer), load(insert(tokenizer, plan))
+    old, new = load(tokenizer), load(with_plan(tokenizer, plan))
     kept, grown = old.get_vocab(), new.get_vocab()
     assert {token: grown[token] for token in kept} == kept
     assert not {token.token for token in plan.tokens} & kept.keys()
@@ -83,7 +83,7 @@ def test_a_plan_names_added_tokens_that_text_may_become() -> None:
     for tokenizer, named in ((base("gpt2"), False), (crafted, True)):
         plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=5))
         assert any("zzyzx" in note for note in plan.notes) == named
-        old, new = load(tokenizer), load(insert(tokenizer, plan))
+        old, new = load(tokenizer), load(with_plan(tokenizer, plan))
         assert (ids(old, "zzyzx\u0301") != ids(new, "zzyzx\u0301")) == named
 
 
@@ -103,7 +103,7 @@ def test_text_does_not_become_a_special_token(content: str) -> None:
     wide = "".join(chr(ord(c) + 0xFEE0) for c in content)
     tokenizer = with_added(base("t5"), content, special=True)
     plan = plan_tokens(tokenizer, {"shn_Mymr": shan()}, Planning(budget=20))
-    old, new = load(tokenizer), load(insert(tokenizer, plan))
+    old, new = load(tokenizer), load(with_plan(tokenizer, plan))
     for text in (wide, f"see {wide} here", f"a{wide}b", f"{wide}{wide}"):
         assert ids(new, text) == ids(old, text)
     assert ids(new, f"a {content} b") == ids(old, f"a {content} b")

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.new_tokens import NewToken
-from tokengraft.planning.plan import Plan, Planning, Point, insert
+from tokengraft.planning.plan import Plan, Planning, Point, with_plan
 from tokengraft.planning.protect import insert_proved
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, family, first_free_id, written
@@ -149,13 +149,13 @@ def test_families_that_cannot_be_served(model: dict) -> None:
 def test_plans_know_their_tokenizer() -> None:
     tokenizer = tiny([["a", "b"]])
     plan = plan_tokens(tokenizer, {"hin_Deva": ["क क क ख"]}, Planning(budget=3, boundaries="keep"))
-    assert plan.tokens and insert(tokenizer, plan)
+    assert plan.tokens and with_plan(tokenizer, plan)
     with pytest.raises(TokenizerError, match="plan again"):
-        insert(tiny(["a b"]), plan)
+        with_plan(tiny(["a b"]), plan)
     with pytest.raises(TokenizerError, match=rf"tokenizer {plan.tokenizer[:12]}…, not "):
-        insert(tiny(["a b"]), plan)  # a plan of an earlier version has no name
+        with_plan(tiny(["a b"]), plan)  # a plan of an earlier version has no name
     with pytest.raises(TokenizerError, match=r"tokenizer Tiny \(.{12}…\), not Other \("):
-        insert(tiny(["a b"]), replace(plan, label="Tiny"), "Other")
+        with_plan(tiny(["a b"]), replace(plan, label="Tiny"), "Other")
     with pytest.raises(TokengraftError, match="schema"):
         Plan.from_json({"schema": 99})
     with pytest.raises(TokengraftError, match="not a plan"):
@@ -256,10 +256,10 @@ def small_plan() -> tuple[dict, Plan]:
 )
 def test_a_plan_whose_parts_or_bytes_were_edited_is_refused(change: dict, message: str) -> None:
     tokenizer, plan = small_plan()
-    insert(tokenizer, plan)
+    with_plan(tokenizer, plan)
     edited = [replace(token, **change) for token in plan.tokens]
     with pytest.raises(TokenizerError, match=message):
-        insert(tokenizer, replace(plan, tokens=tuple(edited)))
+        with_plan(tokenizer, replace(plan, tokens=tuple(edited)))
 
 
 @pytest.mark.parametrize("mode", ["characters", "paper"])
@@ -274,16 +274,16 @@ def test_edited_parts_that_no_merge_spells_are_refused(mode: str) -> None:
                  "model": model}  # fmt: skip
     options = Planning(None if mode == "paper" else 3, mode)
     plan = plan_tokens(tokenizer, {"hin_Deva": ["ख ख कख"] * 3}, options)
-    assert insert(tokenizer, plan)
+    assert with_plan(tokenizer, plan)
     edited = replace(plan, tokens=(replace(plan.tokens[0], parts=(2, 3)), *plan.tokens[1:]))
     with pytest.raises(TokenizerError, match="the old tokenizer spells it"):
-        insert(tokenizer, edited)
+        with_plan(tokenizer, edited)
 
 
 def test_a_token_that_no_merge_makes_is_refused() -> None:
     tokenizer, plan = small_plan()
     with pytest.raises(TokenizerError, match="no merge of the plan makes it"):
-        insert(tokenizer, replace(plan, merges=plan.merges[:-1]))
+        with_plan(tokenizer, replace(plan, merges=plan.merges[:-1]))
 
 
 def test_tokens_of_no_planned_script_are_refused() -> None:

@@ -42,7 +42,7 @@ from tokengraft.grafting.widen import widen  # noqa: E402
 from tokengraft.grafting.write_folder import check_room, write_model  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.planning.choose import plan_tokens  # noqa: E402
-from tokengraft.planning.plan import Planning, insert  # noqa: E402
+from tokengraft.planning.plan import Planning, with_plan  # noqa: E402
 from tokengraft.serving import gguf_file, llama_cpp  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,7 +57,7 @@ def text() -> list[str]:
 
 
 def extended(folder: Path) -> dict:
-    return insert(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
+    return with_plan(json.loads((folder / "tokenizer.json").read_text("utf-8")), plan())
 
 
 def grafted(base: Path, out: Path, *, output=None, verified=True, **how):

@@ -21,7 +21,7 @@ from test_graft_tiny import tokenizer_json
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
 from tokengraft.planning.relaxed_scripts import decide, floors_of
 from tokengraft.tokenizer.catalog import as_json, find
@@ -129,7 +129,7 @@ def test_every_line_in_a_planned_script_is_checked() -> None:
 
 
 def extended(plan: Plan) -> dict:
-    return insert(base("llama-3"), plan)
+    return with_plan(base("llama-3"), plan)
 
 
 def test_kept_cuts_of_llama_3_in_arabic_script() -> None:
@@ -230,4 +230,4 @@ def test_a_plan_with_another_pattern_is_refused() -> None:
     plan = plan_tokens(base("gpt2"), {"shn_Mymr": lines}, Planning(budget=20, boundaries="relax"))
     edited = replace(plan, cut=replace(plan.cut, new_pattern=plan.cut.new_pattern + "|x"))
     with pytest.raises(TokenizerError, match="Plan again"):
-        insert(base("gpt2"), edited)
+        with_plan(base("gpt2"), edited)

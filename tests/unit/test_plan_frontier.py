@@ -10,7 +10,7 @@ from tokengraft.api.results import Planned
 from tokengraft.corpus import load
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import frontier, spread
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.tokenizer.catalog import as_json, find
 
 CODES = ("shn_Mymr", "amh_Ethi", "hye_Armn")
@@ -54,7 +54,7 @@ def test_the_first_token_that_helps(gpt2: dict, plan: Plan) -> None:
         later = {token.token for token in plan.tokens[size:]}
         merges = [pair for pair in plan.merges if "".join(pair) not in later]
         kept = replace(plan, tokens=plan.tokens[:size], merges=tuple(merges))
-        new = Tokenizer.from_str(json.dumps(insert(gpt2, kept) if size else gpt2))
+        new = Tokenizer.from_str(json.dumps(with_plan(gpt2, kept) if size else gpt2))
         lines = udhr.lines(code)[:30]
         return sum(len(new.encode(line, add_special_tokens=False).ids) for line in lines)
 

@@ -19,7 +19,7 @@ from tokengraft.planning.permitted import (
     shares_letters,
     territory,
 )
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.plan_files import plan
 from tokengraft.planning.protect import (
     BUNDLED,
@@ -70,7 +70,7 @@ def test_swahili_gets_tokens_and_english_keeps_its_ids(gpt2: dict) -> None:
             gpt2, {"swh_Latn": lines}, Planning(budget=300), protect=protected, elsewhere=other
         )
     old = opened(gpt2)
-    new = {name: opened(insert(gpt2, plan)) for name, plan in plans.items()}
+    new = {name: opened(with_plan(gpt2, plan)) for name, plan in plans.items()}
     assert any(ids(new["free"], line) != ids(old, line) for line in half)
     assert all(ids(new["protected"], line) == ids(old, line) for line in half)
     told = plans["protected"].protected
@@ -152,7 +152,7 @@ def test_plans_that_keep_names_and_a_dictionary(gpt2: dict) -> None:
     assert made.protected.sources == (BUNDLED, DICTIONARY)
     outcome = made.languages["zul_Latn"]
     assert outcome.planning_after < 0.95 * outcome.planning_before
-    old, new = opened(gpt2), opened(insert(gpt2, made))
+    old, new = opened(gpt2), opened(with_plan(gpt2, made))
     for lines in (names, list(dictionary()[::20])):
         pairs = zip(old.encode_batch(lines), new.encode_batch(lines), strict=True)
         assert all(before.ids == after.ids for before, after in pairs)
@@ -190,7 +190,7 @@ def test_relaxed_scripts_of_protected_text_stay(gpt2: dict) -> None:
     plan = plan_tokens(gpt2, texts, Planning(budget=60), protect=text)
     assert plan.cut.scripts == ("Tamil",)
     assert [note for note in plan.notes if "Devanagari" in note]
-    old, new = opened(gpt2), opened(insert(gpt2, plan))
+    old, new = opened(gpt2), opened(with_plan(gpt2, plan))
     assert all(ids(new, line) == ids(old, line) for line in text.lines)
     with pytest.raises(UsageError, match="protected"):
         plan_tokens(gpt2, texts, Planning(budget=60, boundaries="relax"), protect=text)
@@ -202,7 +202,7 @@ def test_unigram_leaves_protected_text_alone() -> None:
     text = Protected(("English",), udhr.lines("eng_Latn")[:30])
     lines = [*udhr.lines("swh_Latn")[:30], *text.lines]
     plan = plan_tokens(t5, {"swh_Latn": lines}, Planning(budget=40), protect=text)
-    old, new = opened(t5), opened(insert(t5, plan))
+    old, new = opened(t5), opened(with_plan(t5, plan))
     assert len(plan.tokens) == 40
     assert all(ids(new, line) == ids(old, line) for line in text.lines)
 
@@ -277,7 +277,7 @@ def test_words_become_tokens_where_they_are_looked_up(gpt2: dict) -> None:
     made = {left + right for left, right in plan.merges}
     words = [token for token in plan.tokens if token.token not in made]
     assert len(words) > 20
-    old, new = opened(looking), opened(insert(looking, plan))
+    old, new = opened(looking), opened(with_plan(looking, plan))
     assert all(ids(new, line) == ids(old, line) for line in text.lines)
     for token in words:
         assert ids(new, token.text) == [token.id] and ids(old, token.text) == list(token.parts)

@@ -22,7 +22,7 @@ from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.grafting.verify.invariants import verify
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, folded, insert
+from tokengraft.planning.plan import Plan, Planning, folded, with_plan
 from tokengraft.planning.plan_files import insert_plan
 from tokengraft.planning.protect import insert_proved, sample
 from tokengraft.tokenizer.catalog import as_json, find
@@ -73,7 +73,7 @@ def swahili() -> tuple[dict[str, Any], Plan, list[Tokenizer]]:
     base = as_json(find("gpt2"))
     lines = udhr.load(["swh"]).lines("swh_Latn")
     chosen = plan_tokens(base, {"swh_Latn": lines}, Planning(budget=150, same_size=True))
-    grown = insert(base, chosen)
+    grown = with_plan(base, chosen)
     made = (base, grown, folded(grown, chosen))
     return base, chosen, [Tokenizer.from_str(json.dumps(one)) for one in made]
 
@@ -137,7 +137,7 @@ def test_too_few_places_and_other_families_are_told() -> None:
 def test_a_graft_of_the_same_size_is_verified_and_damage_is_seen(case: str, tmp_path: Path) -> None:
     base = make(tmp_path / "base", case)
     lines = [line for code, held in texts().items() if code != "eng_Latn" for line in held]
-    grown = insert(BASE, plan())
+    grown = with_plan(BASE, plan())
     one = Tokenizer.from_str(json.dumps(BASE))
     used = {i for line in lines for i in ids(one, line)}
     places = tuple(i for i in retirable(grown) if i not in used and i < 320)[: len(plan().tokens)]

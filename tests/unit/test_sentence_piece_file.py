@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.plan_files import insert_plan
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id
@@ -54,7 +54,7 @@ def as_sentencepiece_reads(model: bytes, texts: list[str]) -> list[list[int]]:
 def test_sentencepiece_reads_the_graft_as_its_json(from_base):
     """On lines that neither the plan nor the check saw."""
     old, base = mistral()
-    new = insert(old, plan())
+    new = with_plan(old, plan())
     model, said = checked_file(new, lines("eng_Latn"), base if from_base else None)
     assert (model is not None, said) == (True, "")
     shan = lines("shn_Mymr")[1::2]
@@ -69,7 +69,7 @@ def test_sentencepiece_reads_the_graft_as_its_json(from_base):
 
 def test_the_bases_own_pieces_and_settings_stay():
     old, base = mistral()
-    model, _ = checked_file(insert(old, plan()), [], base)
+    model, _ = checked_file(with_plan(old, plan()), [], base)
     before, after = proto.ModelProto.FromString(base), proto.ModelProto.FromString(model)
     assert list(after.pieces[: len(before.pieces)]) == list(before.pieces)
     assert len(after.pieces) == len(before.pieces) + 120

@@ -30,7 +30,7 @@ from tokengraft.grafting.verify.tensors import other_weights
 from tokengraft.grafting.verify.tokens import EncodedBoth, Pair, _only_found, unproven, untouched
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.embedding_tables import Tables, find_layout
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import with_plan
 
 OLD = 320
 NEW = range(OLD, OLD + 24)
@@ -83,7 +83,7 @@ DIFFERENT: dict[str, tuple[Callable[..., Any], Callable[[dict[str, Any]], Any], 
 def test_what_no_insertion_does_to_a_tokenizer(what: str) -> None:
     difference, change, message = DIFFERENT[what]
     old = base_tokenizer()
-    new = insert(base_tokenizer(), plan())
+    new = with_plan(base_tokenizer(), plan())
     assert difference(old, new, NEW) is None
     change(new)
     assert message in difference(old, new, NEW)

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tokengraft.cli import audit, compare, evaluate, graft, listings, plan, publish, reproduce
+from tokengraft.cli import (
+    audit,
+    compare,
+    evaluate,
+    finished_graft,
+    graft,
+    listings,
+    plan,
+    publish,
+    reproduce,
+)
 from tokengraft.cli.options import Command, Commands
 
 app = typer.Typer(
@@ -36,9 +46,9 @@ _VERBS: dict[str, dict[str, Callable[..., None]]] = {
     "A model that has them": {
         "graft": graft.graft,
         "adapt-input": graft.adapt_input,
-        "verify": graft.verify,
+        "verify": finished_graft.verify,
         "evaluate": evaluate.evaluate,
-        "export": graft.export,
+        "export": finished_graft.export,
     },
     "What is known": {
         "tokenizers": listings.tokenizers,

@@ -22,8 +22,7 @@ from tokengraft.core.wording import one_line
 from tokengraft.languages.codes import well_formed
 from tokengraft.planning import Mode
 from tokengraft.planning.new_tokens import NewToken, check_tokens
-from tokengraft.tokenizer import insert as inserting
-from tokengraft.tokenizer.insert import Additions, Family, family, fold
+from tokengraft.tokenizer.insert import Additions, Family, family, fingerprint, fold, insert
 from tokengraft.tokenizer.pre_tokenizer import RELAXABLE, relaxed_pattern
 
 SCHEMA = 1
@@ -274,14 +273,14 @@ def _check_effect(code: str, effect: Effect) -> None:
             require(same, f"a {what} of {code}", said, f"where its curve ends, {end}")
 
 
-def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
+def with_plan(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> dict[str, Any]:
     """The tokenizer with the plan's tokens.
 
     TokenizerError if the plan is for another tokenizer, or was edited so that what it says about
     its tokens is false (`check_tokens`). `label` names the tokenizer in that message. For a plan
     read from a file use `protect.insert_proved`.
     """
-    got = inserting.fingerprint(tokenizer)
+    got = fingerprint(tokenizer)
     if got != plan.tokenizer:
         raise TokenizerError(
             f"this plan is for the tokenizer {_named(plan.label, plan.tokenizer)}, not "
@@ -295,7 +294,7 @@ def insert(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -> d
             "this plan's split pattern is not the one that is proved to make no text longer: it "
             "was edited, or made by an earlier version. Plan again."
         )
-    return inserting.insert(tokenizer, plan.additions)
+    return insert(tokenizer, plan.additions)
 
 
 def folded(extended: dict[str, Any], plan: Plan) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from tokengraft.languages.codes import resolve, well_formed
 from tokengraft.planning.chain import Ints, distinct
 from tokengraft.planning.learn import key_of
 from tokengraft.planning.permitted import foreign_piece, names_spoiled
-from tokengraft.planning.plan import Elsewhere, Plan, PlanCut, Protection, folded, insert
+from tokengraft.planning.plan import Elsewhere, Plan, PlanCut, Protection, folded, with_plan
 from tokengraft.planning.word_pool import Cutter
 from tokengraft.tokenizer.pipeline import Encoded, Encoder, encode, load
 from tokengraft.tokenizer.pre_tokenizer import DIGITS, LATIN, relaxed_pattern
@@ -205,7 +205,7 @@ def insert_proved(
             f"this plan was edited: its token {foreign!r} holds nothing of the scripts of "
             f"{', '.join(plan.languages)}, so text in any language would change. Plan again."
         )
-    extended = insert(tokenizer, plan, label)
+    extended = with_plan(tokenizer, plan, label)
     final = folded(extended, plan)
     if plan.protected is not None:
         looked_up = bool(tokenizer["model"].get("ignore_merges"))

@@ -33,7 +33,7 @@ from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import BATCH_TOKENS
 from tokengraft.model.tokenizer_files import base_tokenizer
 from tokengraft.planning.paper import plan_literals
-from tokengraft.planning.plan import insert
+from tokengraft.planning.plan import with_plan
 from tokengraft.tokenizer.huggingface import HuggingFace
 
 PAPER = "paper"
@@ -192,7 +192,7 @@ class Grid:
         strategies: dict[str, tuple[dict[str, Any], Rows]] = {}
         names = self.strategy_names()
         for code, plan in plans.items():
-            tokenizer = self.tokenizer(insert(self.spec, plan))
+            tokenizer = self.tokenizer(with_plan(self.spec, plan))
             wanted = [place[token.text] for token in plan.tokens]
 
             def rows_of(name: str, wanted: list[int] = wanted) -> tuple[dict[str, Any], Rows]:

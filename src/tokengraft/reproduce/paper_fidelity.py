@@ -28,7 +28,7 @@ from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.lines import assert_disjoint
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.plan import Plan, Planning, insert
+from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.reproduce.claim import Claim, ClaimVerdict, judge, read_claim
 from tokengraft.reproduce.grid import PAPER, Grid, Settings
 
@@ -156,7 +156,7 @@ def run_default(
         assert_disjoint(lines, (whole or grid.corpus).lines(code))
         plan = (plans or {}).get(code)
         plan = plan or plan_tokens(grid.spec, {code: lines}, Planning(mode.budget))
-        tokenizer = grid.tokenizer(insert(grid.spec, plan))
+        tokenizer = grid.tokenizer(with_plan(grid.spec, plan))
         parts = [token.parts for token in plan.tokens]
 
         def rows_of(
