@@ -17,6 +17,7 @@ from typing import Any
 
 from tokengraft.core.errors import TokengraftError
 
+_MOST_SAID = 600  # characters of a program's error
 _FRAME = """
 import json, os, sys, tempfile
 asked = json.load(open(sys.argv[1], encoding="utf-8"))
@@ -102,15 +103,19 @@ with tempfile.TemporaryDirectory() as place:
 def run_script(
     program: str, script: str, asked: Mapping[str, Any], python: str = sys.executable
 ) -> dict[str, Any]:
-    """The script's `answer`; TokengraftError with the program's last error if it fails."""
+    """The script's `answer`; TokengraftError with the program's last error if it fails.
+
+    Messages of several lines are given as one.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch) / "asked.json", Path(scratch) / "answer.json"
         question.write_text(json.dumps(asked), encoding="utf-8")
         command = [python, "-c", _FRAME % script, str(question), str(answer)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode or not answer.is_file():
-            said = [line for line in ran.stderr.splitlines() if line.strip()]
-            last = next((line for line in reversed(said) if "Error" in line), (said or [""])[-1])
-            raise TokengraftError(f"{program} ended with {ran.returncode}: {last.strip()[:300]}")
+            said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+            start = max((n for n, line in enumerate(said) if "Error" in line), default=-1)
+            last = " ".join(said[start:])[:_MOST_SAID]
+            raise TokengraftError(f"{program} ended with {ran.returncode}: {last}")
         answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
         return answered
