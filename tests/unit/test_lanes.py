@@ -634,8 +634,13 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
 
 def test_a_body_gets_as_many_lanes_as_are_asked_for(llama, made, tmp_path):
     wider = grafted(llama, tmp_path / "out", lanes=20, options=RECIPE).folder
-    trained = json.loads((wider / "tokengraft.json").read_text())["trained"]
+    manifest = json.loads((wider / "tokengraft.json").read_text())
+    trained = manifest["trained"]
     assert trained["lanes"] >= 20 and trained["neurons"] == 80
+    old, new = (load_file(one / "model.safetensors") for one in (llama, wider))
+    sizes = [sum(held[name].numel() for name in old if "_proj" in name) for held in (old, new)]
+    larger = f"blocks {sizes[1] / sizes[0] - 1:.0%} larger"
+    assert any(larger in note for note in manifest["rows"]["notes"])
     for how in ({"train": "rows"}, {"train": "lora"}, {"lanes": 0}):
         with pytest.raises(UsageError, match="give 1 or more, with --train lanes"):
             grafted(llama, tmp_path / "no", **{"lanes": 20, **how})

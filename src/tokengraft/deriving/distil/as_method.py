@@ -71,7 +71,12 @@ def distil(task: Task) -> Rows:
 
     if adapting is not None:
         size = (memory_needed(task.model, adapting) + run.teacher.size) / 1e9
-        task.tell(f"training {adapting.train}, about {size:.1f} GB")(0, recipe.steps)
+        what = adapting.train
+        if adapting.grows:
+            larger = f"blocks {lanes.growth(run.student.model):.0%} larger"
+            what += f" ({larger})"
+            task.notes.append(f"lanes: {larger}, for every text (--lanes asks for fewer or more)")
+        task.tell(f"training {what}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
         over = out.stopped == "max_minutes"
