@@ -15,7 +15,7 @@ from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
 from tokengraft.serving import SERVERS, in_programs, llama_cpp, named, where_served
-from tokengraft.serving.own_readers import OWN_READERS, run_script
+from tokengraft.serving.own_readers import OWN_READERS, last_error, run_script
 from tokengraft.tokenizer.pre_tokenizer import tells_case
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -101,6 +101,17 @@ def test_a_program_that_is_absent_or_gives_up_says_why(grafted, monkeypatch):
     asked = {"folder": str(folder), "lines": lines}
     with pytest.raises(TokengraftError, match=r"it ended with 1: ValueError: no such pattern$"):
         run_script("it", "raise ValueError('no such\\n   pattern')", asked)
+    traced, ignored = "Traceback:\n  File x\n", "\nException ignored in: f\nTraceback:\nKeyError: 1"
+    for ended, told in (
+        (
+            traced + "RuntimeError: no\n tensor\nError code 3",
+            "RuntimeError: no tensor Error code 3",
+        ),
+        (traced + "openvino.Exception: no\n such op" + ignored, "openvino.Exception: no such op"),
+        ("loading\nkilled", "killed"),
+        ("ValueError: " + "x" * 1000, "ValueError: " + "x" * 588 + " …"),
+    ):
+        assert last_error(ended) == told
     broken = {"openvino-genai": (("json",), "raise ValueError('no such pattern')")}
     monkeypatch.setattr(in_programs, "OWN_READERS", broken)
     (check,) = SERVERS["openvino-genai"].run(folder, base, lines)

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import test_graft_tiny  # noqa: E402
 from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
 
+import tokengraft as tg  # noqa: E402
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.core.files import writing  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
@@ -205,8 +206,13 @@ def test_lanes_begin_alike_where_tokens_are_alike():
 
 def test_wider_models_learn_in_smaller_steps(llama, monkeypatch):
     """With one rate for all widths, a model of 1,536 dimensions diverges."""
-    rates = []
-    monkeypatch.setattr(distiller.Distiller, "teach", lambda self, _, rate: rates.append(rate))
+    rates, teach = [], distiller.Distiller.teach
+
+    def taught_at(self, student, rate) -> None:
+        rates.append(rate)
+        teach(self, student, rate)
+
+    monkeypatch.setattr(distiller.Distiller, "teach", taught_at)
     options = Deriving(recipe=Recipe(**RECIPE | {"steps": 1}), adapting=LANES)
     derive_rows(llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options)
     assert rates == [LANES.lanes_rate / FrozenModel.load(llama).dimensions]
@@ -259,7 +265,7 @@ def test_the_memory_that_is_told_is_enough_for_what_is_kept(llama, train):
     step = sum(size for place, size in kept.items() if place not in weights)
     tokens = distil_student._TOKENS / ids.numel()
     besides = distil_student._BESIDES + 12 * distil_student.TRAINING["cpu"]
-    told = memory_needed(base, adapting) - besides  # that is no matter of this model's size
+    told = memory_needed(base, student, adapting) - besides  # of this model's size alone
     assert sum(weights.values()) + tokens * step < told
 
 
@@ -639,14 +645,25 @@ def test_a_body_gets_as_many_lanes_as_are_asked_for(llama, made, tmp_path):
     assert trained["lanes"] >= 20 and trained["neurons"] == 80
     old, new = (load_file(one / "model.safetensors") for one in (llama, wider))
     sizes = [sum(held[name].numel() for name in old if "_proj" in name) for held in (old, new)]
-    larger = f"blocks {sizes[1] / sizes[0] - 1:.0%} larger"
+    larger = f"lanes make the blocks {sizes[1] / sizes[0] - 1:.0%} larger"
     assert any(larger in note for note in manifest["rows"]["notes"])
     for how in ({"train": "rows"}, {"train": "lora"}, {"lanes": 0}):
         with pytest.raises(UsageError, match="give 1 or more, with --train lanes"):
             grafted(llama, tmp_path / "no", **{"lanes": 20, **how})
+    with pytest.raises(UsageError, match="lanes and adapting both"):
+        grafted(llama, tmp_path / "no", lanes=20)
     with pytest.raises(UsageError, match="leave --lanes out"):
-        grafted(llama, tmp_path / "no", lanes=20, start=made.folder)
+        grafted(llama, tmp_path / "no", lanes=20, options=RECIPE, start=made.folder)
     assert not (tmp_path / "no").exists()
+    of_rows = grafted(llama, tmp_path / "rows", train="rows", options=RECIPE).folder
+    again = grafted(llama, tmp_path / "again", lanes=20, options=RECIPE, start=of_rows).folder
+    assert json.loads((again / "tokengraft.json").read_text())["trained"]["neurons"] == 80
+
+
+@pytest.mark.parametrize("how", [{"lanes": 8}, {"keep": 0.9}, {"start": "graft"}])
+def test_rows_that_are_there_are_not_trained(llama, tmp_path, how):
+    with pytest.raises(UsageError, match="leave them out, or rows"):
+        tg.graft(llama, plan(), tmp_path / "out", rows=np.zeros((1, 16), np.float32), **how)
 
 
 def test_writing_is_learned_beside_lanes(llama):
@@ -704,9 +721,11 @@ def test_the_command_line_grafts_lanes(tokengraft, llama, tmp_path, monkeypatch)
         (tmp_path / name).write_text(written, "utf-8")
     asked = ("graft", llama, tmp_path / "plan.json", "--text", tmp_path / "text.txt")
     out = tmp_path / "graft"
-    said = tokengraft(*asked, "--train", "lanes", "--steps", 2, "--by-text", 0.3, "-o", out)
+    lanes = ("--train", "lanes", "--lanes", 20)
+    said = tokengraft(*asked, *lanes, "--steps", 2, "--by-text", 0.3, "-o", out)
     assert said.returncode == 0, said.stderr
-    assert "(64 lanes)" in said.stdout and "Lanes were tried in" in said.stdout
+    assert "(24 lanes)" in said.stdout and "Lanes were tried in" in said.stdout
+    assert json.loads((out / "tokengraft.json").read_text())["trained"]["neurons"] == 80
     refused = tokengraft(*asked, "--train", "lanes", "--keep", 0.9, "-o", tmp_path / "other")
     assert refused.returncode == 2 and "has nothing to keep" in refused.stderr
 

@@ -264,14 +264,14 @@ def graft(
     Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
     `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
-    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns; with `lanes`,
-    the model gets so many dimensions wider (64); with `lora` and `all`, `keep` is the share of
-    positions in English and code at which the likeliest token must stay the same (0.97). Training
-    goes on from `start`, an earlier graft of the same plan into the same model, if given: from its
-    rows, and its lanes if they are trained again. `adapter_only` writes what adapters learned,
-    without the base. `check` is text to verify on, by default the bundled UDHR. A folder at `out`
-    that is not a graft is replaced only with `force`. Raises GraftError if verification fails; then
-    `out` is as it was.
+    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns. With
+    `train="lanes"`, `lanes` is by how many dimensions at least the model gets wider (64); with
+    `lora` and `all`, `keep` is the share of positions in English and code at which the likeliest
+    token must stay the same (0.97). Training goes on from `start`, an earlier graft of the same
+    plan into the same model, if given: from its rows, and its lanes if they are trained again.
+    `adapter_only` writes what adapters learned, without the base. `check` is text to verify on, by
+    default the bundled UDHR. A folder at `out` that is not a graft is replaced only with `force`.
+    Raises GraftError if verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -280,7 +280,7 @@ def graft(
     if rows is not None and train != "rows":
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
     if rows is not None and any(one is not None for one in (start, keep, lanes)):
-        raise UsageError("start, keep and lanes say how rows are trained: leave them out, or rows")
+        raise UsageError("start, keep and lanes say how to train: leave them out, or rows")
     settings = {
         "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
         "device": device, "dtype": dtype, "progress": progress,

@@ -203,11 +203,10 @@ def graft(
         int | None,
         _training(
             min=1,
-            help="With --train lanes: by how many dimensions, or a few more, the model gets wider, "
-            "with four neurons in each block for every one. Default 64. With more, new tokens are "
-            "read better and every text more slowly: with a sixth of its width (256), "
-            "Qwen2.5-Coder-1.5B reads four languages as closely as its old text in other pieces, "
-            "and its blocks grow by 36%, not 17% (docs/adapt.md).",
+            help="With --train lanes: by how many dimensions at least the model gets wider, with "
+            "four neurons in each block for every one that is asked for. Default 64. With more, "
+            "new tokens are read better, and the model is larger for every text: 256, a sixth of "
+            "its width, make the blocks of Qwen2.5 1.5B larger by 36%, 64 by 17% (docs/adapt.md).",
         ),
     ] = None,
     adapter_only: Annotated[

@@ -336,6 +336,8 @@ def _adapting(
                 "leave it out, or take --train lora"
             )
         if rows.lanes is not None:
+            if "adapting" in rows.options:
+                raise UsageError("lanes and adapting both say how many lanes: leave one out")
             given = replace(given, lanes=rows.lanes, neurons=_NEURONS * rows.lanes)
         return replace(given, train=train)
     quiet = () if output.protect is None else tuple(lines_of(output.protect))

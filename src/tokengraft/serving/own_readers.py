@@ -8,6 +8,7 @@ environment.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from typing import Any
 from tokengraft.core.errors import TokengraftError
 
 _MOST_SAID = 600  # characters of a program's error
+_RAISED = re.compile(r"[\w.]+(Error|Exception)(:|$)")
+_IGNORED = "Exception ignored"
 _FRAME = """
 import json, os, sys, tempfile
 asked = json.load(open(sys.argv[1], encoding="utf-8"))
@@ -100,6 +103,19 @@ with tempfile.TemporaryDirectory() as place:
 }
 
 
+def last_error(said: str) -> str:
+    """What Python's last traceback in `said` ends with, in one line; without one the last line.
+
+    Errors that are ignored at exit are left out; of long ones the beginning is given.
+    """
+    lines = [line for line in said.splitlines() if line.strip()]
+    end = next((n for n, line in enumerate(lines) if line.startswith(_IGNORED)), len(lines))
+    lines = lines[:end] or lines
+    raised = [n for n, line in enumerate(lines) if _RAISED.match(line)]
+    whole = " ".join(line.strip() for line in lines[raised[-1] if raised else -1 :])
+    return whole if len(whole) <= _MOST_SAID else f"{whole[:_MOST_SAID]} …"
+
+
 def run_script(
     program: str, script: str, asked: Mapping[str, Any], python: str = sys.executable
 ) -> dict[str, Any]:
@@ -113,9 +129,7 @@ def run_script(
         command = [python, "-c", _FRAME % script, str(question), str(answer)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode or not answer.is_file():
-            said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-            start = max((n for n, line in enumerate(said) if "Error" in line), default=-1)
-            last = " ".join(said[start:])[:_MOST_SAID]
+            last = last_error(ran.stderr)
             raise TokengraftError(f"{program} ended with {ran.returncode}: {last}")
         answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
         return answered

@@ -70,12 +70,12 @@ def distil(task: Task) -> Rows:
         task.tell(f"distil: held-out KL {score.kl:.3f}{kept}")(out.steps, recipe.steps)
 
     if adapting is not None:
-        size = (memory_needed(task.model, adapting) + run.teacher.size) / 1e9
-        what = adapting.train
+        needed = memory_needed(task.model, run.student.model, adapting)
+        size, what = (needed + run.teacher.size) / 1e9, adapting.train
         if adapting.grows:
-            larger = f"blocks {lanes.growth(run.student.model):.0%} larger"
-            what += f" ({larger})"
-            task.notes.append(f"lanes: {larger}, for every text (--lanes asks for fewer or more)")
+            larger = f"{lanes.growth(run.student.model):.0%} larger"
+            what += f" (blocks {larger})"
+            task.notes.append(f"lanes make the blocks {larger}, for every text")
         task.tell(f"training {what}, about {size:.1f} GB")(0, recipe.steps)
     out = run.run(teaching=task.tell("teacher"), stepping=report)
     if out.stopped != "steps":
@@ -138,7 +138,7 @@ def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
     student = lanes.with_lanes(task.model, adapting, task.options.recipe.seed)
     if isinstance(start, Start) and start.wider is not None:
         lanes.go_on(student, start.wider)
-    if scarce(task.model, adapting):
+    if scarce(task.model, student, adapting):
         save_memory(student)
     return student
 

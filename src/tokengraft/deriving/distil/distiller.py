@@ -160,7 +160,7 @@ class Distiller:
         """The student: it reads as the base does, its adapters begun in useful directions."""
         adapting, reader = replay.adapting, self.reader
         model = twin(reader.model, adapting, self.recipe.seed)
-        if scarce(reader.model, adapting):
+        if scarce(reader.model, model, adapting):
             save_memory(model)
         if adapting.train == "lora" and adapting.apart and replay.passages:
             generator = np.random.default_rng([self.recipe.seed, 4])

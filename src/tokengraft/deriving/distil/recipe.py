@@ -24,8 +24,9 @@ class Recipe:
     Under `max_minutes` only as much text is used as the teacher can read in its share of the time
     (`teaching`, and a tenth of that for held-out text), so that passages are seen more than once.
     Mixtures are passages that change their spelling midway (`passages.mix`). Where only reading is
-    trained there are twice as many as `mixed` says; where, besides, rows are all that learns, twice
-    that, `kl` counts four times, and a CPU with some minutes has settings of its own (`as_method`).
+    trained there are twice as many as `mixed` says; where, besides, only rows and lanes learn,
+    twice that, `kl` counts four times, and a CPU with some minutes has settings of its own
+    (`as_method`).
     """
 
     steps: int = 1500
@@ -48,7 +49,8 @@ class Recipe:
     places: int = 48  # of which so many are matched,
     near: float = 0.5  # this share of them right after the change
     # How much of p there is the text's own next token, instead of the base's distribution. None:
-    # half where rows alone learn, and only to be read; elsewhere nothing, and no number is taken.
+    # half where only rows and lanes learn, and only to be read; elsewhere nothing, and no number is
+    # taken.
     by_text: float | None = None
     # Where new tokens are written too (`Writing`, `model.head_losses`): the weights of the terms.
     reading_weight: float = 3.4

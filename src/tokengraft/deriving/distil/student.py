@@ -136,8 +136,8 @@ def lora(rank: int, layers: Sequence[str], **more: Any) -> Any:
     )
 
 
-def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
-    """An upper estimate of the bytes that training takes, the base's weights included.
+def memory_needed(base: FrozenModel, student: FrozenModel, adapting: Adapting) -> int:
+    """An upper estimate of the bytes that training `student` takes, the base's weights included.
 
     For the backward pass about twice the inputs and outputs of all linear layers are kept. What the
     teacher keeps is not counted (`Teacher.size`). (Lanes on rootstock, on a CPU, with 1.5 MB of
@@ -147,9 +147,9 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     weights = sum(one.numel() for one in base.model.parameters())
     shapes = [base.model.get_submodule(name).weight.shape for name in linear_layers(base)]
     ends = sum(map(sum, shapes))
-    gated = 3 * adapting.neurons * base.dimensions * len(base.blocks)
-    wider = adapting.lanes * ends + gated
-    own = {"all": weights, "lanes": wider}.get(adapting.train, adapting.rank * ends)
+    own = sum(held.numel() for held in student.learning.values())
+    if adapting.train == "all":
+        own = weights  # tables are copied, too
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
     kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
@@ -161,11 +161,11 @@ def memory_needed(base: FrozenModel, adapting: Adapting) -> int:
     return int(_BESIDES + held + 16 * own + kept + scores)  # own: weight, gradient, two moments
 
 
-def scarce(base: FrozenModel, adapting: Adapting) -> bool:
-    """Whether training may take all of the GPU's memory."""
+def scarce(base: FrozenModel, student: FrozenModel, adapting: Adapting) -> bool:
+    """Whether training `student` may take all of the GPU's memory."""
     if base.device.type != "cuda":
         return False
-    return memory_needed(base, adapting) > torch.cuda.mem_get_info(base.device)[1]
+    return memory_needed(base, student, adapting) > torch.cuda.mem_get_info(base.device)[1]
 
 
 def save_memory(student: FrozenModel) -> None:
