@@ -111,9 +111,9 @@ class Adapting:
     # .072 and .149 with 160 and 1,024, which make the blocks 2.8 times as large instead of 1.5.
     lanes: int = 64
     neurons: int = 256
-    # Divided by the width of a state: .0025 for rootstock's 320. With .003 a model 1,536 wide
+    # Divided by the width of a state: .003 for rootstock's 320. With .003 a model 1,536 wide
     # diverges (Tamil, 24 small steps: held-out KL 3.4; .82 with .001, .74 with .0005).
-    lanes_rate: float = 0.8
+    lanes_rate: float = 0.96
     rate: float = 1e-3
     protect: tuple[str, ...] = ()
     keep_kl: float = 0.003
