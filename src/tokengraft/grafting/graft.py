@@ -61,8 +61,10 @@ class Derivation:
     the whole body (`all`), or else `lanes`, which make it wider and cannot change what it says of
     text without new tokens. With `lora` and `all`, `keep` is the share of positions of protected
     text whose likeliest token must stay the same (`Adapting.keeping`). `start` is an earlier graft
-    of the same plan, from which training goes on (`read_start`). `options` holds `progress` and, by
-    name, fields of `Deriving` and of the option objects inside it.
+    of the same plan, from which training goes on (`read_start`). With `train="lanes"`, `lanes` is
+    by how many dimensions at least the body gets wider (64), with four neurons in each block for
+    every one asked for. `options` holds `progress` and, by name, fields of `Deriving` and of the
+    option objects inside it.
     """
 
     method: str = "auto"

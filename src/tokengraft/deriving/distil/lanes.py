@@ -323,9 +323,8 @@ def widened(student: FrozenModel) -> dict[str, Wider]:
 def growth(student: FrozenModel) -> float:
     """By what share of their size the blocks' matrices are larger in the plain model."""
     wide = [module for module in student.model.modules() if isinstance(module, Wide)]
-    return (
-        sum(math.prod(one.shape) for one in wide) / sum(one.old.weight.numel() for one in wide) - 1
-    )
+    before = sum(one.old.weight.numel() for one in wide)
+    return sum(math.prod(one.shape) for one in wide) / before - 1
 
 
 def new_lanes(student: FrozenModel) -> NDArray[np.float32]:
