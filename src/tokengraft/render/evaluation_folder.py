@@ -93,8 +93,11 @@ def draw(measured: Measurements) -> Figure | None:
     codes = scores["language"].unique(maintain_order=True).to_list()
     subtitle = (
         "Dots: the graft, with its 95% interval. Red: its floor, what a model that kept nothing "
-        "reaches. Blue: its ceiling, what the base reaches on the same text in other tokens."
+        "reaches."
     )
+    shown = scores.filter(pl.col("metric").is_in([metric for metric, _ in panels]))
+    if shown["ceiling"].count():  # none for text that the base reads byte by byte
+        subtitle += " Blue: its ceiling, what the base reaches on the same text in other tokens."
     left, wide, gap, tall = 2.3, 2.4, 0.25, 0.32 * len(codes)
     width = left + len(panels) * (wide + gap) - gap
     with styled():
