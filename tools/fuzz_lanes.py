@@ -43,7 +43,6 @@ from fuzz import BASE, LINES, PLAN
 from tokengraft.deriving.distil.lanes import settle, with_lanes
 from tokengraft.deriving.distil.recipe import Adapting
 from tokengraft.grafting.verify.invariants import _checked, _Verification, verify
-from tokengraft.grafting.widen import widen
 from tokengraft.grafting.write_folder import Learned, write_model
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import quiet
@@ -125,11 +124,11 @@ class Grafting:
         lanes = size * torch.randn(NEW, student.lanes).numpy()
         settle(student, np.concatenate([self.rows, lanes], 1))
         out.mkdir()
-        written = write_model(
+        write_model(
             base, with_plan(BASE, PLAN), self.rows, out, policy=self.policy,
-            parts=[token.parts for token in PLAN.tokens], learned=Learned(head=self.head),
+            parts=[token.parts for token in PLAN.tokens],
+            learned=Learned(head=self.head, laned=student),
         )  # fmt: skip
-        widen(out, written, student)
         return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import resource
 import sys
@@ -218,11 +219,11 @@ def test_a_damaged_base_is_told_from_a_bad_graft(tmp_path: Path, value: float) -
 
 
 def test_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(target: Any, data: bytes) -> None:
-        target.write(data[:10])
+    def full(target: int, data: bytes, at: int) -> None:
+        os.pwrite(target, data[:10], at)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tokengraft.grafting.write_folder.write_all", full)
+    monkeypatch.setattr("tokengraft.grafting.write_folder.write_at", full)
     with pytest.raises(TokengraftError, match="No space left on device") as caught:
         do(base, tmp_path / "out")
     assert caught.value.exit_code == 1

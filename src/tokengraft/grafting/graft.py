@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
+from tokengraft.core.progress import OnProgress
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
@@ -108,6 +109,7 @@ class Finishing:
     command: Sequence[str] = ()
     force: bool = False
     adapter_only: bool = False
+    progress: OnProgress | None = None
 
 
 def graft(
@@ -213,13 +215,12 @@ def graft(
         whole.mkdir(exist_ok=True)
         written = write_model(
             base.path, new, derived.rows, whole, parts=parts, policy=chosen.name,
-            learned=Learned(None if _shared(base.path, output) else derived.head, changed),
-            removed=removed,
+            learned=Learned(
+                None if _shared(base.path, output) else derived.head, changed,
+                derived.student if lanes else None,
+            ),
+            removed=removed, progress=options.progress,
         )  # fmt: skip
-        if derived.student is not None and lanes:
-            from tokengraft.grafting.widen import widen
-
-            written = widen(whole, written, derived.student)
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
         if bias is None:

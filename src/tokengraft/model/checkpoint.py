@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,29 +241,30 @@ def copy_file(source: Path, target: Path) -> None:
             if not done:
                 break
         if left:
-            copy_range(file, to, source.stat().st_size - left, left)
+            done = source.stat().st_size - left
+            copy_range(file.fileno(), to.fileno(), done, done, left)
 
 
-def copy_range(source: BinaryIO, target: BinaryIO, begin: int, count: int) -> None:
-    """Append `count` bytes of `source` from `begin` to `target`; both files are unbuffered.
+def copy_range(source: int, target: int, begin: int, at: int, count: int) -> None:
+    """Copy `count` bytes from `begin` in one file to `at` in another, both given by descriptor.
 
     In-kernel copies are slower here, because ranges are not page-aligned in the target.
     """
-    source.seek(begin)
-    buffer = memoryview(bytearray(min(BLOCK, max(1, count))))
-    while count:
-        read: int = source.readinto(buffer[:count])  # type: ignore[attr-defined]
-        if not read:
+    end = begin + count
+    while begin < end:
+        block = os.pread(source, min(BLOCK, end - begin), begin)
+        if not block:
             raise ModelError("a weight file became shorter while it was copied")
-        write_all(target, buffer[:read])
-        count -= read
+        write_at(target, block, at)
+        begin, at = begin + len(block), at + len(block)
 
 
-def write_all(target: BinaryIO, data: bytes | memoryview) -> None:
-    """Write every byte to an unbuffered file, which may take several calls."""
+def write_at(target: int, data: bytes, at: int) -> None:
+    """Write every byte at an offset of a file, which may take several calls."""
     view = memoryview(data)
     while view:
-        view = view[target.write(view) :]
+        done = os.pwrite(target, view, at)
+        view, at = view[done:], at + done
 
 
 def decode(data: bytes, dtype: str) -> NDArray[np.float32]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,16 @@ _TABLE = "lanes"  # the new tokens' lanes, once they are learned
 
 @dataclass(frozen=True)
 class Wider:
-    """A tensor of the plain, wider model: its shape, and its values from those of the base."""
+    """A tensor of the plain, wider model, from that of the base.
+
+    A matrix gets the columns `right` of the old ones and then the rows `below`; for a norm or a
+    bias, `values` gives all numbers from the old ones.
+    """
 
     shape: tuple[int, ...]
     values: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    right: Callable[[], NDArray[np.float32]] = lambda: np.zeros((0, 0), np.float32)
+    below: Callable[[], NDArray[np.float32]] = lambda: np.zeros((0, 0), np.float32)
 
 
 class Wide(torch.nn.Module):
@@ -91,20 +97,19 @@ class Wide(torch.nn.Module):
         new = functional.linear(given[..., -adds.shape[1] :], adds)
         return torch.cat([known, new], -1)
 
-    def weight(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The weight of the same layer as one matrix, given the old one; what is not learned is 0.
+    def right(self) -> NDArray[np.float32]:
+        """The columns that the same layer as one matrix has beside the old ones."""
+        return _array(self.reads)
 
-        A bias is given back with zeros for the new outputs.
-        """
-        new = np.zeros(self.shape[: old.ndim], np.float32)
-        rows = len(old)
-        if old.ndim == 1:
-            new[:rows] = old
-        else:
-            new[:rows, : old.shape[1]] = old
-            new[:rows, old.shape[1] :] = _array(self.reads)
-            new[rows:, -self.adds.shape[1] :] = _array(self.adds)
+    def below(self) -> NDArray[np.float32]:
+        """The rows that it has below them."""
+        new = np.zeros((len(self.adds), self.shape[1]), np.float32)
+        new[:, -self.adds.shape[1] :] = _array(self.adds)
         return new
+
+    def bias(self, old: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Its bias: 0 for what is new."""
+        return np.concatenate([old, np.zeros(len(self.adds), np.float32)])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -313,10 +318,13 @@ def widened(student: FrozenModel) -> dict[str, Wider]:
     """Every tensor of the body that is wider in the plain model, by its name there."""
     named: dict[str, Wider] = {}
     for name, module in student.model.named_modules():
-        if isinstance(module, Wide | WideNorm):
-            for part, _ in module.old.named_parameters():  # weight, and a bias if there is one
-                shape = module.shape if part == "weight" else module.shape[:1]
-                named[f"{name}.{part}"] = Wider(shape, module.weight)
+        if isinstance(module, WideNorm):
+            named[f"{name}.weight"] = Wider(module.shape, module.weight)
+        elif isinstance(module, Wide):
+            more = Wider(module.shape, module.bias, module.right, module.below)
+            named[f"{name}.weight"] = more
+            if module.old.bias is not None:
+                named[f"{name}.bias"] = replace(more, shape=module.shape[:1])
     return named
 
 
