@@ -47,6 +47,7 @@ from tokengraft.evaluating.question import asked_scores  # noqa: E402
 from tokengraft.evaluating.score import Bootstrap  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
 from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.grafting.verify.loading import PlainModels  # noqa: E402
 from tokengraft.grafting.verify.protected import Moved, measure  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
@@ -220,7 +221,7 @@ def test_protected_text_is_held_to_the_manifests_promise(case, llama):
     promised = {"tensors": ["model.norm.weight"], "promised": {"kl": kl, "top1": top1}}
     manifest = {"trained": promised, "output": {"policy": "input-only"}}
     moved = {"English": Moved(0.0, 1.0, 0.0), "code": Moved(moved_kl, moved_top1, 0.0)}
-    proof = _Verification(llama, llama, text(), moved)
+    proof = _Verification(llama, llama, text(), moved=moved)
     proof.manifest, proof.new = manifest, range(0)
     passed, said = proof._protected()
     assert passed is passes
@@ -230,7 +231,7 @@ def test_protected_text_is_held_to_the_manifests_promise(case, llama):
 def test_what_new_rows_say_is_not_counted_where_they_are_barred(llama, tmp_path):
     """A tied table writes with the new rows too; `input-only` bars them, and nothing has moved."""
     graft(llama, plan(), tmp_path / "graft", options=Finishing(verified=False))
-    for moved in measure(tmp_path / "graft", llama).values():
+    for moved in measure(PlainModels(), tmp_path / "graft", llama).values():
         assert moved.kl == pytest.approx(0, abs=1e-5)
         assert moved.top1 == 1 and moved.bits == pytest.approx(0, abs=1e-5)
 
@@ -507,10 +508,12 @@ def test_new_tokens_that_nobody_taught_silence_are_not_what_moved(llama, tmp_pat
     monkeypatch.setattr("tokengraft.grafting.verify.protected._LINES", 5)
     made = grafted(llama, tmp_path / "shared", policy="shared")
     assert made.report.passed
-    left_out, counted = measure(made.folder, llama, made.written.new), measure(made.folder, llama)
+    models = PlainModels()
+    left_out = measure(models, made.folder, llama, made.written.new)
+    counted = measure(models, made.folder, llama)
     config = {"suppress_tokens": list(made.written.new)}
     (made.folder / "generation_config.json").write_text(json.dumps(config))
-    assert left_out and left_out == measure(made.folder, llama)
+    assert left_out and left_out == measure(PlainModels(), made.folder, llama)
     assert all(counted[kind].kl > left_out[kind].kl + 0.01 for kind in left_out)
 
 

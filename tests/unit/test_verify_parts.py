@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import make, plan, tokenizer_json
 
 from tokengraft.grafting import output_policies
-from tokengraft.grafting.verify.loading import examine
+from tokengraft.grafting.verify.loading import PlainModels, examine
 from tokengraft.grafting.verify.small_files import (
     config_difference,
     generation_difference,
@@ -202,23 +202,25 @@ def test_text_that_was_unknown_may_come_back(after: str, found: bool) -> None:
     assert not _only_found("a [UNK] b [UNK] c", "axyc", "[UNK]")
 
 
-def test_a_loaded_model_is_examined(tmp_path: Path) -> None:
+def test_a_loaded_model_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make(tmp_path / "model", "llama-tied")
     config = json.loads((folder / "config.json").read_text())
     layout = find_layout(config, read_checkpoint(folder))
-    for whole in (True, False):
-        assert examine(folder, layout, OLD, [0, 1], whole) is None
-    assert "has 320 rows, not 321" in (examine(folder, layout, OLD + 1, [0], True) or "")
-    assert "wants a table of [320, 16]" in (examine(folder, layout, OLD + 1, [0], False) or "")
     untied: Any = SimpleNamespace(tied=False)
-    assert "does not tie its tables as the base does" in (
-        examine(folder, untied, OLD, [0], True) or ""
-    )
+
+    def wrong(rows: int, tables: Any = layout) -> str:
+        return examine(PlainModels(), folder, tables, rows, [0, 1])[0] or ""
+
+    assert not wrong(OLD) and "has 320 rows, not 321" in wrong(OLD + 1)
+    assert "does not tie its tables as the base does" in wrong(OLD, untied)
+    with monkeypatch.context() as patch:
+        patch.setattr("tokengraft.grafting.verify.loading.fits_memory", lambda size: False)
+        assert not wrong(OLD) and "wants a table of [320, 16]" in wrong(OLD + 1)
     tensors = load_file(folder / "model.safetensors")
     name = "model.norm.weight"
     damaged = {**tensors, name: np.full_like(tensors[name], np.nan)}
     save_file(damaged, folder / "model.safetensors", {"format": "pt"})
-    assert "is not finite over 320 tokens" in (examine(folder, layout, OLD, [0], True) or "")
+    assert "is not finite over 320 tokens" in wrong(OLD)
     tensors.pop(name)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    assert f"missing keys: {name}" in (examine(folder, layout, OLD, [0], True) or "")
+    assert f"missing keys: {name}" in wrong(OLD)

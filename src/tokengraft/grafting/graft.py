@@ -27,6 +27,7 @@ from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, remova
 from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.start import read_start
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
+from tokengraft.grafting.verify.loading import PlainModels
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
 from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
@@ -109,6 +110,7 @@ class Finishing:
     command: Sequence[str] = ()
     force: bool = False
     adapter_only: bool = False
+    device: str = "auto"
     progress: OnProgress | None = None
 
 
@@ -210,6 +212,7 @@ def graft(
             run={"command": shown_command(options.command), "seed": options.seed, **trained},
         )  # fmt: skip
 
+    models = PlainModels(options.device)
     with writing_folder(out) as folder:
         whole = folder / "merged" if options.adapter_only else folder
         whole.mkdir(exist_ok=True)
@@ -230,14 +233,16 @@ def graft(
         if adapting is not None:
             if options.verified:
                 taught = chosen.trains and not lanes  # lanes are not what new tokens stray by
-                shifts = measure(whole, base.path, () if taught else written.new)
+                shifts = measure(models, whole, base.path, () if taught else written.new)
             moved = {kind: str(one) for kind, one in shifts.items()}
             facts = replace(facts, trained=adapting.train, moved=moved)
         describe(whole, written, facts)
         if plan.places is not None:
             shrink(whole, base.path, plan.places)
         if options.verified:
-            report = verify(whole, base.path, lines, shifts)
+            report = verify(
+                whole, base.path, lines, shifts, models=models, progress=options.progress
+            )
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
                 raise GraftError(f"the grafted model failed its verification:\n{failed}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import refuse_code, refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
@@ -22,7 +23,7 @@ from tokengraft.grafting.verify import protected as verify_protected
 from tokengraft.grafting.verify import small_files as verify_files
 from tokengraft.grafting.verify import tensors as verify_tensors
 from tokengraft.grafting.verify import tokens as verify_tokens
-from tokengraft.grafting.verify.loading import same_size
+from tokengraft.grafting.verify.loading import PlainModels, same_size
 from tokengraft.grafting.verify.protected import Moved
 from tokengraft.languages.codes import script_of
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_if_there, read_json
@@ -73,6 +74,9 @@ def verify(
     base: Path,
     texts: Iterable[str] | None = None,
     moved: Mapping[str, Moved] | None = None,
+    *,
+    models: PlainModels | None = None,
+    progress: OnProgress | None = None,
 ) -> Report:
     """Check `folder` against the `base` model it was grafted from.
 
@@ -81,8 +85,9 @@ def verify(
     (the planning text is best); without them, the bundled UDHR in the planned languages and a few
     others. A same-size graft is checked as it was before `grafting.same_size`, and then as it is,
     which reports the ids that changed their meaning. `moved` is the result of `protected.measure`,
-    if it is known already. Anything wrong with the folder, damaged files included, is a failed
-    check; ModelError only if there is no such folder or the base cannot be read.
+    if it is known already; `models` says where models are run. Anything wrong with the folder,
+    damaged files included, is a failed check; ModelError only if there is no such folder or the
+    base cannot be read.
     """
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
@@ -90,14 +95,30 @@ def verify(
     places = None
     with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
         places = (read_manifest(folder) or {}).get("places")
+    models = models or PlainModels()
+    try:
+        return _verify(folder, base, texts, moved, places, models, progress)
+    finally:
+        models.drop()
+
+
+def _verify(
+    folder: Path,
+    base: Path,
+    texts: Iterable[str] | None,
+    moved: Mapping[str, Moved] | None,
+    places: Any,
+    models: PlainModels,
+    progress: OnProgress | None,
+) -> Report:
     if places is None:
-        return _Verification(folder, base, texts, moved).report()
+        return _Verification(folder, base, texts, models, moved, progress).report()
     try:
         with grown(folder, base) as whole:
-            seen = _Verification(whole, base, texts)
+            seen = _Verification(whole, base, texts, models, None, progress)
             checks = [check for check in seen.report().checks if check.name != "manifest"]
             about = seen.layout, places, seen.encoded, seen.new.start
-            checks.append(_checked("same size", lambda: same_size(folder, base, *about)))
+            checks.append(_checked("same size", lambda: same_size(models, folder, base, *about)))
     except TokengraftError as error:
         checks = [Check("same size", False, str(error))]
     files = (read_manifest(folder) or {})["files"]
@@ -123,9 +144,12 @@ class _Verification:
         folder: Path,
         base: Path,
         texts: Iterable[str] | None,
+        models: PlainModels | None = None,
         moved: Mapping[str, Moved] | None = None,
+        progress: OnProgress | None = None,
     ) -> None:
         self.folder, self.base, self.moved = folder, base, moved
+        self.models, self.progress = models or PlainModels(), progress
         self.texts = None if texts is None else list(texts)
         self.old_config = read_json(base / CONFIG)
         self.old: Checkpoint = read_checkpoint(base)
@@ -223,7 +247,12 @@ class _Verification:
             steps.append(("protected text", self._protected))
         if (self.folder / MANIFEST).is_file():
             steps.append(("manifest", self._manifest))
-        return Report(tuple(_checked(name, step) for name, step in steps))
+        checks = []
+        for done, (name, step) in enumerate(steps):
+            if self.progress is not None:
+                self.progress(Progress(f"verifying: {name}", done, len(steps)))
+            checks.append(_checked(name, step))
+        return Report(tuple(checks))
 
     def _weights(self) -> tuple[bool, str]:
         first = first_free_id(self.old_tokenizer)
@@ -354,7 +383,6 @@ class _Verification:
         return verify_files.first_difference(had, {name: has[name] for name in had})
 
     def _loads(self) -> tuple[bool, str]:
-        whole = verify_load.fits_memory(self.checkpoint.size)
         for name in (CONFIG, TOKENIZER_CONFIG):
             refuse_code(read_if_there(self.folder / name), name)
         tokenizer = self.tokenizer
@@ -372,7 +400,8 @@ class _Verification:
         ids = [*self.new[:1], *self.new[-1:], 0]
         tied, width = self.layout.tied and not self.untied, self.layout.width + self.lanes
         layout = replace(self.layout, tied=tied, width=width)
-        if wrong := verify_load.examine(self.folder, layout, self.rows, ids, whole):
+        wrong, whole = verify_load.examine(self.models, self.folder, layout, self.rows, ids)
+        if wrong:
             return False, wrong
         import transformers
 
@@ -382,7 +411,7 @@ class _Verification:
     def _output(self) -> tuple[bool, str]:
         """Generation bars what the policy says, as far as the policy is known."""
         if is_encoder(self.old_config):
-            same = verify_load.same_states(self.base, self.folder, self.tokenizer)
+            same = verify_load.same_states(self.models, self.base, self.folder, self.tokenizer)
             return (
                 same,
                 f"an encoder: English is {'' if same else 'not '}read as by the base",
@@ -418,13 +447,14 @@ class _Verification:
                 "as it stands, generation may emit the new tokens"
             )
         guess = "" if manifest else f" (taken from what is barred: no {MANIFEST})"
-        if policy.trains and verify_load.fits_memory(2 * self.checkpoint.size):
+        exact = self.models.fit(self.base) and self.models.fit(self.folder)  # in float32
+        if policy.trains and exact:
             spare = [*range(self.new.start, min(self.new.stop, self.layout.rows))]
             before, after = self._greedy(spare)
             same = before == after
             kept = "equals the base's" if same else "differs: evaluate tells how often"
             return True, f"{policy.name}: {len(said)} ids barred, greedy English output {kept}"
-        if policy.writes or not verify_load.fits_memory(2 * self.checkpoint.size):
+        if policy.writes or not exact:
             return True, f"{policy.name}{guess}: {len(said)} ids barred from generation"
         # The base could emit its spare rows, which new tokens have taken over: bar them there too.
         spare = [i for i in said if i < self.layout.rows]
@@ -439,8 +469,8 @@ class _Verification:
 
     def _greedy(self, spare: Sequence[int]) -> tuple[list[int], list[int]]:
         """Greedy English by the base, with its `spare` rows barred, and by the graft."""
-        before = verify_load.greedy(self.base, self.tokenizer, spare)
-        return before, verify_load.greedy(self.folder, self.tokenizer)
+        before = verify_load.greedy(self.models, self.base, self.tokenizer, spare)
+        return before, verify_load.greedy(self.models, self.folder, self.tokenizer)
 
     def _pieces(self) -> tuple[bool, str]:
         """`tokenizer.model`, the vocabulary in SentencePiece's format, read by SentencePiece."""
@@ -453,7 +483,7 @@ class _Verification:
     def _protected(self) -> tuple[bool, str]:
         """How far protected text moved: reported, and a failure if it is far more than promised."""
         if self.lanes:
-            moved = self.moved or verify_protected.measure(self.folder, self.base, self.new)
+            moved = self.moved or self._measured(self.new)
             moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items()) or "not measured"
             said = f"{moves} (rounding is all that may move it)"
             return all(one.kl <= _ROUNDED for one in moved.values()), said
@@ -463,7 +493,7 @@ class _Verification:
         if not (0 < _TOLERATED * kl <= _MOST and 0 <= top1 < 1):
             return False, f"what was trained may move text by KL {kl}, top-1 {top1}: no promise"
         untaught = () if self.trains else self.new
-        moved = self.moved or verify_protected.measure(self.folder, self.base, untaught)
+        moved = self.moved or self._measured(untaught)
         if not moved:
             return True, "not measured: no text for it, or no memory for both models"
         moves = "; ".join(f"{kind}: {one}" for kind, one in moved.items())
@@ -473,6 +503,9 @@ class _Verification:
             for one in moved.values()
         )
         return kept, moves
+
+    def _measured(self, untaught: Sequence[int]) -> dict[str, Moved]:
+        return verify_protected.measure(self.models, self.folder, self.base, untaught)
 
     def _manifest(self) -> tuple[bool, str]:
         return verify_files.hash_difference(self.folder, (self.manifest or {})["files"])

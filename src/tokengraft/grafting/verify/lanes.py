@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.model.checkpoint import BLOCK, Checkpoint, Tensor, WeightFile
+from tokengraft.grafting.verify.tensors import first_found
+from tokengraft.model.checkpoint import BLOCK, Checkpoint, Tensor, WeightFile, decode
 from tokengraft.model.embedding_tables import Tables
 from tokengraft.model.folder import CONFIG
 
@@ -156,9 +157,11 @@ def leak(base: Checkpoint, wide: Checkpoint, layout: Tables, new: range) -> str 
 
     `wide` is the graft's checkpoint as it is, `new` the ids of its new tokens.
     """
-    tensors, lanes = wide.tensors, wide.tensors[layout.input.name].shape[1] - layout.width
-    for name, old in base.tensors.items():
-        tensor = tensors.get(name)
+    olds, tensors = base.tensors, wide.tensors
+    lanes = tensors[layout.input.name].shape[1] - layout.width
+
+    def look(name: str) -> str | None:
+        old, tensor = olds[name], tensors.get(name)
         if tensor is None or len(tensor.shape) != len(old.shape):
             return f"{name} is missing, or has another number of axes"
         if _large(wide, tensor, old.shape):
@@ -172,6 +175,10 @@ def leak(base: Checkpoint, wide: Checkpoint, layout: Tables, new: range) -> str 
                 return f"{name} has shape {list(tensor.shape)}, not [{layout.width + lanes}]"
             if not _scaled(base, old, wide, tensor):
                 return f"{name} is not the base's, scaled by the wider mean"
+        return None
+
+    if (wrong := first_found(look, olds)) is not None:
+        return wrong
     last = tensors.get(_LAST)
     if last is None or _filled(wide, last, range(layout.width, last.shape[0]), slice(None)):
         return f"{_LAST} lets lanes through to the head"
@@ -204,9 +211,14 @@ def _blocks(
 ) -> Iterator[NDArray[np.float32]]:
     """These numbers, some rows at a time; a bias or a norm has no columns."""
     step = max(1, _CHUNK // max(1, math.prod(tensor.shape[1:])))
+    shard, size = checkpoint.shard_of(tensor), tensor.row_bytes
     for first in range(rows.start, rows.stop, step):
-        block = checkpoint.rows(tensor, first, min(rows.stop, first + step))
-        yield block[:, columns] if block.ndim > 1 else block
+        last = min(rows.stop, first + step)
+        data = b"".join(shard.blocks(tensor.begin + first * size, tensor.begin + last * size))
+        if tensor.shape[1:]:  # only what is wanted is decoded
+            wide = np.frombuffer(data, np.uint8).reshape(last - first, tensor.shape[1], -1)
+            data = wide[:, columns].tobytes()
+        yield decode(data, tensor.dtype)
 
 
 def _scaled(base: Checkpoint, old: Tensor, wide: Checkpoint, tensor: Tensor) -> bool:

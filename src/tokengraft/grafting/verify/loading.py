@@ -6,20 +6,25 @@ A same-size graft is compared with the larger graft that it was made from, which
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokengraft.grafting.verify.tokens import EncodedBoth
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.folder import CONFIG
-from tokengraft.model.libraries import dtype_option, quiet
+from tokengraft.model.libraries import dtype_option, pick_device, quiet
 from tokengraft.model.tokenizer_files import TOKENIZER, around
 from tokengraft.tokenizer.pipeline import encode, load
+
+if TYPE_CHECKING:
+    import torch
 
 _PROMPT = "The history of the world is"
 _STEPS = 24
@@ -72,8 +77,13 @@ def tokenizer_traits(tokenizer: Any) -> dict[str, Any]:
     }
 
 
-def fits_memory(size: int) -> bool:
-    """Whether a checkpoint of `size` bytes can be loaded with room for its activations."""
+def fits_memory(size: int, device: torch.device | None = None) -> bool:
+    """Whether `size` bytes can be loaded with room for activations: on `device`, or in memory."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+        return size * 1.5 < torch.cuda.mem_get_info(device)[0]
     free = _available()
     return size < 4 << 30 if free is None else size * 1.5 < free
 
@@ -101,50 +111,107 @@ def _class(transformers: Any, folder: Path) -> Any:
     return getattr(transformers, config["architectures"][0] if guesses else "AutoModel")
 
 
-def load_model(folder: Path, *, dtype: str) -> tuple[Any, dict[str, Any]]:
+def load_model(
+    folder: Path, *, dtype: str, device: torch.device | None = None
+) -> tuple[Any, dict[str, Any]]:
     """The model, and what transformers reports about missing or unexpected tensors."""
+    # With accelerate, weights go to a GPU without a copy in memory.
+    straight = device is not None and device.type == "cuda" and find_spec("accelerate")
     with quiet(warnings=False) as transformers:
         model, info = _class(transformers, folder).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
             output_loading_info=True, **dtype_option(dtype),
+            **({"device_map": {"": device}} if straight else {}),
         )  # fmt: skip
-    return model.eval(), info
+    return (model if device is None else model.to(device)).eval(), info
 
 
-def examine(folder: Path, layout: Tables, rows: int, ids: Sequence[int], whole: bool) -> str | None:
-    """What is wrong with the loaded model (if not `whole`, with its empty skeleton), or None.
+class PlainModels:
+    """Models as plain transformers loads them, each loaded once and kept while memory allows.
 
-    `ids` is a text with new tokens: the model must give finite scores for it over `rows` tokens.
+    They are in float32, on `device` or, if they do not fit there, on the CPU. Half-precision scores
+    tie exactly now and then, and a larger table may round a tie apart.
+    """
+
+    def __init__(self, device: str = "auto") -> None:
+        first, cpu = pick_device(device), pick_device("cpu")
+        self._devices = [first] if first == cpu else [first, cpu]
+        self._held: dict[Path, tuple[Any, dict[str, Any]]] = {}
+
+    def fit(self, *folders: Path) -> bool:
+        """Whether these fit into memory together."""
+        return self._place(folders) is not None
+
+    def load(self, folder: Path) -> tuple[Any, dict[str, Any]]:
+        """The model, and what transformers reports about missing or unexpected tensors.
+
+        If it does not fit in float32, it is in the type that the folder has.
+        """
+        if folder not in self._held:
+            if self._place((*self._held, folder)) is None:
+                self.drop()
+            device, dtype = self._place((folder,)), "float32"
+            if device is None:
+                device, dtype = self._devices[-1], "auto"
+            self._held[folder] = load_model(folder, dtype=dtype, device=device)
+        return self._held[folder]
+
+    def drop(self) -> None:
+        """Free the memory of all, even if something still refers to them."""
+        for model, _ in self._held.values():
+            model.to_empty(device="meta")
+        self._held.clear()
+
+    def _place(self, folders: Sequence[Path]) -> torch.device | None:
+        """The first device with room for those that are not loaded yet, beside those that are."""
+        more = [folder for folder in folders if folder not in self._held]
+        size = 4 * sum(map(_weights, more))
+        return next((device for device in self._devices if fits_memory(size, device)), None)
+
+
+def _weights(folder: Path) -> int:
+    return sum(math.prod(tensor.shape) for tensor in read_checkpoint(folder).tensors.values())
+
+
+def examine(
+    models: PlainModels, folder: Path, layout: Tables, rows: int, ids: Sequence[int]
+) -> tuple[str | None, bool]:
+    """What is wrong with the loaded model, or None; and whether its weights could be loaded.
+
+    If they exceed the free memory, its empty skeleton is examined. `ids` is a text with new tokens:
+    the model must give finite scores for it over `rows` tokens.
     """
     import torch
 
-    if not whole:
-        return _examine_frame(folder, layout, rows)
-    model, info = load_model(folder, dtype="auto")
+    if not fits_memory(read_checkpoint(folder).size):
+        return _examine_frame(folder, layout, rows), False
+    model, info = models.load(folder)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         # Many encoders are saved without the pooler that their class has.
         if names := [name for name in info.get(key) or () if not str(name).startswith("pooler.")]:
-            return f"transformers reports {key.replace('_', ' ')}: {names[0]}"
+            return f"transformers reports {key.replace('_', ' ')}: {names[0]}", True
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     if inputs.weight.shape[0] != rows:
-        return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}"
+        return f"the loaded table has {inputs.weight.shape[0]} rows, not {rows}", True
     if outputs and (inputs.weight.data_ptr() == outputs.weight.data_ptr()) != layout.tied:
-        return "the loaded model does not tie its tables as the base does"
+        return "the loaded model does not tie its tables as the base does", True
     with torch.no_grad():
-        read = model(input_ids=torch.tensor([list(ids)]))
+        read = model(input_ids=torch.tensor([list(ids)], device=model.device))
     scores = read[0] if outputs else read.last_hidden_state
     if (outputs and scores.shape[-1] != rows) or not bool(torch.isfinite(scores).all()):
-        return f"what it makes of a text with new tokens is not finite over {rows} tokens"
-    return None
+        return f"what it makes of a text with new tokens is not finite over {rows} tokens", True
+    return None, True
 
 
-def same_states(base: Path, folder: Path, tokenizer: Any) -> bool:
+def same_states(models: PlainModels, base: Path, folder: Path, tokenizer: Any) -> bool:
     """Whether two encoders read an English text alike, to the last bit."""
     import torch
 
-    ids = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
-    with torch.no_grad():
-        read = [load_model(one, dtype="float32")[0](input_ids=ids)[0] for one in (base, folder)]
+    ids, read = [tokenizer(_PROMPT)["input_ids"]], []
+    for one in (base, folder):
+        model = models.load(one)[0]
+        with torch.no_grad():
+            read.append(model(input_ids=torch.tensor(ids, device=model.device))[0].cpu())
     return torch.equal(read[0], read[1][..., : read[0].shape[-1]])
 
 
@@ -164,26 +231,25 @@ def _examine_frame(folder: Path, layout: Tables, rows: int) -> str | None:
     return None
 
 
-def greedy(folder: Path, tokenizer: Any, barred: Sequence[int] = ()) -> list[int]:
-    """The ids that greedy `generate` gives for an English prompt, in float32.
-
-    Half-precision scores tie exactly now and then, and a larger table may round a tie apart.
-    """
+def greedy(
+    models: PlainModels, folder: Path, tokenizer: Any, barred: Sequence[int] = ()
+) -> list[int]:
+    """The ids that greedy `generate` gives for an English prompt."""
     import torch
 
-    model, _ = load_model(folder, dtype="float32")
-    inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]])
+    model, _ = models.load(folder)
+    inputs = torch.tensor([tokenizer(_PROMPT)["input_ids"]], device=model.device)
     with quiet(warnings=False), torch.no_grad():
         generated = model.generate(
             inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_STEPS,
             do_sample=False, num_beams=1, **({"suppress_tokens": list(barred)} if barred else {}),
         )  # fmt: skip
     ids: list[int] = generated[0].tolist()
-    model.to_empty(device="meta")  # frees its memory, even if something still refers to it
     return ids
 
 
 def same_size(
+    models: PlainModels,
     folder: Path,
     base: Path,
     layout: Tables,
@@ -209,17 +275,17 @@ def same_size(
     tokenizer = load_tokenizer(folder)
     if wrong := same_ids(tokenizer, lines, ids):
         return False, wrong
-    whole = fits_memory(read_checkpoint(folder).size)
-    if wrong := examine(folder, layout, layout.rows, [at[0], at[-1], 0], whole):
+    wrong, loaded = examine(models, folder, layout, layout.rows, [at[0], at[-1], 0])
+    if wrong:
         return False, wrong
     said = (
         f"{layout.rows} rows as the base has; {len(names)} ids changed their meaning (first "
         f"{next(iter(names), None)}, which was {next(iter(names.values()), None)!r}): text with "
         f"those old tokens gets longer, as do {holding} of {len(lines)} lines here"
     )
-    if not whole:
+    if not (loaded and models.fit(base)):
         return True, said
-    before, after = (greedy(one, tokenizer, at) for one in (base, folder))
+    before, after = (greedy(models, one, tokenizer, at) for one in (base, folder))
     if before != after:
         return False, f"greedy English gives ids {after[:12]}, the base {before[:12]}"
     return True, f"{said}; greedy English is the base's"

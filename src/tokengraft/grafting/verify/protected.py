@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.deriving.distil.silent_text import untrained
-from tokengraft.grafting.verify.loading import fits_memory, load_model, load_tokenizer
-from tokengraft.model.checkpoint import read_checkpoint
+from tokengraft.grafting.verify.loading import PlainModels, load_tokenizer
 from tokengraft.model.libraries import quiet
 
 _TOKENS = 64  # per line
@@ -38,30 +37,33 @@ class Moved:
         return f"KL {self.kl:.4f}, top-1 {self.top1:.3f}, bits {self.bits:+.2%}"
 
 
-def measure(folder: Path, base: Path, untaught: Collection[int] = ()) -> dict[str, Moved]:
+def measure(
+    models: PlainModels, folder: Path, base: Path, untaught: Collection[int] = ()
+) -> dict[str, Moved]:
     """`Moved` by kind of text; empty if there is no text, or no memory for both models.
 
     `untaught` are ids that were not trained to stay silent: they are left out.
     """
     import torch
 
-    if not fits_memory(4 * read_checkpoint(folder).size):  # both, in float32
+    if not models.fit(base, folder):
         return {}
     tokenizers = [load_tokenizer(one) for one in (base, folder)]
-    models = [load_model(one, dtype="float32")[0] for one in (base, folder)]
-    out = set(untaught).union(*(one.generation_config.suppress_tokens or () for one in models))
+    both = [models.load(one)[0] for one in (base, folder)]
+    out = set(untaught).union(*(one.generation_config.suppress_tokens or () for one in both))
     moved = {}
     for kind, texts in untrained().items():
         with quiet(warnings=False):  # lines longer than the model's window are cut below
             ids = [one(texts)["input_ids"] for one in tokenizers] if texts else [[], []]
         kept = [old[:_TOKENS] for old, new in zip(*ids, strict=True) if old == new]
         same = [line for line in kept if len(line) > 2 and out.isdisjoint(line)]
-        sums = torch.zeros(5, dtype=torch.float64)
+        sums = torch.zeros(5, dtype=torch.float64, device=both[0].device)
         for line in same[:: -(-len(same) // _LINES) or 1]:
             with torch.no_grad():
-                p, q = (_logs(one, torch.tensor([line]), out) for one in models)
+                p, q = (_logs(one, torch.tensor([line], device=one.device), out) for one in both)
+            q = q.to(p.device)
             known = min(p.shape[1], q.shape[1])
-            after = torch.tensor(line[1:])[:, None]
+            after = torch.tensor(line[1:], device=p.device)[:, None]
             sums[0] += torch.where(p > -torch.inf, p.exp() * (p - q[:, :known]), 0.0).sum()
             sums[1] += (p.argmax(-1) == q.argmax(-1)).sum()
             sums[2] += len(line)

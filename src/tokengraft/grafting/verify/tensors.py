@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Tables
 
@@ -37,20 +40,43 @@ def other_weights(
         return wrong
     if extra := sorted(new_tensors.keys() - old_tensors.keys() - own):
         return f"{extra[0]} is not in the base model"
-    for name, old in old_tensors.items():
-        copy = new_tensors[name]
+
+    def difference(name: str) -> str | None:
+        old, copy = old_tensors[name], new_tensors[name]
         if old.dtype != copy.dtype or old.shape[1:] != copy.shape[1:]:
             return f"{name} is {copy.dtype}{list(copy.shape)}, was {old.dtype}{list(old.shape)}"
         if name in tables:
             if copy.shape[0] < old.shape[0]:
                 return f"{name} has {copy.shape[0]} rows, had {old.shape[0]}"
             rows = min(first, old.shape[0])
-            if (row := different_row(base, old, new, copy, 0, rows)) is not None:
-                return f"old row {row} of {name} differs"
-        elif old.shape != copy.shape:
+            row = different_row(base, old, new, copy, 0, rows)
+            return None if row is None else f"old row {row} of {name} differs"
+        if old.shape != copy.shape:
             return f"{name} has shape {list(copy.shape)}, was {list(old.shape)}"
-        elif name not in trained and not _equal(base, old, new, copy):
-            return f"{name} differs"
+        same = name in trained or _equal(base, old, new, copy)
+        return None if same else f"{name} differs"
+
+    return first_found(difference, old_tensors)
+
+
+def first_found(
+    look: Callable[[str], str | None], names: Iterable[str], progress: OnProgress | None = None
+) -> str | None:
+    """What `look` finds wrong with the first of the tensors that has something wrong, or None.
+
+    Several are looked at at a time: files are read faster by more than one core.
+    """
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+        found = [pool.submit(look, name) for name in names]
+        try:
+            for done, job in enumerate(found):
+                if (wrong := job.result()) is not None:
+                    return wrong
+                if progress is not None:
+                    progress(Progress("verifying: old weights", done, len(found), "tensors"))
+        finally:
+            for job in found:
+                job.cancel()
     return None
 
 
