@@ -169,7 +169,7 @@ def test_truncated_weights_are_a_model_error(truncated):
     [
         (["audit"], "What was counted is kept"),
         (["graft", "rootstock", "plan", "-o", "g"], "Nothing was written"),
-        (["graft", "rootstock", "plan", "--work", "w", "-o", "g"], "kept in --work"),
+        (["graft", "rootstock", "plan", "--text", "t", "-o", "g"], "What was learned is kept"),
         (["report", "audit"], ""),
     ],
 )

@@ -314,7 +314,7 @@ def test_a_minute_of_training_is_saved_and_every_step_told(setting, tmp_path, mo
 def test_paths_may_be_strings(folder, parts, lines, tmp_path):
     made = derive_rows(
         str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), options=Deriving(
-            recipe=replace(RECIPE, steps=8), work=str(tmp_path / "work"),
+            recipe=replace(RECIPE, steps=8), checkpoint_dir=str(tmp_path / "work"),
             cache=str(tmp_path / "cache"), start="knn"),
     )  # fmt: skip
     assert list((tmp_path / "work").glob("*/distil.safetensors"))
@@ -337,10 +337,10 @@ def fine_tuned(folder, path):
 def test_a_fine_tuned_model_does_not_go_on_from_its_base(folder, parts, lines, tmp_path):
     other = fine_tuned(folder, tmp_path / "other")
     given = {"text": lines, "tokenizer": tokenizer(len(MERGES))}
-    options = Deriving(recipe=replace(RECIPE, steps=8), work=tmp_path / "work")
+    options = Deriving(recipe=replace(RECIPE, steps=8), checkpoint_dir=tmp_path / "work")
     base = derive_rows(folder, parts, options=options, **given)
     made = derive_rows(other, parts, options=options, **given)
-    fresh = derive_rows(other, parts, options=replace(options, work=None), **given)
+    fresh = derive_rows(other, parts, options=replace(options, checkpoint_dir=None), **given)
     assert np.allclose(made.rows, fresh.rows, atol=1e-6)
     assert made.held_out.kl == pytest.approx(fresh.held_out.kl, abs=1e-6)
     assert not np.allclose(made.rows, base.rows, atol=1e-3)

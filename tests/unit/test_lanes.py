@@ -442,7 +442,7 @@ def test_what_cannot_go_on_is_left_and_said(llama, made, tmp_path):
 
 def test_the_same_work_folder_tells_starts_apart(llama, made, tmp_path):
     """Lanes of another start are not taken for a checkpoint of this one."""
-    options = {**RECIPE, "steps": 2, "work": tmp_path / "work"}
+    options = {**RECIPE, "steps": 2, "checkpoint_dir": tmp_path / "work"}
     for name, more in (("first", {}), ("again", {"start": made.folder})):
         grafted(llama, tmp_path / name, options=options, **more)
     assert len(list((tmp_path / "work").iterdir())) == 2
@@ -601,11 +601,11 @@ def test_an_interrupted_training_goes_on_to_the_same_lanes(llama, tmp_path):
         pass
 
     def stop(now) -> None:
-        if now.what.startswith("distil") and now.done == 5:
+        if now.what == "training" and now.done >= 40:
             raise Stop
 
     def run(work, progress=None, adapting=LANES):
-        options = Deriving(recipe=Recipe(**RECIPE), adapting=adapting, work=work)
+        options = Deriving(recipe=Recipe(**RECIPE), adapting=adapting, checkpoint_dir=work)
         return derive_rows(
             llama, parts(), "distil", text=text(), tokenizer=extended(llama), options=options,
             progress=progress,

@@ -196,7 +196,7 @@ def derive(
     steps: int | None = None,
     layer: int | str | None = None,
     k: int | None = None,
-    work: Place | None = None,
+    checkpoint_dir: Place | None = None,
     device: str = "auto",
     dtype: str = "auto",
     seed: int = 0,
@@ -206,9 +206,10 @@ def derive(
     """Input rows for a plan's tokens, as `graft` takes them (`rows=`).
 
     `auto` distils if `text` is given, otherwise it takes the best method that needs none. `minutes`
-    and `steps` limit training; with a `work` folder a second call continues it. `layer` and `k` are
-    for methods that read states; `device` and `dtype` are those of `Reading`; `derive_options` are
-    further fields, by name, of `Deriving` or of the options in it, such as `by_text`.
+    and `steps` limit training; in `checkpoint_dir` a second call goes on from the first. `layer`
+    and `k` are for methods that read states; `device` and `dtype` are those of `Reading`;
+    `derive_options` are further fields, by name, of `Deriving` or of the options in it, such as
+    `by_text`.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -217,7 +218,8 @@ def derive(
     base, plan = resolve(_name(model)), _plan(plan)
     extended = insert_proved(base_tokenizer(base.path), plan, base.name)
     settings = {
-        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
+        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k,
+        "checkpoint_dir": checkpoint_dir,
         "device": device, "dtype": dtype, "seed": seed, "progress": progress,
         **(derive_options or {}),
     }  # fmt: skip
@@ -237,7 +239,7 @@ def graft(
     steps: int | None = None,
     layer: int | str | None = None,
     k: int | None = None,
-    work: Place | None = None,
+    checkpoint_dir: Place | None = None,
     device: str = "auto",
     dtype: str = "auto",
     translation: Sources | None = None,
@@ -269,9 +271,11 @@ def graft(
     `lora` and `all`, `keep` is the share of positions in English and code at which the likeliest
     token must stay the same (0.97). Training goes on from `start`, an earlier graft of the same
     plan into the same model, if given: from its rows, and its lanes if they are trained again.
-    `adapter_only` writes what adapters learned, without the base. `check` is text to verify on, by
-    default the bundled UDHR. A folder at `out` that is not a graft is replaced only with `force`.
-    Raises GraftError if verification fails; then `out` is as it was.
+    `adapter_only` writes what adapters learned, without the base. Until the folder is verified,
+    what was learned is kept in `checkpoint_dir`, by default `OUT.training`, from which the same
+    call goes on after a failure. `check` is text to verify on, by default the bundled UDHR. A
+    folder at `out` that is not a graft is replaced only with `force`. Raises GraftError if
+    verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -282,7 +286,8 @@ def graft(
     if rows is not None and any(one is not None for one in (start, keep, lanes)):
         raise UsageError("start, keep and lanes say how to train: leave them out, or rows")
     settings = {
-        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k, "work": work,
+        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k,
+        "checkpoint_dir": checkpoint_dir,
         "device": device, "dtype": dtype, "progress": progress,
         "translation": None if translation is None else list(lines_of(translation)),
         **(derive_options or {}),
@@ -292,7 +297,9 @@ def graft(
         name, _plan(plan), out,
         Derivation(method, text, settings, train, keep, start, lanes) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
-        options=Finishing(check, verified, license, seed, command, force, adapter_only),
+        options=Finishing(
+            check, verified, license, seed, command, force, adapter_only, device, progress
+        ),
     )  # fmt: skip
     grafted = Grafted.load(made.folder)
     report = made.report

@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -43,7 +44,7 @@ stderr = HarmlessConsole(
 
 #: What stands in for a character outside ASCII; without its minus, a change would lose its sign.
 _PLAIN = {"−": "-", "→": ">", "×": "x", "’": "'", "“": '"', "”": '"'}
-EVERY = 60.0  # seconds between two lines of progress in a log
+EVERY = 30.0  # seconds between two lines of progress in a log
 
 
 def speak_any_language() -> None:
@@ -91,10 +92,11 @@ def working(what: str) -> Iterator[None]:
 def drawing() -> Iterator[OnProgress]:
     """A progress bar on stderr, which appears with the first progress and is removed at the end.
 
-    If stderr is not a terminal, there is a line a minute instead.
+    If stderr is not a terminal, there is a line every half minute instead.
     """
     if not stderr.is_terminal:
-        yield _in_a_log()
+        with _in_a_log() as in_a_log:
+            yield in_a_log
         return
     bar = Bar(
         TextColumn("{task.description}", style="bold", markup=False),
@@ -109,8 +111,9 @@ def drawing() -> Iterator[OnProgress]:
 
     def on_progress(now: Progress) -> None:
         figures = _figures(now, bar.tasks[0].elapsed or 0.0)
-        if now.total is None:  # `update` would keep the total of what was done before
-            bar.tasks[0].total = None
+        if now.what != bar.tasks[0].description:  # its speed is not that of the work before
+            bar.reset(task)
+        bar.tasks[0].total = now.total  # `update` would keep the one of the work before
         bar.update(task, description=now.what, completed=now.done, total=now.total,
                    visible=True, figures=figures)  # fmt: skip
 
@@ -118,18 +121,32 @@ def drawing() -> Iterator[OnProgress]:
         yield on_progress
 
 
-def _in_a_log() -> OnProgress:
-    """Progress as lines of a log: none for `EVERY` seconds, then one every `EVERY` seconds."""
+@contextmanager
+def _in_a_log() -> Iterator[OnProgress]:
+    """Progress as lines of a log, one every `EVERY` seconds, also while nothing is reported."""
     began = last = time.monotonic()
+    latest: Progress | None = None
+    over = threading.Event()
 
-    def on_progress(now: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= EVERY:
+    def speak(now: Progress | None) -> None:
+        nonlocal last, latest
+        latest = now
+        if now is not None and time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            figures = _figures(now, last - began)
-            stderr.print(f"{now.what}: {figures}, after {last - began:.0f} s", markup=False)
+            figures = f": {said}" if (said := _figures(now, last - began)) else ""
+            stderr.print(f"{now.what}{figures}, after {last - began:.0f} s", markup=False)
 
-    return on_progress
+    def watch() -> None:
+        while not over.wait(EVERY or None):
+            speak(latest)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield speak
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _figures(now: Progress, seconds: float) -> str:
@@ -138,4 +155,5 @@ def _figures(now: Progress, seconds: float) -> str:
         return f"{now.detail}  {now.done / 1e6 / seconds:.1f} MB/s"
     if now.unit:
         return f"{now.done:,.0f}" + (f" of {now.total:,.0f}" if now.total else "") + f" {now.unit}"
-    return f"{now.done / now.total:.0%}" if now.total else now.detail
+    share = f"{now.done / now.total:.0%}" if now.total else ""
+    return ", ".join(filter(None, (share, now.detail)))

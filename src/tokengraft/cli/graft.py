@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tokengraft.cli.console import drawing, print_json, stdout, warn
+from tokengraft.cli.console import drawing, print_json, stderr, stdout, warn
 from tokengraft.cli.options import (
     DTYPE,
     KINDS,
@@ -148,9 +148,15 @@ def graft(
             "Adapters begin anew.",
         ),
     ] = None,
-    work: Annotated[
+    checkpoint_dir: Annotated[
         Path | None,
-        _training(help="Folder for checkpoints: a second run with the same folder resumes there."),
+        _training(
+            "--checkpoint-dir",
+            "--work",
+            metavar="FOLDER",
+            help="Where checkpoints are kept, with what the base read: a second run goes on from "
+            "them. Default: OUT.training, which is removed once OUT is verified.",
+        ),
     ] = None,
     policy: Annotated[
         str,
@@ -251,6 +257,7 @@ def graft(
     """
     from tokengraft.api.verbs import graft as run_graft
     from tokengraft.core.files import read_json
+    from tokengraft.grafting.graft import training_folder
     from tokengraft.grafting.write_folder import second_table
     from tokengraft.model.embedding_tables import is_encoder
     from tokengraft.model.folder import CONFIG, MANIFEST, resolve
@@ -261,7 +268,8 @@ def graft(
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
-    tuned = {"layer": at, "k": k, "minutes": minutes, "steps": steps, "work": work}
+    tuned: dict[str, object] = {"layer": at, "k": k, "minutes": minutes, "steps": steps}
+    tuned["checkpoint-dir"] = checkpoint_dir
     tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text, "start": start}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if by_text is not None and (named(policy).trains or train not in ("rows", "lanes")):
@@ -272,10 +280,18 @@ def graft(
             f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
             "and the new rows will be written (--tied keeps one)"
         )
+    if text and checkpoint_dir is None:
+        kept = training_folder(out)
+        stderr.print(
+            f"What is learned is kept in {kept} until {out} is verified; after any stop, the same "
+            "command goes on from there.",
+            markup=False,
+        )
     with drawing() as progress:
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
-            minutes=minutes, steps=steps, layer=at, k=k, work=work, device=device, dtype=dtype,
+            minutes=minutes, steps=steps, layer=at, k=k, device=device, dtype=dtype,
+            checkpoint_dir=checkpoint_dir,
             translation=read_text(translation, text_column, format_),
             derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),

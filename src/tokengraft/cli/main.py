@@ -76,9 +76,9 @@ def _kept(arguments: list[str]) -> str:
     verb = _verb(arguments)
     if verb != "graft":
         return _KEPT.get(verb, "")
-    if any(word == "--work" or word.startswith("--work=") for word in arguments):
-        return "What was trained is kept in --work: run the same command again to go on."
-    return "Nothing was written; with --work FOLDER a second run goes on from the first."
+    if "--text" not in arguments:
+        return "Nothing was written."
+    return "What was learned is kept: run the same command again to go on."
 
 
 def _system(error: OSError) -> str:
@@ -86,7 +86,7 @@ def _system(error: OSError) -> str:
     reason = error.strerror or str(error)
     message = f"{reason}." if error.filename is None else f"{error.filename}: {reason}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        message += " Make room, or name another place (--out, --work)."
+        message += " Make room, or name another place (--out, --checkpoint-dir)."
     if _verb(sys.argv[1:]) in _WHOLE:
         return f"{message} Nothing half-written was left."
     return f"{message} Every file that was written is whole, but some may be missing."

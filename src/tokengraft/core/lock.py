@@ -1,4 +1,4 @@
-"""One process at a time in a folder: two in the same `--out` or `--work` would mix their results.
+"""One process at a time in a folder: two with the same `--out` would mix their results.
 
 The lock is the operating system's (`flock`), so it ends with the process. Its file lies in the
 machine's temporary folder, named by a hash of the locked folder's real path, so nothing is left

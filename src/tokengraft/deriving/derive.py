@@ -43,9 +43,10 @@ class Derived:
     """Rows for new tokens, and how they were made.
 
     `head` are output rows, if those were trained too (`Deriving.writing`), `student` the model with
-    what its body learned (`Deriving.adapting`). `held_out`, `start` and `floor` are scores on
-    held-out text: of these rows, of the rows that training started from, and of one and the same
-    row for all new tokens; None for methods that read no text.
+    what its body learned (`Deriving.adapting`); `checkpoint` is the folder that keeps all of it.
+    `held_out`, `start` and `floor` are scores on held-out text: of these rows, of the rows that
+    training started from, and of one and the same row for all new tokens; None for methods that
+    read no text.
     """
 
     rows: Rows  # (new tokens, dimensions), float32
@@ -59,6 +60,7 @@ class Derived:
     curve: tuple[CurvePoint, ...] = ()
     head: Rows | None = None
     student: FrozenModel | None = None
+    checkpoint: Path | None = None
 
     def __repr__(self) -> str:
         judged = "" if self.held_out is None else f", held-out KL {self.held_out.kl:.3f}"
@@ -159,7 +161,7 @@ def derive_rows(
     params = json.loads(json.dumps(task.params, default=lambda number: number.item()))  # of numpy
     return Derived(
         rows, chosen.name, params, tuple(notes), time.monotonic() - begun, **task.scores,
-        curve=task.curve, head=task.head, student=task.student,
+        curve=task.curve, head=task.head, student=task.student, checkpoint=task.checkpoint,
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ METHODS: dict[str, Method] = {
         Method("distil", "rows trained so that the frozen model reads new tokens as old ones",
                "https://arxiv.org/abs/2505.20133", "text",
                Later("tokengraft.deriving.distil.as_method:distil"),
-               ("minutes", "steps", "own", "by-text", "start", "work")),
+               ("minutes", "steps", "own", "by-text", "start", "checkpoint-dir")),
     )
 }  # fmt: skip
 

@@ -55,9 +55,9 @@ class Deriving:
     (how many lines of the text each language has, in this order: all are trained on alike). For
     distil alone: `writing` trains output rows too, `adapting` the body, and `in_front` an
     `input_adapter`; `translation` has the text's lines in a language that an encoder reads, from
-    which it learns what was UNK. `cache` keeps states of the vocabulary between calls; `work` keeps
-    the teacher's states and a checkpoint, from which a second call with the same arguments
-    continues.
+    which it learns what was UNK. `cache` keeps states of the vocabulary between calls. In
+    `checkpoint_dir` a second call with the same arguments goes on from the last checkpoint; unless
+    `keep_states` is false, the teacher's states are kept there too.
     """
 
     reading: Reading = field(default_factory=Reading)
@@ -73,7 +73,8 @@ class Deriving:
     characters: int = 400
     languages: tuple[int, ...] = ()
     cache: Path | str | None = None
-    work: Path | str | None = None
+    checkpoint_dir: Path | str | None = None
+    keep_states: bool = True
 
     def __post_init__(self) -> None:
         if self.recipe.by_text is not None and not self.only_rows:
@@ -114,6 +115,7 @@ class Task:
     curve: tuple[Any, ...] = ()
     head: Rows | None = None  # output rows, if they were trained
     student: FrozenModel | None = None  # the model with what its body learned
+    checkpoint: Path | None = None  # where what was learned is kept
 
     @property
     def old(self) -> Tokenizer:
@@ -132,6 +134,8 @@ class Task:
             if self.progress is not None:
                 self.progress(Progress(stage, done, total or None))
 
+        if self.progress is not None:
+            self.progress(Progress(stage, 0))
         return report
 
     def passages(self, more: Sequence[str] = ()) -> tuple[Reader, Lots]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from tokengraft.grafting.verify.invariants import Check, Report, check_lines, ve
 from tokengraft.grafting.verify.loading import PlainModels
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
-from tokengraft.grafting.write_folder import Changes, Learned, Written, write_model
+from tokengraft.grafting.write_folder import Changes, Learned, Written, check_room, write_model
 from tokengraft.model.checkpoint import read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout, is_encoder, refuse_damaged
 from tokengraft.model.folder import CONFIG, MANIFEST, Model, resolve
@@ -133,22 +134,27 @@ def graft(
     text = rows.text if isinstance(rows, Derivation) else None
     bias = _bias(output, text is not None or options.check is not None)
     texts = None if text is None else texts_of(text)
-    training = None if texts is None else list(chain.from_iterable(texts))
+    training_lines = None if texts is None else list(chain.from_iterable(texts))
     base = resolve(model)
     out = Path(out)
     check_target(out, base.path, options.force)
-    adapting = _adapting(rows, training, output)
+    adapting = _adapting(rows, training_lines, output)
     lanes = adapting is not None and adapting.grows
     _refuse_unfit(base, plan, output, adapting, options.adapter_only)
     old = base_tokenizer(base.path)
     new = insert_proved(old, plan, base.name)
     refuse_damaged(base.path, base.name)
+    _refuse_full(base, plan, out, output, adapting)
     notes: list[str] = []
+    training = None
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
+        if training_lines is not None and "checkpoint_dir" not in given:
+            training = training_folder(out)
+            settings |= {"checkpoint_dir": training, "keep_states": False}
         if rows.start is not None:
-            if training is None or rows.method not in ("auto", "distil"):
+            if training_lines is None or rows.method not in ("auto", "distil"):
                 raise UsageError(
                     "--start is where distil begins: give text with --text FILE, and no other "
                     "--method"
@@ -160,7 +166,7 @@ def graft(
                 )
             notes.append(left)
         if chosen.trains:
-            settings["writing"] = _writing(base.path, training, output)
+            settings["writing"] = _writing(base.path, training_lines, output)
         if adapting is not None:
             settings["adapting"] = adapting
         derived = derive_for(base.path, plan, new, rows.method, texts, settings)
@@ -171,7 +177,7 @@ def graft(
     parts = [token.parts for token in plan.tokens]
     check = options.check
     others = check_lines(plan.languages) if check is None else lines_of(check)
-    lines = [*spaced(training or (), _MOST_LINES), *others]
+    lines = [*spaced(training_lines or (), _MOST_LINES), *others]
     removed: tuple[int, ...] = ()
     if chosen.removes:
         removed, note = _removable(old, new, parts, lines)
@@ -227,7 +233,7 @@ def graft(
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
         if bias is None:
-            bias, said = _choose_bias(whole, written, parts, training or lines)
+            bias, said = _choose_bias(whole, written, parts, training_lines or lines)
             facts = replace(facts, notes=(*facts.notes, said))
             derived = replace(derived, notes=(*derived.notes, said))
         if adapting is not None:
@@ -245,7 +251,10 @@ def graft(
             )
             if not report.passed:
                 failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
-                raise GraftError(f"the grafted model failed its verification:\n{failed}")
+                failed = f"the grafted model failed its verification:\n{failed}"
+                if derived.checkpoint is not None:
+                    failed += _keep_unverified(whole, out, report, derived.checkpoint)
+                raise GraftError(failed)
         if options.adapter_only and adapting is not None and derived.student is not None:
             from tokengraft.grafting.adapter import write_adapter
 
@@ -253,7 +262,54 @@ def graft(
             shutil.rmtree(whole)
             describe(folder, written, replace(facts, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
+    if training is not None and derived.checkpoint is not None:
+        shutil.rmtree(derived.checkpoint)
+        for empty in (derived.checkpoint.parent, training):  # others' checkpoints stay
+            with contextlib.suppress(OSError):
+                empty.rmdir()
     return Graft(out, written, derived, report)
+
+
+def training_folder(out: Path) -> Path:
+    """Where what is learned for the graft `out` is kept until that is verified."""
+    return out.with_name(f"{out.name}.training")
+
+
+def _keep_unverified(folder: Path, out: Path, report: Report, checkpoint: Path) -> str:
+    """Leave a trained graft that failed its verification beside `out`, and say where."""
+    left = out.with_name(f"{out.name}-unverified")
+    shutil.rmtree(left, ignore_errors=True)
+    folder.rename(left)
+    (left / "VERIFICATION.txt").write_text("\n".join(report.lines()) + "\n", encoding="utf-8")
+    return (
+        f"\nWhat was written is in {left}, with VERIFICATION.txt. What was learned is kept in "
+        f"{checkpoint.parent}: once the cause is mended, the same command goes on from there "
+        "without training again."
+    )
+
+
+def _refuse_full(
+    base: Model, plan: Plan, out: Path, output: Output, adapting: Adapting | None
+) -> None:
+    """Raise TokengraftError if the disk has no room for the graft and what is learned on the way.
+
+    A checkpoint holds each learned number four times (value, best value and two moments), and the
+    next one is written beside it.
+    """
+    checkpoint = read_checkpoint(base.path)
+    layout = find_layout(read_json(base.path / CONFIG), checkpoint)
+    more = len(plan.tokens) * layout.input.row_bytes * len(layout.tables)
+    if named(output.policy).trains and output.untie and layout.head is None:
+        more += layout.rows * layout.input.row_bytes
+    learned = len(plan.tokens) * layout.width
+    if adapting is not None and adapting.grows:
+        from tokengraft.deriving.distil.lanes import count_added
+
+        numbers = count_added(read_json(base.path / CONFIG), adapting)
+        learned += numbers
+        more += numbers * layout.input.row_bytes // layout.width
+    place = next(folder for folder in (out, *out.resolve().parents) if folder.is_dir())
+    check_room(place, checkpoint.size + more + 32 * learned, "with what is learned the model needs")
 
 
 def _bias(output: Output, text: bool) -> float | None:

@@ -8,6 +8,8 @@ device finishes first.
 from __future__ import annotations
 
 import contextlib
+import resource
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -118,6 +120,15 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= library.cuda.device_count():
         raise UsageError(f"no device {name!r}: torch sees {library.cuda.device_count()} GPUs here")
     return device
+
+
+def memory_taken(device: torch.device) -> str:
+    """The most memory that this process has taken: of the GPU if it computes there."""
+    if device.type == "cuda":
+        most = require_torch().cuda.max_memory_allocated(device)
+        return f"{most / 1e9:.1f} GB of GPU memory"
+    scale = 1 if sys.platform == "darwin" else 1024
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9:.1f} GB of memory"
 
 
 def quick_in_half(device: torch.device) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import UsageError
+from tokengraft.core.progress import Progress
 from tokengraft.deriving.distil import lanes
 from tokengraft.deriving.distil.distiller import Distiller
 from tokengraft.deriving.distil.own_text import go_on
@@ -20,6 +22,7 @@ from tokengraft.deriving.distil.writer import Writer
 from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Start, Task
 from tokengraft.model.frozen import FrozenModel
+from tokengraft.model.libraries import memory_taken
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
 
@@ -60,14 +63,31 @@ def distil(task: Task) -> Rows:
     lots = _mixed(task, lots, recipe)
     writer = _writer(task, reader)
     replay = _replay(task, reader, writer)
-    run = Distiller(reader, lots, start, recipe, task.parts, _work(task), writer, replay)
+    run = Distiller(
+        reader, lots, start, recipe, task.parts, _checkpoints(task), writer, replay,
+        keep_states=task.options.keep_states,
+    )  # fmt: skip
+    task.checkpoint = run.folder
     if taught is not None:
         run.teach(*taught)
 
+    since, first = time.monotonic(), 0
+
     def report(out: Distillation) -> None:
+        nonlocal since, first
+        if not run.tokens:  # training begins, or goes on
+            since, first = time.monotonic(), out.steps
         score = out.curve[-1].score if out.curve else out.start
-        kept = "" if score.kept is None else f", protected {score.kept:.4f}"
-        task.tell(f"distil: held-out KL {score.kl:.3f}{kept}")(out.steps, recipe.steps)
+        words = [f"held-out KL {score.kl:.3f}"]
+        if score.kept is not None:
+            words.append(f"protected {score.kept:.4f}")
+        if (seconds := time.monotonic() - since) > 1 and run.tokens:
+            steps = (out.steps - first) / seconds
+            words += [f"{steps:.1f} steps/s", f"{run.tokens / seconds:,.0f} tokens/s"]
+        words.append(memory_taken(task.model.device))
+        share = 100 * run.done(out.steps, out.seconds)
+        if task.progress is not None:
+            task.progress(Progress("training", share, 100, detail=", ".join(words)))
 
     if adapting is not None:
         needed = memory_needed(task.model, run.student.model, adapting)
@@ -76,8 +96,8 @@ def distil(task: Task) -> Rows:
             larger = f"{lanes.growth(run.student.model):.0%} larger"
             what += f" (blocks {larger})"
             task.notes.append(f"lanes make the blocks {larger}, for every text")
-        task.tell(f"training {what}, about {size:.1f} GB")(0, recipe.steps)
-    out = run.run(teaching=task.tell("teacher"), stepping=report)
+        task.tell(f"training {what}, about {size:.1f} GB")
+    out = run.run(teaching=task.tell("reading held-out text"), stepping=report)
     if out.stopped != "steps":
         over = out.stopped == "max_minutes"
         why = "the time given was up; rows trained longer are read better" if over else out.stopped
@@ -153,12 +173,12 @@ def _taught(task: Task) -> tuple[FrozenModel, float] | None:
     return None
 
 
-def _work(task: Task) -> Path | str | None:
+def _checkpoints(task: Task) -> Path | str | None:
     """The folder for checkpoints, whose key knows all but what a `Distiller` is told to teach."""
-    work, adapting = task.options.work, task.options.adapting
-    if work is None or adapting is None or not adapting.grows:
-        return work
-    return Path(work) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
+    folder, adapting = task.options.checkpoint_dir, task.options.adapting
+    if folder is None or adapting is None or not adapting.grows:
+        return folder
+    return Path(folder) / f"lanes-{adapting.lanes}-{adapting.neurons}-{adapting.lanes_rate:g}"
 
 
 def _recipe(task: Task) -> Recipe:

@@ -30,6 +30,7 @@ no further pass of the model; only the split within a pool is learned from the t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -65,7 +66,7 @@ from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
-_SAVED = 60.0  # seconds of training after which a checkpoint is written even without a check
+_SAVED = 20.0  # seconds of training after which a checkpoint is written even without a check
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small except where its token is next
 _TRIES = 3  # to keep the promise by keeping less of what was learned
 
@@ -74,8 +75,8 @@ class Distiller:
     """One training of rows for fixed passages; `run` may be interrupted and run again.
 
     `parts` are the old ids of each new token, from which the bridge's φ is made; without them rows
-    share nothing. With a `work` folder the teacher's states and a checkpoint are kept there, under
-    a key made from model, passages, parts, start and recipe.
+    share nothing. In a folder for `checkpoints` one is kept under a key made from model, passages,
+    parts, start and recipe; with `keep_states`, the teacher's states too.
     """
 
     def __init__(
@@ -85,9 +86,11 @@ class Distiller:
         start: Rows,
         recipe: Recipe,
         parts: Sequence[Sequence[int]] | None = None,
-        work: Path | str | None = None,
+        checkpoints: Path | str | None = None,
         writer: Writer | None = None,
         replay: Replay | None = None,
+        *,
+        keep_states: bool = True,
     ) -> None:
         self.reader, self.lots, self.recipe, self.writer = reader, lots, recipe, writer
         self.replay = replay
@@ -95,16 +98,17 @@ class Distiller:
         self.key, self.folder = "", None
         self._save_at = 0.0
         self._whole = True  # whether rows, moments and outcome belong to the same step
-        if work is not None:
+        if checkpoints is not None:
             self.key = training_state.key(reader, lots, start, recipe, parts, writer, replay)
-            self.folder = Path(work) / self.key[:16]
+            self.folder = Path(checkpoints) / self.key[:16]
             self._lock = hold(self.folder)
+        self._states = self.folder if keep_states else None
         branches = None
         if writer is not None and parts is not None and recipe.by_base:
             branches = Branches(parts, reader.first_new)
         self._halves: dict[int, torch.nn.Parameter] = {}  # of frozen weights
         self._learner = self._in_half(reader)  # what gradients are computed with
-        self.teacher = Teacher(self._learner, lots.train, self.folder, branches=branches)
+        self.teacher = Teacher(self._learner, lots.train, self._states, branches=branches)
         self.sizes: Ints = np.fromiter((len(p.new) for p in lots.train), np.int64)
         weight = reader.model.weight[: reader.first_new]
         self.unit = float(weight.float().square().mean().sqrt())
@@ -120,7 +124,7 @@ class Distiller:
         self.student: Reader = reader
         self.weights: Weights | None = None
         if replay is not None:
-            replay.open(self.folder)
+            replay.open(self._states)
             self.teach(self._twin(replay), replay.adapting.rate)
 
     def teach(self, student: FrozenModel, rate: float) -> None:
@@ -197,9 +201,10 @@ class Distiller:
         `progress` is called with every held-out check, `stepping` at the start and after every
         step, `teaching` while the teacher's held-out states are computed. Teacher states of
         training passages are computed when first needed. A checkpoint is written with every
-        check, and every minute between two.
+        check, and between two after `_SAVED` seconds, or more if writing takes long.
         """
         begun = time.monotonic()
+        self.tokens = 0  # read since then
         ends = self._ends()
         out = self._resumed(ends)
         if out is None:
@@ -230,9 +235,10 @@ class Distiller:
                         self._save(ends, out)
                 else:
                     break
-        except KeyboardInterrupt:
+        except BaseException:
             if self._whole:
-                self._save(ends, out)
+                with contextlib.suppress(OSError):  # a full disk is what may have ended training
+                    self._save(ends, out)
             raise
         out.unseen = len(out.rows) - len(self._seen(self._read(out)))
         if self.weights is not None and out.weights:
@@ -264,14 +270,14 @@ class Distiller:
         """Whether the present rows have to be judged: a function of the outcome alone."""
         if not out.steps or (out.curve and out.curve[-1].step == out.steps):
             return False
-        return not out.steps % self.recipe.check_every or self._done(out.steps, out.seconds) >= 1
+        return not out.steps % self.recipe.check_every or self.done(out.steps, out.seconds) >= 1
 
     def _check(self, ends: Ends, out: Distillation) -> None:
         learned = None if self.weights is None else self.weights.values()
         self._whole = learned is None  # training cannot continue from weights shrunk for judging
         score = self._within(ends)
         self._whole = False
-        over = self._done(out.steps, out.seconds) >= 1
+        over = self.done(out.steps, out.seconds) >= 1
         out.curve.append(CurvePoint(out.steps, out.seconds, score))
         if score.loss < out.score.loss:
             out.score, out.rows, out.head = score, _array(ends.rows()), _maybe(ends.head())
@@ -300,8 +306,9 @@ class Distiller:
 
     def _step(self, ends: Ends, out: Distillation, begun: float) -> None:
         recipe, step = self.recipe, out.steps
-        done = self._done(step, time.monotonic() - begun)
+        done = self.done(step, time.monotonic() - begun)
         numbers = self._batch(step, out.passages)
+        self.tokens += int(self.sizes[numbers].sum())
         grads = self._gradients(ends, numbers, step)
         warm = min(1.0, (step + 1) / max(1, recipe.warmup))
         shape = warm * 0.5 * (1 + math.cos(math.pi * done))
@@ -347,7 +354,7 @@ class Distiller:
         """What share of a full step these passages are."""
         return min(1.0, len(numbers) / self.recipe.passages)
 
-    def _done(self, step: int, seconds: float) -> float:
+    def done(self, step: int, seconds: float) -> float:
         """The share of the run that is done, by steps or by time, whichever is more."""
         share = step / self.recipe.steps
         if self.recipe.max_minutes is not None:
@@ -396,12 +403,12 @@ class Distiller:
         even = np.linspace(0, len(held) - 1, count).round().astype(int)
         passages = [held[n] for n in even]
         base, _ = self._judges()
-        self.judge = Teacher(base, passages, self.folder, "held-out")
+        self.judge = Teacher(base, passages, self._states, "held-out")
         self.judge.fill(progress=teaching)
         if self.writer is not None and self.replay is None:
             self.writer.prepare(most)
         mixed = self.lots.mixed[: count // 2]
-        self.judge_mixed = Teacher(base, mixed, self.folder, "held-out-mixed")
+        self.judge_mixed = Teacher(base, mixed, self._states, "held-out-mixed")
         return count
 
     def _use(self, most: float) -> None:

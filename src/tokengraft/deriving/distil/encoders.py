@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.progress import Progress
 from tokengraft.deriving.distil.bridge import Composed, features
 from tokengraft.deriving.distil.passages import is_held_out, shorten
 from tokengraft.deriving.methods import Rows
@@ -79,7 +80,9 @@ def distil_encoder(task: Task) -> Rows:
             now = _judge(task, judged, rows.rows())
             if now < score:
                 best, score = rows.rows(), now
-            task.tell(f"distil: held-out loss {now:.3f}")(steps, recipe.steps)
+            if task.progress is not None:
+                told = f"held-out loss {now:.3f}"
+                task.progress(Progress("training", 100 * done, 100, detail=told))
         if done >= 1:
             break
     mean = model.weight[: task.first_new].float().mean(0).expand_as(best)

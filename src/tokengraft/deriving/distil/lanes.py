@@ -237,7 +237,10 @@ def with_lanes(base: FrozenModel, adapting: Adapting, seed: int = 0) -> Laned:
     lanes than `adapting` says, since transformers wants a width that its heads divide.
     """
     refuse_unfit(type(base.model).__name__, getattr(base.model.config, "hidden_act", ""))
-    lanes, neurons = _lanes(base, adapting.lanes), adapting.neurons
+    look = base.blocks[0].self_attn
+    heads = look.q_proj.out_features // look.head_dim
+    lanes = _lanes(base.dimensions, heads, look.num_key_value_groups, adapting.lanes)
+    neurons = adapting.neurons
     shared = {id(held): held for held in (*base.model.parameters(), *base.model.buffers())}
     model = copy.deepcopy(base.model, dict(shared))
     generator = torch.Generator().manual_seed(seed)
@@ -273,12 +276,32 @@ def with_lanes(base: FrozenModel, adapting: Adapting, seed: int = 0) -> Laned:
     return student
 
 
-def _lanes(base: FrozenModel, least: int) -> int:
-    """The least number of lanes, at least as many, with which a width suits heads and GPUs."""
-    look = base.blocks[0].self_attn
-    heads = look.q_proj.out_features // look.head_dim + look.num_key_value_groups
-    unit = math.lcm(heads, _ALIGNED)
-    return -(-(base.dimensions + least) // unit) * unit - base.dimensions
+def _lanes(width: int, heads: int, groups: int, least: int) -> int:
+    """The least number of lanes, at least as many, with which a width suits heads and GPUs.
+
+    There are so many `heads`, and `groups` more that share the new key.
+    """
+    unit = math.lcm(heads + groups, _ALIGNED)
+    return -(-(width + least) // unit) * unit - width
+
+
+def count_added(config: Mapping[str, Any], adapting: Adapting) -> int:
+    """How many numbers a model's blocks have more with lanes, by its config alone."""
+    width, heads, old = (
+        config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
+    )
+    keys = config.get("num_key_value_heads") or heads
+    size = config.get("head_dim") or width // heads
+    lanes = _lanes(width, heads, heads // keys, adapting.lanes)
+
+    def more(outputs: int, inputs: int, new_outputs: int, new_inputs: int) -> int:
+        return (outputs + new_outputs) * (inputs + new_inputs) - outputs * inputs
+
+    queries = size * (heads // keys)
+    block = 2 * more(heads * size, width, queries, lanes)  # q, and o with inputs as outputs
+    block += 2 * more(keys * size, width, size, lanes)
+    block += 3 * more(old, width, adapting.neurons, lanes)
+    return int(config["num_hidden_layers"] * block)
 
 
 def begin(tokens: int, phi: torch.Tensor | None, lanes: int, seed: int = 0) -> torch.Tensor:
