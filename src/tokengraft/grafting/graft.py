@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
-from tokengraft.core.progress import OnProgress
+from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
@@ -238,6 +238,8 @@ def graft(
             derived = replace(derived, notes=(*derived.notes, said))
         if adapting is not None:
             if options.verified:
+                if options.progress is not None:
+                    options.progress(Progress("measuring English and code", 0))
                 taught = chosen.trains and not lanes  # lanes are not what new tokens stray by
                 shifts = measure(models, whole, base.path, () if taught else written.new)
             moved = {kind: str(one) for kind, one in shifts.items()}

@@ -429,7 +429,7 @@ def _write_shards(
             finished.result()
             done += sizes[finished]
             if progress is not None:
-                progress(Progress("writing the model", done, total, "bytes"))
+                progress(Progress("writing the model", done / 1e6, total / 1e6, "MB"))
     finally:
         # After a failure, tensors not yet begun are cancelled; those under way are waited for.
         pool.shutdown(cancel_futures=True)

@@ -97,6 +97,7 @@ class Distiller:
         self.device = reader.model.device
         self.key, self.folder = "", None
         self._save_at = 0.0
+        self._saver = training_state.Saver()
         self._whole = True  # whether rows, moments and outcome belong to the same step
         if checkpoints is not None:
             self.key = training_state.key(reader, lots, start, recipe, parts, writer, replay)
@@ -226,20 +227,23 @@ class Distiller:
                     stepping(out)
                 if self._due(out):
                     self._check(ends, out)
-                    self._save(ends, out)
+                    if out.stopped != "steps" or self.done(out.steps, out.seconds) >= 1:
+                        self._save(ends, out)
                     if progress is not None:
                         progress(out.curve[-1])
                 elif out.steps < self.recipe.steps:
                     self._step(ends, out, begun)
-                    if time.monotonic() >= self._save_at:
-                        self._save(ends, out)
                 else:
                     break
+                if time.monotonic() >= self._save_at:
+                    self._save(ends, out)
         except BaseException:
             if self._whole:
                 with contextlib.suppress(OSError):  # a full disk is what may have ended training
                     self._save(ends, out)
+                    self._saver.wait()
             raise
+        self._saver.wait()
         out.unseen = len(out.rows) - len(self._seen(self._read(out)))
         if self.weights is not None and out.weights:
             self.weights.take(out.weights)
@@ -273,7 +277,8 @@ class Distiller:
         return not out.steps % self.recipe.check_every or self.done(out.steps, out.seconds) >= 1
 
     def _check(self, ends: Ends, out: Distillation) -> None:
-        learned = None if self.weights is None else self.weights.values()
+        shrinks = self.weights is not None and self.replay is not None
+        learned = self.weights.values() if self.weights is not None and shrinks else None
         self._whole = learned is None  # training cannot continue from weights shrunk for judging
         score = self._within(ends)
         self._whole = False
@@ -459,11 +464,12 @@ class Distiller:
             "replay": None if self.replay is None else self.replay.state,
         }
         begun = time.monotonic()
+        self._saver.wait()
         best = {"best": torch.from_numpy(out.rows)}
         best |= {f"best.{name}": held for name, held in out.weights.items()}
         if out.head is not None:
             best["best_head"] = torch.from_numpy(out.head)
-        training_state.save(self.folder, best | ends.tensors(), facts)
+        self._saver.save(self.folder, best | ends.tensors(), facts)
         ended = time.monotonic()
         self._save_at = ended + max(_SAVED, 30 * (ended - begun))  # at most 3% of the time
 

@@ -158,7 +158,9 @@ def memory_needed(base: FrozenModel, student: FrozenModel, adapting: Adapting) -
     if half and base.device.type == "cpu" and adapting.train != "all":
         kept += 2 * len(base.blocks) * MOST_SCORES  # of `cpu_attention`
     scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block of the loss, in float32
-    return int(_BESIDES + held + 16 * own + kept + scores)  # own: weight, gradient, two moments
+    return int(
+        _BESIDES + held + 20 * own + kept + scores
+    )  # own: weight, best one, gradient, moments
 
 
 def scarce(base: FrozenModel, student: FrozenModel, adapting: Adapting) -> bool:
@@ -214,8 +216,8 @@ class Weights:
         self._spread()
 
     def values(self) -> dict[str, torch.Tensor]:
-        """A copy of the present weights, on the CPU."""
-        return {name: held.detach().cpu().clone() for name, held in self.named.items()}
+        """A copy of the present weights."""
+        return {name: held.detach().clone() for name, held in self.named.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a checkpoint has to hold."""

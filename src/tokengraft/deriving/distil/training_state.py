@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,26 @@ def key(
         for ids in (one.old, one.new, one.old_at, one.new_at, following(one)):
             digest.update(len(ids).to_bytes(8, "little") + ids.astype(np.int64).tobytes())
     return digest.hexdigest()
+
+
+class Saver:
+    """Writes checkpoints one after the other while training goes on."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
+
+    def save(self, folder: Path, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
+        """Begin to write tensors and facts, as they are now, into `folder`."""
+        self.wait()
+        now = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        self._last = self._thread.submit(save, folder, now, facts)
+
+    def wait(self) -> None:
+        """Wait until what was begun is written; OSError if the system refuses."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
 
 
 def save(folder: Path, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
