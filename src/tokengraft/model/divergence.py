@@ -17,6 +17,7 @@ Most models have W alone; Cohere and Granite have a factor, Gemma 2 a cap.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ TRAINING = {"cpu": 1 << 20, "cuda": 1 << 26}
 MEASURING = {"cpu": 1 << 22, "cuda": 1 << 28}
 _LEAST = 128  # positions per block; with fewer, reading a large vocabulary's rows dominates
 TOP = 10
+_ALIGNED = 64  # output rows: with another number, an H200 takes four times as long
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,7 @@ def slopes(
             if known is not None:
                 by_text = share * (known[block] >= 0).to(p)
                 p.mul_(1 - by_text).scatter_add_(1, known[block].clamp(min=0), by_text)
-            pull = q.sub_(p).mul_(bend).to(head.weight.dtype)
-            slope[block] = pull @ head.weight
+            slope[block] = head.at_states(q.sub_(p).mul_(bend))
     return slope
 
 
@@ -172,14 +173,31 @@ class Head:
         """The same with float32 rows, so that products are float32 too."""
         return replace(self, weight=self.weight.float())
 
+    @functools.cached_property
+    def _aligned(self) -> torch.Tensor:
+        """The rows, and on a GPU rows of 0 up to a number that its fast kernels want."""
+        more = -len(self.weight) % _ALIGNED if self.weight.device.type == "cuda" else 0
+        rows: torch.Tensor = require_torch().nn.functional.pad(self.weight, (0, 0, 0, more))
+        return rows
+
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Float32 logits (positions, vocabulary) of states (positions, dimensions)."""
-        logits = (states.to(self.weight.dtype) @ self.weight.T).float()
+        logits = states.to(self.weight.dtype) @ self._aligned.T
+        logits = logits.float()[:, : len(self.weight)]
         if self.bias is not None:
             logits += self.bias
         if self.factor != 1.0:
             logits *= self.factor
         return logits if self.cap is None else logits.div_(self.cap).tanh_() * self.cap
+
+    def at_states(self, slope: torch.Tensor) -> torch.Tensor:
+        """What a gradient at W h + b is at h."""
+        rows = self._aligned
+        if len(rows) == len(self.weight):
+            return slope.to(rows.dtype) @ rows
+        wide = rows.new_zeros(len(slope), len(rows))
+        wide[:, : slope.shape[1]] = slope
+        return wide @ rows
 
     def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
         """∂logit / ∂(W h + b), from the logit."""

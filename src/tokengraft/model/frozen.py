@@ -315,8 +315,17 @@ class FrozenModel:
         return states[..., : self._cut]
 
     def _attention(self) -> AbstractContextManager[Any]:
-        """The way in which this model attends: torch's own but for half precision on a CPU."""
-        if self.device.type != "cpu" or self.weight.dtype != require_torch().bfloat16:
+        """The way in which this model attends: torch's own but for half precision on a CPU.
+
+        On a GPU not by cuDNN, which makes a plan for every shape: longer than a batch takes.
+        """
+        if self.device.type == "cuda":
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+
+            kinds = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
+            attention: AbstractContextManager[Any] = sdpa_kernel(list(kinds))
+            return attention
+        if self.weight.dtype != require_torch().bfloat16:
             return nullcontext()
         from tokengraft.model.cpu_attention import CpuAttention
 

@@ -183,10 +183,16 @@ def writing_slopes(
         z[each, after] -= weights.split * inside
         if twigs is not None:
             z[:, count:] += twigs.within(here, len(new)).slope(mine).mul_(weights.split)
-        z = (z if isinstance(bend, float) and bend == 1 else z.mul_(bend)).to(grown.weight.dtype)
-        slope.append((z @ grown.weight).float())
-        pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
+        z = z if isinstance(bend, float) and bend == 1 else z.mul_(bend)
+        slope.append(grown.at_states(z).float())
+        pull += _at_rows(z[:, count:], new[here], grown)
     return torch.cat(slope), pull
+
+
+def _at_rows(slope: torch.Tensor, states: torch.Tensor, head: Head) -> torch.Tensor:
+    """What gradients at logits are at the rows that made them."""
+    dtype = head.weight.dtype
+    return (slope.to(dtype).T @ states.to(dtype)).float()
 
 
 @torch.no_grad()
@@ -233,8 +239,8 @@ def kept(
         del gap
         q = q.exp_()
         q[:, :count] -= p
-        z = q.mul_(bend).to(grown.weight.dtype)
-        slope.append((z @ grown.weight).float())
+        z = q.mul_(bend)
+        slope.append(grown.at_states(z).float())
         if pull is not None:
-            pull += (z[:, count:].T @ new[here].to(z.dtype)).float()
+            pull += _at_rows(z[:, count:], new[here], grown)
     return torch.cat(losses), torch.cat(same), torch.cat(slope), pull

@@ -152,6 +152,7 @@ class WideNorm(torch.nn.Module):
     def __init__(self, old: Any, lanes: int, last: bool) -> None:
         super().__init__()
         self.old, self.lanes, self.last = old, lanes, last
+        self._scale: torch.Tensor | None = None
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """Where l is 0, x is divided exactly as by the old norm, unless gradients are wanted."""
@@ -168,9 +169,10 @@ class WideNorm(torch.nn.Module):
     def _at_once(self, given: torch.Tensor) -> torch.Tensor:
         """The plain norm of width d + k, as `widened` gives it."""
         width, wide = len(self.old.weight), given.shape[-1]
-        by = functional.pad(self.old.weight.float(), (0, self.lanes), value=1.0)
-        by = (by * math.sqrt(width / wide)).to(given.dtype)
-        epsilon = self.old.variance_epsilon * width / wide
+        if self._scale is None or self._scale.to(given) is not self._scale:  # of another type
+            by = functional.pad(self.old.weight.float(), (0, self.lanes), value=1.0)
+            self._scale = (by * math.sqrt(width / wide)).to(given.dtype)
+        by, epsilon = self._scale, self.old.variance_epsilon * width / wide
         normed = functional.rms_norm(given, (wide,), by, epsilon)
         return normed[..., :width] if self.last else normed
 

@@ -202,7 +202,8 @@ class Weights:
 
     def reset(self) -> None:
         """Back to the start."""
-        self._adam = torch.optim.Adam(self.named.values(), betas=_BETAS)
+        fused = all(held.device.type == "cuda" for held in self.named.values())
+        self._adam = torch.optim.Adam(self.named.values(), betas=_BETAS, fused=fused or None)
         self.take(self._start)
 
     @torch.no_grad()
@@ -235,7 +236,8 @@ class Weights:
             keys = ("step", "exp_avg", "exp_avg_sq")
             if f"adam.step.{name}" in tensors:
                 self._adam.state[held] = {key: tensors[f"adam.{key}.{name}"] for key in keys}
-                self._adam.state[held]["step"] = self._adam.state[held]["step"].cpu()
+                if not self._adam.defaults["fused"]:
+                    self._adam.state[held]["step"] = self._adam.state[held]["step"].cpu()
 
     @torch.no_grad()
     def take(self, values: Mapping[str, torch.Tensor]) -> None:
