@@ -21,7 +21,7 @@ from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
-from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
+from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.start import read_start
@@ -136,10 +136,17 @@ def graft(
     adapting = _adapting(rows, training, output)
     lanes = adapting is not None and adapting.grows
     _refuse_unfit(base, plan, output, adapting, options.adapter_only)
+    earlier = outputs(read_manifest(base.path))
+    _refuse_overwriting(base.name, earlier, plan.places or ())
     old = base_tokenizer(base.path)
     new = insert_proved(old, plan, base.name)
     refuse_damaged(base.path, base.name)
     notes: list[str] = []
+    if any(POLICIES[one["policy"]].trains or POLICIES[one["policy"]].pools for one in earlier):
+        notes.append(
+            f"what {base.name} writes in new tokens is kept: for greedy decoding give generate "
+            "logits_processor=tokengraft.logits_processor(folder)"
+        )
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
         settings = {"seed": options.seed, **given}
@@ -206,6 +213,7 @@ def graft(
                     "notes": list(derived.notes)},
             output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
             run={"command": shown_command(options.command), "seed": options.seed, **trained},
+            earlier=earlier,
         )  # fmt: skip
 
     with writing_folder(out) as folder:
@@ -290,6 +298,17 @@ def _refuse_unfit(
         )
 
 
+def _refuse_overwriting(
+    name: str, earlier: Sequence[Mapping[str, Any]], places: Sequence[int]
+) -> None:
+    """Raise UsageError if a plan of the same size gives up tokens that the base was taught."""
+    if taken := {number for one in earlier for number in range(*one["new"])} & set(places):
+        raise UsageError(
+            f"this plan gives the ids of {len(taken)} tokens that an earlier graft added to {name} "
+            "to others: plan without --same-size"
+        )
+
+
 def _choose_bias(
     folder: Path, written: Written, parts: Sequence[Sequence[int]], lines: Sequence[str]
 ) -> tuple[float, str]:
@@ -353,7 +372,7 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     For winner-takes-all, the pooling processor, with the given bias or else the folder's; for
     write, if decoding is `greedy`, the choice of the likeliest text instead of the likeliest token
     (sampling needs nothing); for the other policies an empty list, since the folder's generation
-    config already does everything.
+    config already does everything. A graft of a graft gets what both of them need.
     """
     try:
         from transformers import LogitsProcessorList
@@ -365,16 +384,24 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     manifest = read_manifest(Path(folder))
     if manifest is None:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is not a grafted model")
-    output = manifest["output"]
-    new, first, policy = range(*output["new"]), output["first_parts"], POLICIES[output["policy"]]
-    processors = LogitsProcessorList()
-    if policy.pools:
-        processors.append(WinnerTakesAll(new, first, output["bias"] if bias is None else bias))
-    if policy.trains and greedy:
+    processors, first, written = LogitsProcessorList(), {}, []
+    for output in outputs(manifest):
+        policy, new, parts = (
+            POLICIES[output["policy"]],
+            range(*output["new"]),
+            output["first_parts"],
+        )
+        if policy.pools:  # the latest first: its first parts may be tokens of an earlier graft
+            pool = WinnerTakesAll(new, parts, output["bias"] if bias is None else bias)
+            processors.insert(0, pool)
+        first |= {number: first.get(part, part) for number, part in zip(new, parts, strict=True)}
+        written += new if policy.trains else ()
+    if written and greedy:
         parsed = read_json(Path(folder) / TOKENIZER)
         names = {number: token for token, number in vocabulary(parsed).items()}
         read = piece_reader(family(parsed))
-        processors.append(GreedyText(new, first, [read(names[number]) for number in new]))
+        pieces = [read(names[number]) for number in written]
+        processors.append(GreedyText(written, [first[number] for number in written], pieces))
     return processors
 
 

@@ -13,7 +13,7 @@ from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, pa
 from tokengraft.core.untrusted import refuse_code, refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
-from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.manifest import outputs, read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import lanes as verify_lanes
@@ -399,6 +399,8 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if not policy.writes:
                 wanted |= set(self.new)
+            if manifest.get("earlier", []) != outputs(read_manifest(self.base)):
+                return False, "the manifest does not say what the base's own new tokens may do"
             tokenizers, rows = (self.pair.base, self.pair.new), self.layout.rows
             if wrong := verify_tokens.wrong_first_part(
                 *tokenizers, self.new, rows, output["first_parts"]
