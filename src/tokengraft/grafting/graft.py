@@ -384,13 +384,12 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     manifest = read_manifest(Path(folder))
     if manifest is None:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is not a grafted model")
-    processors, first, written = LogitsProcessorList(), {}, []
+    processors = LogitsProcessorList()
+    first: dict[int, int] = {}
+    written: list[int] = []
     for output in outputs(manifest):
-        policy, new, parts = (
-            POLICIES[output["policy"]],
-            range(*output["new"]),
-            output["first_parts"],
-        )
+        policy, new = POLICIES[output["policy"]], range(*output["new"])
+        parts = output["first_parts"]
         if policy.pools:  # the latest first: its first parts may be tokens of an earlier graft
             pool = WinnerTakesAll(new, parts, output["bias"] if bias is None else bias)
             processors.insert(0, pool)

@@ -299,8 +299,8 @@ def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[
         # A word may have become a token at once, of what the base or new merges make of it.
         merging = {**new, "model": {**new["model"], "ignore_merges": False}}
         for encoder in (Encoder(load(base)), Encoder(load(merging))):
-            words = encoder.ids([names[i] for i in ids])
-            for number, word in zip(ids, words, strict=True):
+            spelled = encoder.ids([names[i] for i in ids])
+            for number, word in zip(ids, spelled, strict=True):
                 lefts[number].add(int(word[0]))
     firsts: dict[int, set[int]] = {}
 
@@ -309,8 +309,8 @@ def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[
             return {number}
         if number not in firsts:
             byte = known.get(f"<0x{names[number].encode()[0]:02X}>")
-            spelled = set() if byte is None or number in lefts else {byte}
-            firsts[number] = spelled.union(*map(first, lefts[number] - {number}))
+            alone = set() if byte is None or number in lefts else {byte}
+            firsts[number] = alone.union(*map(first, lefts[number] - {number}))
         return firsts[number]
 
     return [first(number) for number in ids]
