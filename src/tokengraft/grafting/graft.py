@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError, no_such
+from tokengraft.core.errors import MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.corpus import udhr
@@ -25,6 +25,7 @@ from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, 
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.start import read_start
+from tokengraft.grafting.verify.before_training import refuse_failed, refuse_unreadable
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.protected import measure
 from tokengraft.grafting.verify.tokens import Pair
@@ -142,6 +143,9 @@ def graft(
     new = insert_proved(old, plan, base.name)
     refuse_damaged(base.path, base.name)
     notes: list[str] = []
+    if options.verified and training is not None:
+        first_parts = [token.parts[0] for token in plan.tokens]
+        refuse_unreadable(base.path, new, plan.languages, first_parts)
     if any(POLICIES[one["policy"]].trains or POLICIES[one["policy"]].pools for one in earlier):
         notes.append(
             f"what {base.name} writes in new tokens is kept: for greedy decoding give generate "
@@ -201,19 +205,18 @@ def graft(
     report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
-        trained: dict[str, Any] = {}
+        about: dict[str, Any] = {"earlier": earlier} if earlier else {}
         if adapting is not None:
-            trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
+            about["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
         if lanes:
-            trained["trained"]["lanes"] = written.width - derived.rows.shape[1]
+            about["trained"]["lanes"] = written.width - derived.rows.shape[1]
         write_card(folder, plan, written, facts)
         write_manifest(
             folder, base=base.name, plan=plan, rows=derived.rows,
             method={"method": derived.method, "params": dict(derived.params),
                     "notes": list(derived.notes)},
             output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
-            run={"command": shown_command(options.command), "seed": options.seed, **trained},
-            earlier=earlier,
+            run={"command": shown_command(options.command), "seed": options.seed, **about},
         )  # fmt: skip
 
     with writing_folder(out) as folder:
@@ -245,9 +248,7 @@ def graft(
             shrink(whole, base.path, plan.places)
         if options.verified:
             report = verify(whole, base.path, lines, shifts)
-            if not report.passed:
-                failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
-                raise GraftError(f"the grafted model failed its verification:\n{failed}")
+            refuse_failed(report, "no folder was written")
         if options.adapter_only and adapting is not None and derived.student is not None:
             from tokengraft.grafting.adapter import write_adapter
 

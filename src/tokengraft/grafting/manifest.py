@@ -40,11 +40,11 @@ def write_manifest(
     output: Mapping[str, Any],
     written: Written,
     run: Mapping[str, Any],
-    earlier: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the manifest of a complete folder; same inputs, versions and command, same bytes.
 
-    `earlier` are the `outputs` of the base, if that is a graft too.
+    `run` may say what else is to be known, such as `earlier`: the `outputs` of a base that is a
+    graft too.
     """
     value = {
         "schema": SCHEMA,
@@ -68,7 +68,6 @@ def write_manifest(
             "first_parts": [token.parts[0] for token in plan.tokens],
             "barred": [i for i in written.barred if i not in written.new],
         },
-        **({"earlier": list(earlier)} if earlier else {}),
         "examples": sorted({token.example for token in plan.tokens if token.example}),
         "files": file_hashes(folder),
     }
