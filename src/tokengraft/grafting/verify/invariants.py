@@ -31,6 +31,7 @@ from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, base_tokenizer
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.pre_tokenizer import is_relaxed
 from tokengraft.tokenizer.transformers_classes import rebuilt
 
 #: Languages in many scripts that every check includes, whether planned for or not.
@@ -361,7 +362,7 @@ class Verification:
 
     def read_otherwise(self) -> tuple[str | None, str]:
         """How transformers reads text otherwise than tokenizer.json, and what is not promised."""
-        lossy = rebuilt(self.config, self.pair.new)
+        lossy = rebuilt(self.config, is_relaxed(self.pair.new))
         about = self.encoded.lines, self.encoded.new, lossy
         return verify_load.read_otherwise(self.tokenizer, self.folder, *about)
 
