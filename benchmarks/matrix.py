@@ -165,8 +165,8 @@ def _graft(base: Path, name: str, asked: str, scratch: Path) -> str:
     if kind in ENCODERS:
         policy = "input-only" if policy != "lanes" else policy
     width = int(config.get("hidden_size") or config["n_embd"])
-    values = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), 2 * width))
-    values = values.astype(np.float32)
+    drawn = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), 2 * width))
+    values = drawn.astype(np.float32)
     rows: Any = Derived(values[:, :width], "given", head=values[:, width:])
     if policy == "lanes":
         text = [line for code in request.languages for line in udhr.load([code]).lines(code)][:60]

@@ -34,19 +34,20 @@ PATTERNS = ("llama-bpe", "qwen2", "gpt-2")
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BLANKS = r"|\s*[\r\n]|\s+(?!\S)|\s+"
 _WORD, _TAIL = r"|[^\r\n\p{L}\p{N}]?", rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_BLANKS}"
-#: llama.cpp's name of the same pattern, by a tokenizer's patterns in order (`_usual`). cl100k's
-#: differs where text ends in blanks after a line feed, but none of its tokens joins those.
+#: llama.cpp's names of the same pattern, where words are merged and where they are looked up whole
+#: first (`ignore_merges`, which goes with the name), by a tokenizer's patterns in order (`_usual`).
+#: cl100k's differs where text ends in blanks after a line feed, but none of its tokens joins those.
 SAME = {
-    (GPT2,): "gpt-2",
-    (r"\p{N}", GPT2): "smollm",
-    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{{1,3}}{_TAIL}",): "llama-bpe",
-    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{_TAIL}",): "qwen2",
-    (rf"{_SHORT}{_WORD}\p{{L}}[\p{{L}}\p{{M}}]*|\p{{N}}{{1,3}}{_TAIL}",): "k2-horizon",
+    (GPT2,): ("gpt-2", None),
+    (r"\p{N}", GPT2): ("smollm", None),
+    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{{1,3}}{_TAIL}",): ("smaug-bpe", "llama-bpe"),
+    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{_TAIL}",): ("qwen2", None),
+    (rf"{_SHORT}{_WORD}\p{{L}}[\p{{L}}\p{{M}}]*|\p{{N}}{{1,3}}{_TAIL}",): ("k2-horizon", None),
     (
         r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
         r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
         r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-    ): "deepseek-v3",
+    ): ("deepseek-v3", None),
 }  # fmt: skip
 #: If a pattern in tokenizer.json contains this, these names are tried first.
 _LIKELY = (
@@ -132,11 +133,12 @@ def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()
 
 
 def same_pattern(tokenizer: dict[str, Any]) -> str | None:
-    """llama.cpp's name of the pattern by which a byte-level tokenizer cuts, if it is known."""
+    """llama.cpp's name for how a byte-level tokenizer cuts and looks up words, if it is known."""
     steps = steps_of(tokenizer.get("pre_tokenizer"))
     digits = [s["type"] == "Digits" and s.get("individual_digits") for s in steps]
     cuts = [r"\p{N}" if one else pattern_of(s) for one, s in zip(digits, steps, strict=True)]
-    return SAME.get(tuple(map(_usual, filter(None, cuts))))
+    merged, looked_up = SAME.get(tuple(map(_usual, filter(None, cuts))), (None, None))
+    return looked_up if tokenizer["model"].get("ignore_merges") else merged
 
 
 def _usual(pattern: str) -> str:
