@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BIOME := npx --yes @biomejs/biome@2.6.6
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test serving lint format bench docs install clean help chromium
+.PHONY: demo test serving matrix lint format bench docs install clean help chromium
 
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -18,6 +18,10 @@ test: $(VENV)/dev.done chromium    ## every test, on two cores (WORKERS=4 for mo
 
 serving: $(VENV)/dev.done ## bundled tokenizers' grafts in llama.cpp and transformers (ONLY='gpt2 or mistral')
 	$(BIN)/python -m pytest -n 2 -m slow tests/serving $(if $(ONLY),-k '$(ONLY)')
+
+matrix: $(VENV)/dev.done  ## each bundled tokenizer × kinds of plans: grafted, verified, exported, read
+	cd benchmarks && ../$(BIN)/python matrix.py --workers $(or $(WORKERS),2) --out ../results/matrix.md \
+	  $(if $(TOKENIZERS),--tokenizers $(TOKENIZERS))
 
 lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where node is there
 	$(BIN)/ruff check .

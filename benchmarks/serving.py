@@ -159,35 +159,43 @@ def is_right(read: Mapping[str, Any]) -> bool:
 
 def tiny_graft(name: str, boundaries: Boundaries, search: list[Path], root: Path) -> Path:
     """A graft with the family's tokenizer and a one-layer model of its kind with random weights."""
-    import torch
-    import transformers
-
     out = root / f"{name}-{boundaries}"
     if out.is_dir():
         return out
-    source = find(SAME_FILES.get(name, name), search)
-    parsed = as_json(source)
-    sizes = _GPT2 if FAMILIES[name] == "gpt2" else _SIZES
-    config = transformers.AutoConfig.for_model(
-        FAMILIES[name], vocab_size=first_free_id(parsed), bos_token_id=None, eos_token_id=None,
-        pad_token_id=None, **sizes,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model: Any = transformers.AutoModelForCausalLM
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / name
-        model.from_config(config).save_pretrained(base)
-        for file, data in side_files(source).items():
-            (base / file).write_bytes(data)
-        (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
-        if source.source is not None and SENTENCEPIECE in source.source.files:
-            (base / SENTENCEPIECE).write_bytes(source.source.read(SENTENCEPIECE))
+        tiny_base(name, FAMILIES[name], search, base)
         choosing = Planning(budget=BUDGET, boundaries=boundaries)
         plan = plan_for(base, LANGUAGES, options=choosing).plan
         rows = np.random.default_rng(0).normal(0, 0.02, (len(plan.tokens), WIDTH))
         made = rows.astype(np.float32)
         graft(base, plan, out, rows=made, options=Finishing(verified=False))
     return out
+
+
+def tiny_base(name: str, kind: str, search: list[Path], base: Path) -> None:
+    """A one-layer model of this kind with random weights and the tokenizer of that name."""
+    import torch
+    import transformers
+
+    source = find(SAME_FILES.get(name, name), search)
+    parsed = as_json(source)
+    sizes = _GPT2 if kind == "gpt2" else _SIZES
+    encoder = kind in ("bert", "xlm-roberta")
+    if encoder:
+        sizes = {**sizes, "max_position_embeddings": 514}
+    config = transformers.AutoConfig.for_model(
+        kind, vocab_size=first_free_id(parsed), bos_token_id=None, eos_token_id=None,
+        pad_token_id=0 if encoder else None, **sizes,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model: Any = transformers.AutoModelForMaskedLM if encoder else transformers.AutoModelForCausalLM
+    model.from_config(config).save_pretrained(base)
+    for file, data in side_files(source).items():
+        (base / file).write_bytes(data)
+    (base / "tokenizer.json").write_text(json.dumps(parsed, ensure_ascii=False), "utf-8")
+    if source.source is not None and SENTENCEPIECE in source.source.files:
+        (base / SENTENCEPIECE).write_bytes(source.source.read(SENTENCEPIECE))
 
 
 def read_here(folder: Path, tokenizer: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:

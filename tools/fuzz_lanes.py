@@ -42,7 +42,7 @@ from safetensors.torch import save_file
 from fuzz import BASE, LINES, PLAN
 from tokengraft.deriving.distil.lanes import settle, with_lanes
 from tokengraft.deriving.distil.recipe import Adapting
-from tokengraft.grafting.verify.invariants import _checked, _Verification, verify
+from tokengraft.grafting.verify.invariants import Verification, checked, verify
 from tokengraft.grafting.write_folder import Learned, write_model
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import quiet
@@ -401,9 +401,9 @@ def _moved(folder: Path, texts: list[Any], expected: list[Any]) -> bool | None:
 
 def _seen(folder: Path, base: Path) -> str | None:
     """The check that fails, of those that read no text: by text it could be seen by chance."""
-    proof = _Verification(folder, base, TEXT)
+    proof = Verification(folder, base, TEXT)
     for name, step in (("old weights", proof._weights), ("preserved", proof._preserved)):
-        if not _checked(name, step).passed:
+        if not checked(name, step).passed:
             return name
     return None
 

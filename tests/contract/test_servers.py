@@ -14,8 +14,9 @@ from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
-from tokengraft.serving import SERVERS, in_programs, llama_cpp, named, where_served
+from tokengraft.serving import SERVERS, config_of, in_programs, llama_cpp, named, where_served
 from tokengraft.serving.own_readers import OWN_READERS, last_error, run_script
+from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.pre_tokenizer import tells_case
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -51,8 +52,9 @@ def test_a_row_says_what_it_is(name):
     assert server.name == name
     assert server.summary and server.needs
     assert named(name) is server
-    assert name in where_served(relaxed=False)
-    promised = where_served(relaxed=True).partition("; not by")[0]
+    parsed = json.loads(tiny.tokenizer_json())
+    assert name in where_served(parsed, {})
+    promised = where_served(parsed, {}, relaxed=True).partition("; not by")[0]
     assert (name in promised) == bool(server.relaxed)
 
 
@@ -83,16 +85,44 @@ def test_other_ids_are_seen(name, grafted, tmp_path, monkeypatch):
 
 
 def test_a_model_that_some_transformers_rebuild_is_not_promised_to_them():
-    said = where_served(relaxed=True, rebuilt=True)
+    parsed = json.loads(tiny.tokenizer_json())
+    said = where_served(parsed, {"model_type": "qwen2"}, relaxed=True)
     assert "not by 5.17 to 5.19" in said and "--boundaries portable" in said
 
 
 def test_a_tokenizer_that_tells_case_is_not_promised_to_llama_cpp():
     split = {"type": "Split", "pattern": {"Regex": r"[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+|\p{N}"}}
-    assert tells_case({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split]}})
-    assert not tells_case(json.loads(tiny.tokenizer_json()))
-    said = where_served(relaxed=False, cased=True)
+    parsed = json.loads(tiny.tokenizer_json())
+    assert not tells_case(parsed)
+    steps = [split, {**parsed["pre_tokenizer"], "use_regex": False}]
+    parsed["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    assert tells_case(parsed)
+    said = where_served(parsed, {})
     assert "not by llama.cpp, which cuts this tokenizer's words differently" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("t5", "graft does not take a T5ForConditionalGeneration"),
+        ("bert", "Served by transformers (an encoder"),
+        ("llama3", "Served by transformers, llama.cpp, vllm."),
+        ("claude-2.1", "Served by transformers, llama.cpp, vllm."),
+        ("gpt-4o", "not by llama.cpp, which cuts"),
+    ],
+)
+def test_a_plan_says_what_can_be_had(name, said):
+    assert said in where_served(as_json(find(name)), config_of(name))
+
+
+def test_a_folder_says_what_model_it_is(tmp_path):
+    for architecture, said in (
+        ("DeepseekV3ForCausalLM", "graft does not take a Deepseek"),
+        ("GPT2LMHeadModel", "not by llama.cpp, unless you have the base's GGUF"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+        config = config_of(str(tmp_path))
+        assert said in where_served(json.loads(tiny.tokenizer_json()), config)
 
 
 def test_a_program_that_is_absent_or_gives_up_says_why(grafted, monkeypatch):

@@ -46,7 +46,7 @@ from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.question import asked_scores  # noqa: E402
 from tokengraft.evaluating.score import Bootstrap  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
-from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.grafting.verify.invariants import Verification  # noqa: E402
 from tokengraft.grafting.verify.loading import PlainModels  # noqa: E402
 from tokengraft.grafting.verify.protected import Moved, measure  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
@@ -192,14 +192,14 @@ def test_verify_sees_what_the_manifest_does_not_own_up_to(llama, tmp_path):
         broken = {key: value.clone() for key, value in tensors.items()}
         broken[name][row] += 1
         save_file(broken, folder / "model.safetensors", metadata={"format": "pt"})
-        proof = _Verification(folder, llama, text())
+        proof = Verification(folder, llama, text())
         passed, said = proof._weights()
         assert not passed and name in said
     save_file(
         {**tensors, "model.layers.0.mlp.down_proj.weight": torch.randn(16, 32)},
         folder / "model.safetensors", metadata={"format": "pt"},
     )  # fmt: skip
-    proof = _Verification(folder, llama, text())
+    proof = Verification(folder, llama, text())
     assert proof._weights()[0] and not proof._protected()[0]
 
 
@@ -221,7 +221,7 @@ def test_protected_text_is_held_to_the_manifests_promise(case, llama):
     promised = {"tensors": ["model.norm.weight"], "promised": {"kl": kl, "top1": top1}}
     manifest = {"trained": promised, "output": {"policy": "input-only"}}
     moved = {"English": Moved(0.0, 1.0, 0.0), "code": Moved(moved_kl, moved_top1, 0.0)}
-    proof = _Verification(llama, llama, text(), moved=moved)
+    proof = Verification(llama, llama, text(), moved=moved)
     proof.manifest, proof.new = manifest, range(0)
     passed, said = proof._protected()
     assert passed is passes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,15 @@ from test_graft_tiny import (
 from test_graft_tiny import grow as write
 
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError
+from tokengraft.corpus import udhr
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft, logits_processor
 from tokengraft.grafting.output_policies import generation_config, named, removable, removal
 from tokengraft.grafting.verify.invariants import verify
 from tokengraft.grafting.write_folder import Learned, second_table
+from tokengraft.model.checkpoint import read_json
+from tokengraft.planning.choose import plan_tokens
+from tokengraft.planning.plan import Planning
 
 OLD = 320
 NEW = range(OLD, OLD + BUDGET)
@@ -227,6 +232,39 @@ def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> No
     assert not any(i in NEW for i in never)
     always = generated(out, logits_processor=logits_processor(out, bias=0.0))
     assert any(i in NEW for i in always)
+
+
+def test_a_graft_of_a_graft_keeps_what_both_may_write(tied: Path, tmp_path: Path) -> None:
+    taught = Derived(new_rows(), "given", head=new_rows(seed=2))
+    quick = Finishing(check=LINES, verified=False)
+    graft(tied, plan(), tmp_path / "one", taught, output=Output(policy="write"), options=quick)
+    old = read_json(tmp_path / "one" / "tokenizer.json")
+    second = plan_tokens(old, {"shn_Mymr": udhr.load(["shn"]).lines("shn_Mymr")}, Planning(24))
+    more = new_rows(seed=3)[: len(second.tokens)]
+    for policy in ("input-only", "write"):
+        made = graft(
+            tmp_path / "one", second, tmp_path / policy, replace(taught, rows=more, head=more),
+            output=Output(policy=policy), options=Finishing(check=LINES),
+        )  # fmt: skip
+        assert any("logits_processor" in note for note in made.rows.notes)
+        (greedy,) = logits_processor(tmp_path / policy)
+        new = range(OLD, OLD + BUDGET + (len(second.tokens) if policy == "write" else 0))
+        assert sorted(greedy._new.tolist()) == list(new)
+        assert max(greedy._first.tolist()) < OLD
+    edit(tmp_path / "write" / "tokengraft.json", lambda value: value.update(earlier=[]))
+    checks = verify(tmp_path / "write", tmp_path / "one", LINES).checks
+    assert [check.name for check in checks if not check.passed] == ["output policy"]
+
+
+def test_a_plan_of_the_same_size_may_not_take_the_tokens_of_an_earlier_graft(
+    tied: Path, tmp_path: Path
+) -> None:
+    graft(tied, plan(), tmp_path / "one", new_rows(), options=Finishing(verified=False))
+    old = read_json(tmp_path / "one" / "tokenizer.json")
+    second = plan_tokens(old, {"shn_Mymr": udhr.load(["shn"]).lines("shn_Mymr")}, Planning(24))
+    second = replace(second, places=tuple(range(OLD, OLD + len(second.tokens))))
+    with pytest.raises(UsageError, match="plan without --same-size"):
+        graft(tmp_path / "one", second, tmp_path / "two", new_rows()[: len(second.tokens)])
 
 
 def test_a_processor_needs_a_grafted_model(tied: Path) -> None:

@@ -454,3 +454,17 @@ def test_torch_is_not_needed_to_export() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert torch is not None
+
+
+def test_a_pattern_that_transformers_would_replace_is_refused_before_training(
+    tmp_path: Path,
+) -> None:
+    base = make(tmp_path / "base", "llama-tied")
+    edit(
+        base / "tokenizer_config.json",
+        lambda value: value.update(tokenizer_class="CohereTokenizerFast"),
+    )
+    text = Derivation(text=[line for lines in texts().values() for line in lines])
+    with pytest.raises(GraftError, match=r"nothing was trained:\n  \w+: (.|\n)*portable"):
+        graft(base, plan(), tmp_path / "out", text)
+    assert not (tmp_path / "out").exists()

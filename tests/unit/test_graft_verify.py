@@ -25,6 +25,7 @@ from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, with_plan
+from tokengraft.planning.protect import insert_proved, protected_text
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id, merge_pairs
 from tokengraft.tokenizer.pre_tokenizer import GPT2
@@ -443,6 +444,22 @@ def test_first_parts_are_found_again_in_the_tokenizers(name: str, mode: Any) -> 
         wrong = [*given]
         wrong[place] += 1
         assert f"token {rows + place}" in (wrong_first_part(old, new, ids, rows, wrong) or "")
+
+
+def test_words_that_are_looked_up_whole_have_first_parts_too() -> None:
+    old = json.loads(tokenizer_json())
+    old["model"]["ignore_merges"] = True
+    text = {"swh_Latn": udhr.load(["swh"]).lines("swh_Latn")}
+    chosen = plan_tokens(old, text, Planning(60), protect=protected_text(["fra"], False))
+    new, rows = insert_proved(old, chosen, "tiny"), first_free_id(old)
+    made = {left + right for left, right in chosen.merges}
+    words = [place for place, token in enumerate(chosen.tokens) if token.token not in made]
+    given, ids = [token.parts[0] for token in chosen.tokens], range(rows, first_free_id(new))
+    assert words
+    assert wrong_first_part(old, new, ids, rows, given) is None
+    wrong = [*given]
+    wrong[words[0]] += 1
+    assert f"token {rows + words[0]}" in (wrong_first_part(old, new, ids, rows, wrong) or "")
 
 
 def test_an_old_id_keeps_its_place_even_where_no_text_shows_it(

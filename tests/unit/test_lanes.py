@@ -35,7 +35,7 @@ from tokengraft.evaluating.evaluate import Measuring, evaluate  # noqa: E402
 from tokengraft.evaluating.protected import protected_scores  # noqa: E402
 from tokengraft.evaluating.score import Bootstrap  # noqa: E402
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft  # noqa: E402
-from tokengraft.grafting.verify.invariants import _Verification  # noqa: E402
+from tokengraft.grafting.verify.invariants import Verification  # noqa: E402
 from tokengraft.grafting.write_folder import Learned, check_room, write_model  # noqa: E402
 from tokengraft.model.checkpoint import read_checkpoint  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
@@ -549,7 +549,7 @@ def test_verify_sees_every_leak(llama, made, name, where, said, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors[name][where] += by
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    passed, detail = _Verification(folder, llama, text())._weights()
+    passed, detail = Verification(folder, llama, text())._weights()
     assert not passed and said in detail
 
 
@@ -570,10 +570,10 @@ def test_verify_sees_a_bias_that_leaks(biased, name, tmp_path):
     folder, base = copy(biased[0], tmp_path / "broken"), biased[1]
     where = f"model.layers.0.{'mlp' if name == 'gate_proj' else 'self_attn'}.{name}.bias"
     tensors = load_file(folder / "model.safetensors")
-    assert _Verification(folder, base, text())._weights()[0]
+    assert Verification(folder, base, text())._weights()[0]
     tensors[where][-1] += 0.01
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    passed, detail = _Verification(folder, base, text())._weights()
+    passed, detail = Verification(folder, base, text())._weights()
     assert not passed and "more than the lanes" in detail
 
 
@@ -591,7 +591,7 @@ def test_verify_sees_a_bias_that_leaks(biased, name, tmp_path):
 def test_verify_sees_another_config(llama, made, key, value, said, tmp_path):
     folder = copy(made.folder, tmp_path / "broken")
     edit(folder / "config.json", lambda config: {**config, key: value})
-    proof = _Verification(folder, llama, text())
+    proof = Verification(folder, llama, text())
     outcomes = [proof._weights(), proof._preserved()]
     assert any(not passed and said in detail for passed, detail in outcomes)
 
@@ -675,7 +675,7 @@ def test_an_activation_that_acts_on_nothing_is_refused_and_seen(
         edit(one / "config.json", lambda config: {**config, "hidden_act": activation})
     with pytest.raises(UsageError, match=refused):
         grafted(base, tmp_path / "again")
-    passed, detail = _Verification(folder, base, text())._weights()
+    passed, detail = Verification(folder, base, text())._weights()
     assert not passed and seen in detail
 
 

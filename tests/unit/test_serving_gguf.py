@@ -293,21 +293,37 @@ def test_text_that_the_tokenizer_normalises_is_compared_in_that_form(grafted, tm
 
 
 @needs_llama
-def test_rootstock_is_read_as_its_folder_reads():
+def test_rootstock_is_read_as_its_folder_reads(monkeypatch):
     """`'Storage` and the like: the pattern that came nearest before cut them elsewhere."""
     folder = resolve("rootstock").path
     lines = exporting.check_corpus(folder)
     assert any("\n'SAVE\n" in line for line in lines)
     assert split_patterns.choose_pattern(folder, lines[::3]) == "k2-horizon"
+    monkeypatch.setattr(split_patterns, "SAME", {})
     with pytest.raises(TokengraftError, match=r"granite-embed-multi-97m.*comes nearest"):
-        only(folder, lines[:30], "granite-embed-multi-97m")
+        split_patterns.choose_pattern(folder, lines[:30], ["granite-embed-multi-97m"])
 
 
-def only(folder: Path, lines: list[str], name: str) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(split_patterns, "PATTERNS", (name,))
-        patched.setattr(split_patterns, "likely", lambda tokenizer: ())
-        split_patterns.choose_pattern(folder, lines)
+@needs_llama
+def test_agreeing_on_every_line_is_not_enough(grafted, tmp_path):
+    """Nemo's tokenizer got another's pattern, because no check line told them apart."""
+    other = tiny_models.copy(grafted[1], tmp_path / "other")
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    tail = r"| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    unknown, cased = rf" ?\p{{L}}+| ?\p{{N}}+{tail}", rf" ?[\p{{Lu}}\p{{Ll}}]+| ?\p{{N}}+{tail}"
+    for pattern, said in (
+        (unknown, "is another pattern.*--pattern"),
+        (cased, "reads tokenizer.json"),
+    ):
+        steps = [{**split, "pattern": {"Regex": pattern}}, {"type": "ByteLevel", "use_regex": False,
+                 "add_prefix_space": False, "trim_offsets": True}]  # fmt: skip
+        cut = {"type": "Sequence", "pretokenizers": steps}
+        tiny_models.edit(other / "tokenizer.json", lambda v, cut=cut: v.update(pre_tokenizer=cut))
+        with pytest.raises(TokengraftError, match=said):
+            exporting.export(other, tmp_path / "x.gguf", texts=["freedom of thought"])
+        assert not (tmp_path / "x.gguf").exists()
+        if pattern is unknown:  # somebody knows better
+            exporting.export(other, tmp_path / "y.gguf", texts=["freedom"], pattern="gpt-2")
 
 
 @needs_llama

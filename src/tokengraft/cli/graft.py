@@ -263,8 +263,6 @@ def graft(
     from tokengraft.model.folder import CONFIG, MANIFEST, resolve
     from tokengraft.model.tokenizer_files import TOKENIZER
     from tokengraft.serving import where_served
-    from tokengraft.tokenizer.pre_tokenizer import is_relaxed, tells_case
-    from tokengraft.tokenizer.transformers_classes import rebuilt
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
     at = _layer(layer)
@@ -319,7 +317,7 @@ def graft(
         stdout.print("For peft; other programs need the whole model: graft without --adapter-only.")
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
-        said = where_served(is_relaxed(parsed), rebuilt(config, parsed), tells_case(parsed))
+        said = where_served(parsed, config)
         if train == "lanes":
             said += " Lanes were tried in transformers, vLLM and, but for Qwen 2, llama.cpp only."
         stdout.print(said, markup=False)

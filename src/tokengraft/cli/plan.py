@@ -179,7 +179,7 @@ def plan(
     from tokengraft.planning.objectives import check_objective
     from tokengraft.planning.plan import OBJECTIVES
     from tokengraft.render.terminal import show_plans
-    from tokengraft.serving import where_served
+    from tokengraft.serving import config_of, where_served
 
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
@@ -214,7 +214,8 @@ def plan(
         print_json(chosen.plan.to_json())
         return
     show_plans(stdout, plans, chosen)
-    stdout.print(where_served(bool(chosen.plan.cut.scripts), cased=chosen.cased), markup=False)
+    served = where_served(chosen.base, config_of(tokenizer), bool(chosen.plan.cut.scripts))
+    stdout.print(served, markup=False)
     say_written(written, out)
 
 

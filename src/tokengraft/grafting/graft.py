@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import GraftError, MissingExtra, TokengraftError, UsageError, no_such
+from tokengraft.core.errors import MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.core.progress import OnProgress, Progress
@@ -23,10 +23,11 @@ from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
-from tokengraft.grafting.manifest import read_manifest, shown_command, write_manifest
+from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.start import read_start
+from tokengraft.grafting.verify.before_training import refuse_failed, refuse_unreadable
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
 from tokengraft.grafting.verify.loading import PlainModels
 from tokengraft.grafting.verify.protected import measure
@@ -141,11 +142,21 @@ def graft(
     adapting = _adapting(rows, training_lines, output)
     lanes = adapting is not None and adapting.grows
     _refuse_unfit(base, plan, output, adapting, options.adapter_only)
+    earlier = outputs(read_manifest(base.path))
+    _refuse_overwriting(base.name, earlier, plan.places or ())
     old = base_tokenizer(base.path)
     new = insert_proved(old, plan, base.name)
     refuse_damaged(base.path, base.name)
     _refuse_full(base, plan, out, output, adapting)
     notes: list[str] = []
+    if options.verified and training_lines is not None:
+        first_parts = [token.parts[0] for token in plan.tokens]
+        refuse_unreadable(base.path, new, plan.languages, first_parts)
+    if any(POLICIES[one["policy"]].trains or POLICIES[one["policy"]].pools for one in earlier):
+        notes.append(
+            f"what {base.name} writes in new tokens is kept: for greedy decoding give generate "
+            "logits_processor=tokengraft.logits_processor(folder)"
+        )
     training = None
     if isinstance(rows, Derivation):
         given = {name: value for name, value in rows.options.items() if value is not None}
@@ -204,18 +215,18 @@ def graft(
     report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
-        trained: dict[str, Any] = {}
+        about: dict[str, Any] = {"earlier": earlier} if earlier else {}
         if adapting is not None:
-            trained["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
+            about["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
         if lanes:
-            trained["trained"]["lanes"] = written.width - derived.rows.shape[1]
+            about["trained"]["lanes"] = written.width - derived.rows.shape[1]
         write_card(folder, plan, written, facts)
         write_manifest(
             folder, base=base.name, plan=plan, rows=derived.rows,
             method={"method": derived.method, "params": dict(derived.params),
                     "notes": list(derived.notes)},
             output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
-            run={"command": shown_command(options.command), "seed": options.seed, **trained},
+            run={"command": shown_command(options.command), "seed": options.seed, **about},
         )  # fmt: skip
 
     models = PlainModels(options.device)
@@ -252,11 +263,10 @@ def graft(
                 whole, base.path, lines, shifts, models=models, progress=options.progress
             )
             if not report.passed:
-                failed = "\n".join(f"  {c.name}: {c.detail}" for c in report.checks if not c.passed)
-                failed = f"the grafted model failed its verification:\n{failed}"
+                left = "no folder was written"
                 if derived.checkpoint is not None:
-                    failed += _keep_unverified(whole, out, report, derived.checkpoint)
-                raise GraftError(failed)
+                    left = _keep_unverified(whole, out, report, derived.checkpoint)
+                refuse_failed(report, left)
         if options.adapter_only and adapting is not None and derived.student is not None:
             from tokengraft.grafting.adapter import write_adapter
 
@@ -284,9 +294,8 @@ def _keep_unverified(folder: Path, out: Path, report: Report, checkpoint: Path) 
     folder.rename(left)
     (left / "VERIFICATION.txt").write_text("\n".join(report.lines()) + "\n", encoding="utf-8")
     return (
-        f"\nWhat was written is in {left}, with VERIFICATION.txt. What was learned is kept in "
-        f"{checkpoint.parent}: once the cause is mended, the same command goes on from there "
-        "without training again."
+        f"what was written is in {left}, what was learned in {checkpoint.parent} (once the cause "
+        "is mended, the same command goes on from there without training again)"
     )
 
 
@@ -354,6 +363,17 @@ def _refuse_unfit(
         )
 
 
+def _refuse_overwriting(
+    name: str, earlier: Sequence[Mapping[str, Any]], places: Sequence[int]
+) -> None:
+    """Raise UsageError if a plan of the same size gives up tokens that the base was taught."""
+    if taken := {number for one in earlier for number in range(*one["new"])} & set(places):
+        raise UsageError(
+            f"this plan gives the ids of {len(taken)} tokens that an earlier graft added to {name} "
+            "to others: plan without --same-size"
+        )
+
+
 def _choose_bias(
     folder: Path, written: Written, parts: Sequence[Sequence[int]], lines: Sequence[str]
 ) -> tuple[float, str]:
@@ -417,7 +437,7 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     For winner-takes-all, the pooling processor, with the given bias or else the folder's; for
     write, if decoding is `greedy`, the choice of the likeliest text instead of the likeliest token
     (sampling needs nothing); for the other policies an empty list, since the folder's generation
-    config already does everything.
+    config already does everything. A graft of a graft gets what both of them need.
     """
     try:
         from transformers import LogitsProcessorList
@@ -429,16 +449,23 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     manifest = read_manifest(Path(folder))
     if manifest is None:
         raise TokengraftError(f"{Path(folder).name} has no {MANIFEST}: it is not a grafted model")
-    output = manifest["output"]
-    new, first, policy = range(*output["new"]), output["first_parts"], POLICIES[output["policy"]]
     processors = LogitsProcessorList()
-    if policy.pools:
-        processors.append(WinnerTakesAll(new, first, output["bias"] if bias is None else bias))
-    if policy.trains and greedy:
+    first: dict[int, int] = {}
+    written: list[int] = []
+    for output in outputs(manifest):
+        policy, new = POLICIES[output["policy"]], range(*output["new"])
+        parts = output["first_parts"]
+        if policy.pools:  # the latest first: its first parts may be tokens of an earlier graft
+            pool = WinnerTakesAll(new, parts, output["bias"] if bias is None else bias)
+            processors.insert(0, pool)
+        first |= {number: first.get(part, part) for number, part in zip(new, parts, strict=True)}
+        written += new if policy.trains else ()
+    if written and greedy:
         parsed = read_json(Path(folder) / TOKENIZER)
         names = {number: token for token, number in vocabulary(parsed).items()}
         read = piece_reader(family(parsed))
-        processors.append(GreedyText(new, first, [read(names[number]) for number in new]))
+        pieces = [read(names[number]) for number in written]
+        processors.append(GreedyText(written, [first[number] for number in written], pieces))
     return processors
 
 

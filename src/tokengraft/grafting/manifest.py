@@ -41,7 +41,11 @@ def write_manifest(
     written: Written,
     run: Mapping[str, Any],
 ) -> None:
-    """Write the manifest of a complete folder; same inputs, versions and command, same bytes."""
+    """Write the manifest of a complete folder; same inputs, versions and command, same bytes.
+
+    `run` may say what else is to be known, such as `earlier`: the `outputs` of a base that is a
+    graft too.
+    """
     value = {
         "schema": SCHEMA,
         "versions": versions(),
@@ -84,25 +88,26 @@ def new_ids(manifest: Mapping[str, Any]) -> Sequence[int]:
     return range(*manifest["output"]["new"])
 
 
+def outputs(manifest: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """What the new tokens of each graft in a folder may do, the latest last.
+
+    New tokens that took the places of old ones are left out: they are only read.
+    """
+    if manifest is None:
+        return []
+    last = [] if "places" in manifest else [manifest["output"]]
+    return [*manifest.get("earlier", ()), *last]
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The folder's manifest, or None if it has none; ModelError if it is damaged."""
     if not (folder / MANIFEST).is_file():
         return None
     value = read_json(folder / MANIFEST)
-    output, hashes = value.get("output"), value.get("files")
+    output, hashes, earlier = value.get("output"), value.get("files"), value.get("earlier", [])
     if value.get("schema") != SCHEMA:
         raise ModelError(f"{MANIFEST} has schema {value.get('schema')!r}, expected {SCHEMA}")
-    sound = (
-        isinstance(output, dict)
-        and isinstance(output.get("policy"), str)
-        and output["policy"] in POLICIES
-        and isinstance(output.get("bias"), int | float)
-        and math.isfinite(output["bias"])
-        and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))
-        and len(output["new"]) == 2
-        and len(output["first_parts"]) == len(range(*output["new"]))
-    )
-    if not sound:
+    if not (isinstance(earlier, list) and all(map(_sound, [*earlier, output]))):
         raise ModelError(f"{MANIFEST} does not say what the new tokens may do: output is damaged")
     if not isinstance(hashes, dict) or not hashes:
         raise ModelError(f"{MANIFEST} names no files")
@@ -125,6 +130,19 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not all(_words(value.get(key)) for key in ("languages", "examples")):
         raise ModelError(f"{MANIFEST} is damaged: languages or examples are not lists of words")
     return value
+
+
+def _sound(output: Any) -> bool:
+    return (
+        isinstance(output, dict)
+        and isinstance(output.get("policy"), str)
+        and output["policy"] in POLICIES
+        and isinstance(output.get("bias"), int | float)
+        and math.isfinite(output["bias"])
+        and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))
+        and len(output["new"]) == 2
+        and len(output["first_parts"]) == len(range(*output["new"]))
+    )
 
 
 def _lanes(trained: Mapping[str, Any]) -> bool:

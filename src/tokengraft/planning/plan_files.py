@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -43,7 +44,6 @@ from tokengraft.tokenizer.catalog import Located, as_json, find, side_files
 from tokengraft.tokenizer.file_shape import settings
 from tokengraft.tokenizer.insert import family, replaced, without_entries
 from tokengraft.tokenizer.pipeline import lengths, load
-from tokengraft.tokenizer.pre_tokenizer import tells_case
 from tokengraft.tokenizer.sentence_piece import SENTENCEPIECE, checked_file
 from tokengraft.tokenizer.transformers_classes import PLAIN, taken_as_it_is, tokenizer_config
 
@@ -57,7 +57,7 @@ class TestedPlan:
     plan: Plan
     chosen_on: str
     tested_on: str
-    cased: bool = field(default=False, compare=False)  # `tells_case`, for a plan just made
+    base: dict[str, Any] = field(default_factory=dict, compare=False)  # of a plan just made
 
 
 def plan(
@@ -140,7 +140,7 @@ def plan(
         },
     )
     result = replace(result, label=one_line(base.label), notes=(*result.notes, *notes))
-    return TestedPlan(result, one_line(chosen_on), one_line(tested_on), tells_case(parsed))
+    return TestedPlan(result, one_line(chosen_on), one_line(tested_on), parsed)
 
 
 def premium_before(

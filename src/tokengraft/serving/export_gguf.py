@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
 from tokengraft.core.files import write_text
-from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.manifest import outputs, read_manifest
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.small_files import barred_ids
 from tokengraft.grafting.verify.invariants import check_lines
@@ -91,10 +91,10 @@ def export(
             notes += _try(made, folder)
         made.replace(out)
     manifest = read_manifest(folder)
-    policy = None if manifest is None else POLICIES[manifest["output"]["policy"]]
-    if policy is not None and policy.pools:
+    policies = [POLICIES[one["policy"]] for one in outputs(manifest)]
+    if any(policy.pools for policy in policies):
         notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
-    if policy is not None and policy.trains:
+    if any(policy.trains for policy in policies):
         notes.append("sample from it: decoded greedily it writes old tokens more than it should")
     said = (
         f"# llama.cpp:  llama-server -m {out.name} --port 8080\n"

@@ -21,16 +21,34 @@ from tokengraft.serving.gguf_file import write_probe
 from tokengraft.serving.llama_cpp import LlamaError, serving
 from tokengraft.tokenizer.adapters import AWKWARD, Difference, difference
 from tokengraft.tokenizer.insert import family
-from tokengraft.tokenizer.pre_tokenizer import is_relaxed, pattern_of, steps_of
+from tokengraft.tokenizer.pre_tokenizer import (
+    GPT2,
+    is_relaxed,
+    pattern_of,
+    steps_of,
+    tells_case,
+)
 
-#: One name for each pattern of llama.cpp that cuts words, the commonest first. Those that do not
-#: cut (`superbpe`, `bloom`) are left out: they agree by luck, until a line is indented.
-PATTERNS = (
-    "llama-bpe", "qwen2", "gpt-2", "smollm", "k2-horizon", "granite-embed-multi-97m", "gpt-4o",
-    "tekken", "deepseek-v3", "qwen35", "smaug-bpe", "olmo", "starcoder", "command-r",
-    "deepseek-llm", "deepseek-coder", "falcon", "mpt", "stablelm2", "bailingmoe", "seed-coder",
-    "minicpm5", "exaone-moe", "tiny_aya",
-)  # fmt: skip
+#: Patterns of llama.cpp that cut words, tried where none is known to be the tokenizer's.
+PATTERNS = ("llama-bpe", "qwen2", "gpt-2")
+_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_BLANKS = r"|\s*[\r\n]|\s+(?!\S)|\s+"
+_WORD, _TAIL = r"|[^\r\n\p{L}\p{N}]?", rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_BLANKS}"
+#: llama.cpp's names of the same pattern, where words are merged and where they are looked up whole
+#: first (`ignore_merges`, which goes with the name), by a tokenizer's patterns in order (`_usual`).
+#: cl100k's differs where text ends in blanks after a line feed, but none of its tokens joins those.
+SAME = {
+    (GPT2,): ("gpt-2", None),
+    (r"\p{N}", GPT2): ("smollm", None),
+    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{{1,3}}{_TAIL}",): ("smaug-bpe", "llama-bpe"),
+    (rf"{_SHORT}{_WORD}\p{{L}}+|\p{{N}}{_TAIL}",): ("qwen2", None),
+    (rf"{_SHORT}{_WORD}\p{{L}}[\p{{L}}\p{{M}}]*|\p{{N}}{{1,3}}{_TAIL}",): ("k2-horizon", None),
+    (
+        r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    ): ("deepseek-v3", None),
+}  # fmt: skip
 #: If a pattern in tokenizer.json contains this, these names are tried first.
 _LIKELY = (
     ("{|}~][A-Za-z]+", ("deepseek-v3",)),
@@ -75,21 +93,22 @@ def in_form(folder: Path, lines: Sequence[str]) -> tuple[list[str], str]:
 
 
 def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()) -> str | None:
-    """The pattern with which every line gets the folder's ids.
+    """The pattern of llama.cpp that is the tokenizer's own, once every line got the folder's ids.
 
     Lines are compared in the tokenizer's own Unicode form (`in_form`). None for a tokenizer that
-    needs no pattern (SentencePiece), if its ids are right. Names in `first` are tried before the
-    others. If none fits, raises TokengraftError with the nearest pattern, a line that differs and
-    what to do.
+    needs no pattern (SentencePiece), if its ids are right. Agreeing on all lines is not enough: a
+    pattern must be known as the same (`SAME`), or be among `first`, the names that a person or the
+    base's GGUF gives. Otherwise, raises TokengraftError with the nearest one and what to do.
     """
     lines, _ = in_form(folder, lines)
     ids = folder_ids(folder, lines)
     tokenizer = read_json(folder / TOKENIZER)
-    wanted: Sequence[str | None] = [None]
+    fit: Sequence[str | None] = [None]
     if family(tokenizer) == "byte-level-bpe":
-        # No pattern cuts at relaxed boundaries; a few are tried so as to name the nearest.
-        others = PATTERNS[:1] if is_relaxed(tokenizer) else PATTERNS
-        wanted = list(dict.fromkeys([*first, *likely(tokenizer), *others]))
+        never = is_relaxed(tokenizer) or tells_case(tokenizer)
+        fit = [] if never else [*first, *filter(None, [same_pattern(tokenizer)])]
+    # If none is the same, a few are tried so as to name the nearest.
+    wanted = fit or list(dict.fromkeys([*likely(tokenizer), *PATTERNS[:3]]))
     at = [i for i in range(len(lines)) if i < len(AWKWARD) or i % (len(lines) // _SAMPLE or 1) == 0]
     some, some_ids = [lines[i] for i in at], [ids[i] for i in at]
     nearest: tuple[str | None, Difference] | None = None
@@ -105,11 +124,31 @@ def choose_pattern(folder: Path, lines: Sequence[str], first: Iterable[str] = ()
                 if "unknown pre-tokenizer" not in str(error):
                     raise
                 continue
-        if apart is None:
+        if apart is None and name in fit:
             return name
+        apart = apart or Difference(0, len(lines), "")
         if nearest is None or apart.wrong / apart.lines < nearest[1].wrong / nearest[1].lines:
             nearest = (name, apart)
     raise TokengraftError(_refusal(folder, nearest))
+
+
+def same_pattern(tokenizer: dict[str, Any]) -> str | None:
+    """llama.cpp's name for how a byte-level tokenizer cuts and looks up words, if it is known."""
+    steps = steps_of(tokenizer.get("pre_tokenizer"))
+    digits = [s["type"] == "Digits" and s.get("individual_digits") for s in steps]
+    cuts = [r"\p{N}" if one else pattern_of(s) for one, s in zip(digits, steps, strict=True)]
+    merged, looked_up = SAME.get(tuple(map(_usual, filter(None, cuts))), (None, None))
+    return looked_up if tokenizer["model"].get("ignore_merges") else merged
+
+
+def _usual(pattern: str) -> str:
+    """A pattern as `SAME` has it, where the same can be written in several ways."""
+    for other, usual in (
+        ("\r", r"\r"), ("\n", r"\n"), (r"'(?i:[sdmt]|ll|ve|re)", _SHORT),
+        (r"\s*[\r\n]+", r"\s*[\r\n]"), (r"|\s+\z|\s*[\r\n]|\s+(?!\S)|\s", _BLANKS),
+    ):  # fmt: skip
+        pattern = pattern.replace(other, usual)
+    return pattern
 
 
 def likely(tokenizer: dict[str, Any]) -> Iterator[str]:
@@ -127,14 +166,27 @@ def _refusal(folder: Path, nearest: tuple[str | None, Difference] | None) -> str
     if nearest is None:
         return "this llama.cpp knows none of the split patterns: update it"
     name, apart = nearest
-    relaxed = is_relaxed(read_json(folder / TOKENIZER))
-    way = (
-        "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
-        "--boundaries portable and graft again"
-        if relaxed
-        else "Its base is cut differently there as well: serve the folder with a program that "
-        "reads tokenizer.json"
-    )
+    tokenizer = read_json(folder / TOKENIZER)
+    if is_relaxed(tokenizer):
+        way = (
+            "The graft's boundaries are relaxed, which llama.cpp cannot express: plan with "
+            "--boundaries portable and graft again"
+        )
+    elif apart.wrong or tells_case(tokenizer):
+        way = (
+            "Its base is cut differently there as well: serve the folder with a program that "
+            "reads tokenizer.json"
+        )
+    else:
+        way = (
+            "If you know that llama.cpp cuts this model's text alike, name its pattern (--pattern)"
+        )
+    if name and not apart.wrong:
+        return (
+            f"llama.cpp may read other tokens: its split pattern {name!r} comes nearest and gives "
+            f"all {apart.lines} check lines the folder's ids, but it is another pattern. {way}, or "
+            "write the file anyway with --unchecked."
+        )
     how = f"its split pattern {name!r} comes nearest" if name else "its SentencePiece"
     return (
         f"llama.cpp would read other tokens: {how}, with other ids on {apart.wrong} of "

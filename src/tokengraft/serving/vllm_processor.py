@@ -43,8 +43,8 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         folder = Path(model.model)
         graft = _graft(folder)
         _refuse_other_ids(folder, model.tokenizer or model.model, graft.get("examples", ()))
-        self._pooling = _pooling(graft.get("output", {}))
-        self._active = bool(barred) or self._pooling is not None
+        self._pooling = _pooling(graft)
+        self._active = bool(barred or self._pooling)
 
     def is_argmax_invariant(self) -> bool:
         """False: greedy output changes too, as the best token may be a barred one."""
@@ -63,8 +63,8 @@ class GraftOutput(FirstRunner, SecondRunner):  # type: ignore[misc, unused-ignor
         del context
         if len(self._barred):
             logits.index_fill_(-1, self._barred, float("-inf"))
-        if self._pooling is not None and len(logits):
-            logits.copy_(self._pooling(None, logits))
+        for pool in self._pooling if len(logits) else ():
+            logits.copy_(pool(None, logits))
         return logits
 
 
@@ -98,13 +98,14 @@ def _refuse_other_ids(folder: Path, served: str, words: Sequence[str]) -> None:
             )
 
 
-def _pooling(output: dict[str, Any]) -> Any:
-    """Winner-takes-all with the folder's settings; None if its policy is another."""
-    from tokengraft.grafting.output_policies import DEFAULT, POLICIES
+def _pooling(graft: dict[str, Any]) -> list[Any]:
+    """Winner-takes-all for each graft in the folder that has this policy, the latest first."""
+    from tokengraft.grafting.output_policies import POLICIES
 
-    policy = POLICIES.get(output.get("policy", DEFAULT))
-    if policy is None or not policy.pools:
-        return None
+    every = [*graft.get("earlier", ()), graft.get("output", {})]
+    pooled = [one for one in every[::-1] if one and POLICIES[one["policy"]].pools]
+    if not pooled:
+        return []
     from tokengraft.grafting.winner_takes_all import WinnerTakesAll
 
-    return WinnerTakesAll(range(*output["new"]), output["first_parts"], output["bias"])
+    return [WinnerTakesAll(range(*o["new"]), o["first_parts"], o["bias"]) for o in pooled]

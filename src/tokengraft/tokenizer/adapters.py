@@ -293,6 +293,9 @@ AWKWARD = (
     "https://example.org/a?b=c&d=%20e", "C'est l'été à l'école.", "हिन्दी में लिखा।", "தமிழ்நாடு",
     "ภาษาไทย", "မြန်မာဘာသာ", "ၵႂၢမ်းတႆး", "العربيّة", "עִבְרִית", "한국어 中文 日本語かな", "አማርኛ፡ቋንቋ",
     "क्‍ष ന്‍ می‌خواهم 🏃‍♂️🏃‍♂️", "x\u0301 \u0301x 1\u0301x .\u0301x ၵ.်ၵ", "a/b\n//\n x\n\n\n\ty \r\n z",
+    "O'Reilly D'Artagnan erra'tsena aya'da wu'du O’Reilly", "a\n  ", "x\n\t\n\t\t",
+    "Y'ALL'D'VE we're WE'RE you'll YOU'LL I'd'a shan't 'twas o'clock rock'n'roll l'été qu'il",
+    "iPhone在iOS上 GPT模型v2 κόσμοςworld мирworld नमस्ते2026 ৩x३ ABCабвαβγ 東京2026年 العربيةABC",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tokengraft.core.untrusted import refuse_code
 from tokengraft.tokenizer.convert import END, FLAGS
 from tokengraft.tokenizer.insert import added_ids, vocabulary
-from tokengraft.tokenizer.pre_tokenizer import is_relaxed, steps_of
+from tokengraft.tokenizer.pre_tokenizer import steps_of
 
 #: The class that takes `tokenizer.json` as it is.
 PLAIN = "PreTrainedTokenizerFast"
@@ -115,13 +115,13 @@ def tokenizer_config(
     return new
 
 
-def rebuilt(config: Mapping[str, Any], tokenizer: dict[str, Any]) -> bool:
+def rebuilt(config: Mapping[str, Any], relaxed: bool) -> bool:
     """Whether some versions of transformers replace this model's pattern, whatever its files say.
 
-    So it is for relaxed patterns of model type qwen2: 5.17 to 5.19 always use Qwen2Tokenizer with
-    its own pattern, 5.22 after `save_pretrained`; 4.57 never does. No class name avoids that.
+    So it is for relaxed patterns of model type qwen2: 5.17 to 5.19 and 5.23 use Qwen2Tokenizer with
+    its own pattern, 5.22 after `save_pretrained`; 4.5x never does. No class name avoids that.
     """
-    return str(config.get("model_type")) in _REBUILT and is_relaxed(tokenizer)
+    return relaxed and str(config.get("model_type")) in _REBUILT
 
 
 def taken_as_it_is(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import refuse_code, refuse_links_out
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
-from tokengraft.grafting.manifest import read_manifest
+from tokengraft.grafting.manifest import outputs, read_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
 from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import lanes as verify_lanes
@@ -32,6 +32,7 @@ from tokengraft.model.folder import CONFIG, MANIFEST, refuse_adapter
 from tokengraft.model.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG, base_tokenizer
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer.insert import first_free_id
+from tokengraft.tokenizer.pre_tokenizer import is_relaxed
 from tokengraft.tokenizer.transformers_classes import rebuilt
 
 #: Languages in many scripts that every check includes, whether planned for or not.
@@ -112,17 +113,17 @@ def _verify(
     progress: OnProgress | None,
 ) -> Report:
     if places is None:
-        return _Verification(folder, base, texts, models, moved, progress).report()
+        return Verification(folder, base, texts, models, moved, progress).report()
     try:
         with grown(folder, base) as whole:
-            seen = _Verification(whole, base, texts, models, None, progress)
+            seen = Verification(whole, base, texts, models, None, progress)
             checks = [check for check in seen.report().checks if check.name != "manifest"]
             about = seen.layout, places, seen.encoded, seen.new.start
-            checks.append(_checked("same size", lambda: same_size(models, folder, base, *about)))
+            checks.append(checked("same size", lambda: same_size(models, folder, base, *about)))
     except TokengraftError as error:
         checks = [Check("same size", False, str(error))]
     files = (read_manifest(folder) or {})["files"]
-    checks.append(_checked("manifest", lambda: verify_files.hash_difference(folder, files)))
+    checks.append(checked("manifest", lambda: verify_files.hash_difference(folder, files)))
     return Report(tuple(checks))
 
 
@@ -136,7 +137,7 @@ def check_lines(languages: Iterable[str]) -> list[str]:
     )
 
 
-class _Verification:
+class Verification:
     """Reads each part of the folder when a check first needs it, so that each check fails alone."""
 
     def __init__(
@@ -235,7 +236,7 @@ class _Verification:
         steps: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
             ("old weights", self._weights),
             ("round trip", lambda: verify_tokens.round_trip(self.pair, self.encoded)),
-            ("untouched text", self._untouched),
+            ("untouched text", self.untouched),
             ("no dead rows", self._dead),
             ("preserved", self._preserved),
             ("loads", self._loads),
@@ -251,7 +252,7 @@ class _Verification:
         for done, (name, step) in enumerate(steps):
             if self.progress is not None:
                 self.progress(Progress(f"verifying: {name}", done, len(steps)))
-            checks.append(_checked(name, step))
+            checks.append(checked(name, step))
         return Report(tuple(checks))
 
     def _weights(self) -> tuple[bool, str]:
@@ -286,7 +287,7 @@ class _Verification:
             "act on text without new tokens is 0"
         )
 
-    def _untouched(self) -> tuple[bool, str]:
+    def untouched(self) -> tuple[bool, str]:
         old, new = self.pair.ids()
         moved = [token for token, number in old.items() if new.get(token) != number]
         if moved:
@@ -321,19 +322,13 @@ class _Verification:
     def _preserved(self) -> tuple[bool, str]:
         refuse_links_out(self.folder, ModelError)
         weights = [shard.path.name for shard in self.checkpoint.shards]
-        tokenizers = self.pair.base, self.pair.new
         wrong = (
             verify_files.config_difference(
                 self.old_config, self.config, self.layout, self.rows, self.untied
             )
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
-            or verify_files.tokenizer_difference(*tokenizers, self.new)
-            or verify_files.insertion_difference(*tokenizers, self.new)
-            or self._foreign_token()
-            or verify_files.frame_difference(self.base, *tokenizers)
-            or verify_files.settings_difference(self.base, self.folder, *tokenizers)
-            or self._trait_difference()
+            or self.tokenizer_difference()
             or verify_files.strange_file(self.base, self.folder, weights)
         )
         if wrong:
@@ -364,6 +359,18 @@ class _Verification:
                 return f"padding row {row} of {name} differs"
         return None
 
+    def tokenizer_difference(self) -> str | None:
+        """What the tokenizer's files changed besides adding tokens, or None."""
+        tokenizers = self.pair.base, self.pair.new
+        return (
+            verify_files.tokenizer_difference(*tokenizers, self.new)
+            or verify_files.insertion_difference(*tokenizers, self.new)
+            or self._foreign_token()
+            or verify_files.frame_difference(self.base, *tokenizers)
+            or verify_files.settings_difference(self.base, self.folder, *tokenizers)
+            or self._trait_difference()
+        )
+
     def _foreign_token(self) -> str | None:
         if self.manifest is None or self.pair.literal:
             return None
@@ -382,21 +389,18 @@ class _Verification:
         had = {name: value for name, value in had.items() if value is not None}
         return verify_files.first_difference(had, {name: has[name] for name in had})
 
+    def read_otherwise(self) -> tuple[str | None, str]:
+        """How transformers reads text otherwise than tokenizer.json, and what is not promised."""
+        lossy = rebuilt(self.config, is_relaxed(self.pair.new))
+        about = self.encoded.lines, self.encoded.new, lossy
+        return verify_load.read_otherwise(self.tokenizer, self.folder, *about)
+
     def _loads(self) -> tuple[bool, str]:
         for name in (CONFIG, TOKENIZER_CONFIG):
             refuse_code(read_if_there(self.folder / name), name)
-        tokenizer = self.tokenizer
-        if wrong := verify_load.same_ids(tokenizer, self.encoded.lines, self.encoded.new):
+        wrong, limit = self.read_otherwise()
+        if wrong is not None:
             return False, wrong
-        again = verify_load.reloaded(tokenizer, self.folder)
-        limit = ""
-        if wrong := verify_load.same_ids(again, self.encoded.lines, self.encoded.new):
-            if not rebuilt(self.config, self.pair.new):
-                return False, f"after save_pretrained: {wrong}"
-            limit = (
-                "; NOT promised after save_pretrained, where this transformers takes Qwen2's own "
-                "split pattern: copy tokenizer.json over, or plan with --boundaries portable"
-            )
         ids = [*self.new[:1], *self.new[-1:], 0]
         tied, width = self.layout.tied and not self.untied, self.layout.width + self.lanes
         layout = replace(self.layout, tied=tied, width=width)
@@ -428,6 +432,8 @@ class _Verification:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if not policy.writes:
                 wanted |= set(self.new)
+            if manifest.get("earlier", []) != outputs(read_manifest(self.base)):
+                return False, "the manifest does not say what the base's own new tokens may do"
             tokenizers, rows = (self.pair.base, self.pair.new), self.layout.rows
             if wrong := verify_tokens.wrong_first_part(
                 *tokenizers, self.new, rows, output["first_parts"]
@@ -511,7 +517,7 @@ class _Verification:
         return verify_files.hash_difference(self.folder, (self.manifest or {})["files"])
 
 
-def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
+def checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
     """The step's outcome; an exception is a failed check, except for a missing extra."""
     try:
         with panics_as_errors("checking"):

@@ -22,7 +22,6 @@ from tokengraft.tokenizer import transformers_classes as classes
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, repeated, settle, vocabulary
 from tokengraft.tokenizer.pre_tokenizer import (
     RELAXABLE,
-    pattern_of,
     relaxed_pattern,
     split_pattern,
     steps_of,
@@ -148,9 +147,11 @@ def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     has = _as_loaded(new)
     if has == _as_loaded(settle(old)):
         return None
-    patterns = "".join(filter(None, map(pattern_of, steps_of(new.get("pre_tokenizer")))))
-    scripts = [name for name in RELAXABLE if rf"\p{{{name}}}" in patterns]
-    if scripts and split_pattern(old) is not None:
+    before, after = split_pattern(old), split_pattern(new)
+    # The base may be a graft whose own pattern names scripts: only what is put in front counts.
+    front = "" if before is None or after is None else after.removesuffix(before)
+    scripts = [name for name in RELAXABLE if rf"\p{{{name}}}" in front]
+    if scripts:
         relaxed = with_pattern(old, relaxed_pattern(old, scripts))
         if has == _as_loaded(settle(relaxed)):
             return None

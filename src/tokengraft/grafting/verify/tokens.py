@@ -279,7 +279,7 @@ def wrong_first_part(
 
 
 def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[set[int]]:
-    """Possible first parts of each id; several only if several merges make the same token."""
+    """Possible first parts of each id; several only if the token can be made in several ways."""
     known = vocabulary(new)
     names = {number: name for name, number in known.items() if number in ids}
     literals = {number: text for text, number in added_ids(new).items() if number in ids}
@@ -295,12 +295,22 @@ def _first_parts(base: dict[str, Any], new: dict[str, Any], ids: range) -> list[
         made = known.get(left + right, -1)
         if made in ids:
             lefts[made].add(known[left])
+    if new["model"].get("ignore_merges"):
+        # A word may have become a token at once, of what the base or new merges make of it.
+        merging = {**new, "model": {**new["model"], "ignore_merges": False}}
+        for encoder in (Encoder(load(base)), Encoder(load(merging))):
+            spelled = encoder.ids([names[i] for i in ids])
+            for number, word in zip(ids, spelled, strict=True):
+                lefts[number].add(int(word[0]))
     firsts: dict[int, set[int]] = {}
-    for number in ids:  # ascending, so that a token's left half comes before it
-        if number in lefts:
-            halves = [firsts.get(left, {left}) for left in lefts[number] if left < number]
-            firsts[number] = set().union(*halves)
-        else:
+
+    def first(number: int) -> set[int]:
+        if number not in ids:
+            return {number}
+        if number not in firsts:
             byte = known.get(f"<0x{names[number].encode()[0]:02X}>")
-            firsts[number] = set() if byte is None else {byte}
-    return [firsts[number] for number in ids]
+            alone = set() if byte is None or number in lefts else {byte}
+            firsts[number] = alone.union(*map(first, lefts[number] - {number}))
+        return firsts[number]
+
+    return [first(number) for number in ids]
