@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
-from tokengraft.core.untrusted import refuse_code, refuse_links_out
+from tokengraft.core.untrusted import refuse_code
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import read_manifest
@@ -93,13 +93,18 @@ def verify(
     if places is None:
         return _Verification(folder, base, texts, moved).report()
     try:
+        weights = [shard.path.name for shard in read_checkpoint(folder).shards]
+        if wrong := verify_files.strange_file(base, folder, weights):
+            raise ModelError(wrong)
         with grown(folder, base) as whole:
             seen = _Verification(whole, base, texts)
             checks = [check for check in seen.report().checks if check.name != "manifest"]
             about = seen.layout, places, seen.encoded, seen.new.start
             checks.append(_checked("same size", lambda: same_size(folder, base, *about)))
-    except TokengraftError as error:
-        checks = [Check("same size", False, str(error))]
+    except MissingExtra:
+        raise
+    except Exception as error:
+        checks = [_failed("same size", error)]
     files = (read_manifest(folder) or {})["files"]
     checks.append(_checked("manifest", lambda: verify_files.hash_difference(folder, files)))
     return Report(tuple(checks))
@@ -290,11 +295,11 @@ class _Verification:
         )
 
     def _preserved(self) -> tuple[bool, str]:
-        refuse_links_out(self.folder, ModelError)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         tokenizers = self.pair.base, self.pair.new
         wrong = (
-            verify_files.config_difference(
+            verify_files.strange_file(self.base, self.folder, weights)
+            or verify_files.config_difference(
                 self.old_config, self.config, self.layout, self.rows, self.untied
             )
             or self._table_difference()
@@ -305,7 +310,6 @@ class _Verification:
             or verify_files.frame_difference(self.base, *tokenizers)
             or verify_files.settings_difference(self.base, self.folder, *tokenizers)
             or self._trait_difference()
-            or verify_files.strange_file(self.base, self.folder, weights)
         )
         if wrong:
             return False, wrong
@@ -485,8 +489,12 @@ def _checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
             return Check(name, *step())
     except MissingExtra:
         raise
-    except TokengraftError as error:
-        return Check(name, False, str(error))
     except Exception as error:
-        said = next(iter(str(error).splitlines()), "")[:200]
-        return Check(name, False, f"{type(error).__name__}: {said}")
+        return _failed(name, error)
+
+
+def _failed(name: str, error: Exception) -> Check:
+    if isinstance(error, TokengraftError):
+        return Check(name, False, str(error))
+    said = next(iter(str(error).splitlines()), "")[:200]
+    return Check(name, False, f"{type(error).__name__}: {said}")

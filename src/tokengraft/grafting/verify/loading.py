@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.grafting.verify.tokens import EncodedBoth
-from tokengraft.model.checkpoint import read_checkpoint, read_json
+from tokengraft.model.checkpoint import SERVED, Checkpoint, read_checkpoint, read_json
 from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.libraries import dtype_option, quiet
@@ -24,6 +24,7 @@ from tokengraft.tokenizer.pipeline import encode, load
 _PROMPT = "The history of the world is"
 _STEPS = 24
 _MOST_LINES = 5_000
+_BLOCK = 1 << 24  # bytes of a tensor compared at a time
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -135,6 +136,32 @@ def examine(folder: Path, layout: Tables, rows: int, ids: Sequence[int], whole: 
     scores = read[0] if outputs else read.last_hidden_state
     if (outputs and scores.shape[-1] != rows) or not bool(torch.isfinite(scores).all()):
         return f"what it makes of a text with new tokens is not finite over {rows} tokens"
+    if differs := _loaded_otherwise(model, read_checkpoint(folder)):
+        return f"transformers loads other values for {differs} than its file holds"
+    return None
+
+
+def _loaded_otherwise(model: Any, checkpoint: Checkpoint) -> str | None:
+    """The first tensor that differs between the loaded model and the files, or None.
+
+    Tensors that a version of transformers renames or joins are not compared.
+    """
+    import torch
+
+    loaded, prefix = model.state_dict(), f"{model.base_model_prefix}."
+    for tensor in checkpoint.tensors.values():
+        names = tensor.name, prefix + tensor.name, tensor.name.removeprefix(prefix)
+        value = next((loaded[name] for name in names if name in loaded), None)
+        if value is None or tensor.dtype not in SERVED or not tensor.shape:
+            continue
+        if tuple(value.shape) != tensor.shape:
+            return tensor.name
+        step = max(1, _BLOCK // max(1, tensor.row_bytes))
+        for first in range(0, tensor.shape[0], step):
+            rows = checkpoint.rows(tensor, first, min(first + step, tensor.shape[0]))
+            expected = torch.from_numpy(rows).to(value.dtype)
+            if not torch.equal(value[first : first + step], expected):
+                return tensor.name
     return None
 
 
