@@ -504,6 +504,16 @@ def link(name: str, target: str, *more: str) -> Callable[[Path], None]:
     return make_link
 
 
+def pipe(name: str) -> Callable[[Path], None]:
+    """A pipe instead of the file: whoever opens it waits for ever."""
+
+    def replace_it(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return replace_it
+
+
 FOREIGN: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a link to a hidden template": (
         "additional_chat_templates is a link",
@@ -519,6 +529,8 @@ FOREIGN: dict[str, tuple[str, Callable[[Path], None]]] = {
         added_in("additional_chat_templates", "x.jinja"),
     ),
     "a pipe": ("x.json is neither a file", lambda folder: os.mkfifo(folder / "x.json")),
+    "a pipe for a config": ("config.json is neither", pipe("config.json")),
+    "a pipe for a tokenizer": ("tokenizer.json is neither", pipe("tokenizer.json")),
     "what ollama reads": ("Modelfile has no place", added("Modelfile", "FROM elsewhere")),
     "an empty folder": ("the folder sub has", lambda folder: (folder / "sub").mkdir()),
     "weights in a subfolder": ("the folder sub has", added_in("sub", "model.safetensors")),

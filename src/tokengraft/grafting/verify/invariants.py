@@ -87,6 +87,8 @@ def verify(
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
     refuse_adapter(folder)
+    if special := verify_files.special_file(folder):
+        return Report((Check("preserved", False, special),))
     places = None
     with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
         places = (read_manifest(folder) or {}).get("places")
@@ -387,10 +389,7 @@ class _Verification:
         """Generation bars what the policy says, as far as the policy is known."""
         if is_encoder(self.old_config):
             same = verify_load.same_states(self.base, self.folder, self.tokenizer)
-            return (
-                same,
-                f"an encoder: English is {'' if same else 'not '}read as by the base",
-            )
+            return same, f"an encoder: English is {'' if same else 'not '}read as by the base"
         manifest = self.manifest
         own, said = map(small_files.barred_ids, (self.base, self.folder))
         least = {*own, *range(self.layout.rows, self.new.start)}

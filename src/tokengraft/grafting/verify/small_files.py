@@ -271,6 +271,14 @@ def strangers(folder: Path, known: Collection[str]) -> Iterator[str]:
                 yield f"{name} has no place in a graft"
 
 
+def special_file(folder: Path) -> str | None:
+    """A pipe, socket or device in the folder, in words, or None: reading one may never end."""
+    for path in sorted(folder.rglob("*")):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return f"{path.relative_to(folder)} is neither a file nor a folder"
+    return None
+
+
 def _is_document(name: str) -> bool:
     """Whether no program that loads a model reads a file of this name."""
     path = Path(name)
