@@ -194,10 +194,8 @@ CHANGES: tuple[Callable[[Path, random.Random], str], ...] = (
 
 def loaded(folder: Path, lines: Sequence[str]) -> dict[str, Any]:
     """All that plain transformers takes from a folder, in a form that can be compared."""
-    model, tokenizer = (
-        kind.from_pretrained(str(folder), local_files_only=True)
-        for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer)
-    )
+    kinds: Any = transformers.AutoModelForCausalLM, transformers.AutoTokenizer
+    model, tokenizer = (kind.from_pretrained(str(folder), local_files_only=True) for kind in kinds)
     templates = tokenizer.chat_template
     if templates is not None:
         chat = [{"role": "user", "content": "hello"}]
