@@ -215,10 +215,11 @@ def loaded(folder: Path, lines: Sequence[str]) -> dict[str, Any]:
         "ids": [tokenizer(line)["input_ids"] for line in lines],
         "bare ids": [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines],
         "special": {key: str(value) for key, value in tokenizer.special_tokens_map.items()},
+        "barred": sorted(set(model.generation_config.suppress_tokens or ())),
         "generation": {
             key: value
             for key, value in model.generation_config.to_dict().items()
-            if key != "transformers_version"
+            if key not in ("transformers_version", "suppress_tokens")
         },
     }
 
