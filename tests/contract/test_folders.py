@@ -303,6 +303,30 @@ def test_a_graft_in_the_cache_of_a_hub(
     assert not verify(snapshot, base, LINES).passed
 
 
+#: What makes a base or a start unreadable too, and how that is told.
+UNREADABLE = {
+    "an index beside": "holds both",
+    "a tensor in two shards": "lies in two files",
+    "a shard more": "lies in two files",
+    "an adapter": "would load that adapter",
+    "weights said to be TensorFlow's": "not 'pt'",
+    "weights that the config names": "transformers_weights",
+    "a config for each version": "configuration_files",
+    "a tokenizer for each version": "fast_tokenizer_files",
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_bases_are_read_in_the_same_order(
+    what: str, grafts: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    base = copy(grafts["one file" if what == "an index beside" else "shards"][0], tmp_path / "base")
+    ADDITIONS[what](base)
+    with pytest.raises(ModelError, match=UNREADABLE[what]):
+        graft(base, plan(), tmp_path / "out", rows=new_rows(), options=Finishing(check=LINES))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_no_pair_of_additions_is_proved_and_loaded_otherwise(
     grafts: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
