@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tokengraft.corpus.lines_of import lines_of
     from tokengraft.corpus.parallel import ParallelCorpus
     from tokengraft.grafting.graft import logits_processor
+    from tokengraft.grafting.keep_lanes import keep_lanes
     from tokengraft.tokenizer import load as load_tokenizer
     from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -58,6 +59,7 @@ _HOMES = {
     "api.verbs": "adapt_input audit count_words derive evaluate export graft plan survey verify",
     "core.errors": "TokengraftError", "core.progress": "Progress", "corpus.lines_of": "lines_of",
     "corpus.parallel": "ParallelCorpus", "grafting.graft": "logits_processor",
+    "grafting.keep_lanes": "keep_lanes",
     "tokenizer.vocabulary": "Vocabulary",
 }  # fmt: skip
 _EXPORTS = {name: f"{home}:{name}" for home, names in _HOMES.items() for name in names.split()}
@@ -66,9 +68,9 @@ _EXPORTS |= {"load_corpus": "corpus:load", "load_tokenizer": "tokenizer:load"}
 __all__ = [
     "Audit", "Checked", "Comparison", "Evaluation", "Grafted", "ParallelCorpus", "Planned",
     "Progress", "Pushed", "Result", "TokengraftError", "Verified", "Vocabulary", "adapt_input",
-    "audit", "compare", "count_words", "derive", "evaluate", "export", "graft", "lines_of", "load",
-    "load_corpus", "load_tokenizer", "logits_processor", "plan", "push", "report", "survey",
-    "verify",
+    "audit", "compare", "count_words", "derive", "evaluate", "export", "graft", "keep_lanes",
+    "lines_of", "load", "load_corpus", "load_tokenizer", "logits_processor", "plan", "push",
+    "report", "survey", "verify",
 ]  # fmt: skip
 
 

@@ -210,3 +210,21 @@ def test_a_mount_point_gets_new_contents_or_keeps_the_old(
     else:
         write()
         assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"both": "new", "new": "new"}
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(tmp_path):
+    """A folder begun is removed; one that was moved away just before the end comes back."""
+    out = tmp_path / "out"
+    for name in (".out.0123abcd", ".out.0123abcd.old", ".out.4567abcd", ".other.0123abcd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text(name)
+    with pytest.raises(ZeroDivisionError), writing_folder(out):
+        raise ZeroDivisionError
+    assert (out / "a").read_text() == ".out.0123abcd.old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.0123abcd", "out"]
+    for name in (".new.0123abcd", ".new.0123abcd.old", ".hidden"):
+        (out / name).mkdir()
+    with adding(out) as folder, adding(out) as another:
+        assert folder.is_dir() and another.is_dir()  # what this process writes is no leftover
+        (folder / "b").write_text("b")
+    assert sorted(path.name for path in out.iterdir()) == [".hidden", "a", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +172,14 @@ def unsigned(damage: Callable[[Path], Any]) -> Callable[[Path], None]:
         damage(folder)
 
     return both
+
+
+def added_in(place: str, name: str) -> Callable[[Path], None]:
+    def add(folder: Path) -> None:
+        (folder / place).mkdir(parents=True)
+        (folder / place / name).write_text("x")
+
+    return add
 
 
 def empty_template(value: dict[str, Any]) -> None:
@@ -483,20 +492,96 @@ def test_a_changed_file_is_caught(base: Path, sound: Path, tmp_path: Path) -> No
     folder = copy(sound, tmp_path / "broken")
     (folder / "LICENSE").write_text("another")
     report = verify(folder, base, LINES)
-    assert failures(report) == {"manifest"}
+    assert failures(report) == {"preserved", "manifest"}
 
 
-def test_documents_and_hidden_files_may_be_added_and_the_card_edited(
+def test_documents_and_what_hubs_write_may_be_added_and_the_card_edited(
     base: Path, sound: Path, tmp_path: Path
 ) -> None:
     folder = copy(sound, tmp_path / "shared")
-    for name in (".gitattributes", ".cache/huggingface/x.py", "curve.png", "NOTICE"):
+    for name in (".gitattributes", ".cache/huggingface/download/x.metadata", "curve.png", "NOTICE"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     (folder / "README.md").write_text("mine")
     report = verify(folder, base, LINES)
     assert report.passed, report.lines()
     assert report.checks[-1].detail.endswith("files as written, README.md edited since")
+
+
+def link(name: str, target: str, *more: str) -> Callable[[Path], None]:
+    """`name` becomes a link to `target`; `more` is the name of a file to write, and its text."""
+
+    def make_link(folder: Path) -> None:
+        for file, text in zip(more[::2], more[1::2], strict=True):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(text)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+
+    return make_link
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    """A pipe instead of the file: whoever opens it waits for ever."""
+
+    def replace_it(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return replace_it
+
+
+FOREIGN: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a link to a hidden template": (
+        "additional_chat_templates is a link",
+        link("additional_chat_templates", "z", "z/default.jinja", "{{ 1 }}"),
+    ),
+    "a link to a file within": ("LICENSE is a link", link("LICENSE", "README.md")),
+    "a broken link": ("adapter_config.json", link("adapter_config.json", "nothing")),
+    "a hidden folder": ("the folder .git has", added_in(".git", "config")),
+    "a hidden file": (".env has no place", added(".env")),
+    "a cache of code": ("x.py has no place", added_in(".cache/huggingface/download", "x.py")),
+    "a template folder": (
+        "the folder additional_chat_templates",
+        added_in("additional_chat_templates", "x.jinja"),
+    ),
+    "a pipe": ("x.json is neither a file", lambda folder: os.mkfifo(folder / "x.json")),
+    "a pipe for a config": ("config.json is neither", pipe("config.json")),
+    "a pipe for a tokenizer": ("tokenizer.json is neither", pipe("tokenizer.json")),
+    "what ollama reads": ("Modelfile has no place", added("Modelfile", "FROM elsewhere")),
+    "an empty folder": ("the folder sub has", lambda folder: (folder / "sub").mkdir()),
+    "weights in a subfolder": ("the folder sub has", added_in("sub", "model.safetensors")),
+    "a variant": ("model.fp16.safetensors has", added("model.fp16.safetensors")),
+    "other weights": ("tf_model.h5 has no place", added("tf_model.h5")),
+    "an adapter": ("adapter_config.json", added("adapter_config.json")),
+    "an index": (
+        "holds both",
+        added("model.safetensors.index.json", '{"weight_map": {"a": "model.safetensors"}}'),
+    ),
+    "a text": ("prompt.txt has no place", added("prompt.txt")),
+    "pieces that the base lacks": ("tokenizer.model has no place", added("tokenizer.model")),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_foreign_file_is_named(what: str, base: Path, sound: Path, tmp_path: Path) -> None:
+    message, damage = FOREIGN[what]
+    folder = copy(sound, tmp_path / "broken")
+    unsigned(damage)(folder)
+    (found,) = [c for c in verify(folder, base, ["hello"]).checks if c.name == "preserved"]
+    assert not found.passed and message in found.detail
+
+
+@pytest.mark.parametrize("ids", [[OLD + 0.5], [float(OLD)], ["320"], [True], "320", {"320": 1}])
+def test_barred_ids_are_integers_or_bar_nothing(
+    ids: Any, base: Path, sound: Path, tmp_path: Path
+) -> None:
+    """transformers bars none of these, without a word; all others stay barred here."""
+    folder = copy(sound, tmp_path / "broken")
+    rest = [*range(OLD + 1, OLD + 24)]
+    unsigned(bar([*ids, *rest] if isinstance(ids, list) else ids))(folder)
+    (found,) = [c for c in verify(folder, base, ["hello"]).checks if c.name == "output policy"]
+    assert not found.passed and "is not a list of ids" in found.detail
 
 
 def test_what_can_still_be_checked_is(base: Path, sound: Path, tmp_path: Path) -> None:

@@ -728,3 +728,54 @@ def test_an_adapter_cannot_hold_lanes(llama, tmp_path):
     how = Derivation(train="lanes", text=text(), options=RECIPE)
     with pytest.raises(UsageError, match="got --train lanes"):
         graft(llama, plan(), tmp_path / "graft", how, options=Finishing(adapter_only=True))
+
+
+def trained_further(folder: Path, keep: bool, adapters=None):
+    """The graft after three steps of Adam on old and new text, and its states of old text."""
+    model = load(folder)
+    if adapters is not None:
+        model = pytest.importorskip("peft").get_peft_model(model, adapters)
+    if keep:
+        tg.keep_lanes(model, folder)
+    ids = torch.tensor([[5, 70, 99, *range(320, 326), 12, 250]])
+    moving = [one for one in model.parameters() if one.requires_grad]
+    steps = torch.optim.AdamW(moving, lr=0.05, weight_decay=0.1)
+    for _ in range(3):
+        model(input_ids=ids, labels=ids).loss.backward()
+        steps.step()
+        steps.zero_grad()
+    if adapters is not None:
+        model = model.merge_and_unload()
+    with torch.no_grad():
+        old = model(input_ids=torch.tensor([[5, 70, 99, 12, 250]]), output_hidden_states=True)
+    return model, torch.stack(old.hidden_states[:-1])
+
+
+def test_lanes_stay_out_of_old_text_in_further_training(llama, made, tmp_path):
+    width = json.loads((llama / "config.json").read_text())["hidden_size"]
+    model, states = trained_further(made.folder, keep=True)
+    assert not states[..., width:].any()
+    assert not model.model.norm.weight[width:].any()
+    before = load(made.folder).state_dict()
+    moved = {name: value != before[name] for name, value in model.state_dict().items()}
+    assert moved["model.embed_tokens.weight"][320:, width:].any()  # lanes of new tokens learn on
+    assert all(change.any() for name, change in moved.items() if "proj.weight" in name)
+    _, states = trained_further(made.folder, keep=False)
+    assert states[..., width:].any()
+
+
+def test_adapters_keep_lanes_where_they_may_lie(llama, made):
+    peft = pytest.importorskip("peft")
+    width = json.loads((llama / "config.json").read_text())["hidden_size"]
+    how = {"r": 2, "task_type": "CAUSAL_LM", "init_lora_weights": False}
+    allowed = peft.LoraConfig(target_modules=["q_proj", "k_proj", "up_proj"], **how)
+    _, states = trained_further(made.folder, keep=True, adapters=allowed)
+    assert not states[..., width:].any()
+    with pytest.raises(UsageError, match="an adapter on v_proj would let lanes reach"):
+        trained_further(
+            made.folder,
+            keep=True,
+            adapters=peft.LoraConfig(target_modules=["q_proj", "v_proj"], **how),
+        )
+    with pytest.raises(UsageError, match="has no lanes"):
+        tg.keep_lanes(None, llama)

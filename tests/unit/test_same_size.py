@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +174,27 @@ def test_a_graft_of_the_same_size_is_verified_and_damage_is_seen(case: str, tmp_
     (out / "tokenizer.json").write_text(json.dumps(parsed), encoding="utf-8")
     failed = {check.name for check in verify(out, base, lines).checks if not check.passed}
     assert "same size" in failed
+
+    for damage in (link_out, truncate, graft_a_pipe):
+        folder = tmp_path / damage.__name__
+        shutil.copytree(out, folder)
+        damage(folder)
+        failed = {check.name for check in verify(folder, base, lines).checks if not check.passed}
+        assert failed & {"preserved", "same size"} and "manifest" in failed
+
+
+def link_out(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    (folder / "model.safetensors").symlink_to(folder.parent / "elsewhere.safetensors")
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def graft_a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "x.json")
 
 
 def made(steps: Plan) -> set[str]:

@@ -22,7 +22,6 @@ from tokengraft.grafting.verify.small_files import (
     config_difference,
     generation_difference,
     insertion_difference,
-    loadable,
     strange_file,
     tokenizer_difference,
 )
@@ -133,7 +132,7 @@ def test_a_base_may_bar_ids_itself(barred: list[int], tmp_path: Path) -> None:
 
 def test_files_that_are_the_bases_and_files_that_may_be_read(tmp_path: Path) -> None:
     base, folder = tmp_path / "base", tmp_path / "graft"
-    (folder / "v1.0").mkdir(parents=True)
+    folder.mkdir()
     base.mkdir()
     (base / "preprocessor_config.json").write_text("{}")
     assert strange_file(base, folder, []) == "preprocessor_config.json is not the base's"
@@ -141,7 +140,8 @@ def test_files_that_are_the_bases_and_files_that_may_be_read(tmp_path: Path) -> 
     assert strange_file(base, folder, []) == "preprocessor_config.json is not the base's"
     (folder / "preprocessor_config.json").write_text("{}")
     assert strange_file(base, folder, []) is None
-    assert list(loadable(folder)) == ["preprocessor_config.json"]  # a folder is read by nobody
+    (folder / "v1.0").mkdir()
+    assert strange_file(base, folder, []) == "the folder v1.0 has no place in a graft"
 
 
 TABLE = np.arange(8, dtype=np.float32).reshape(4, 2) + 1

@@ -256,6 +256,7 @@ def graft(
     check: Sources | None = None,
     verified: bool = True,
     license: str | None = None,
+    sign: Place | None = None,
     seed: int = 0,
     command: Sequence[str] = (),
     force: bool = False,
@@ -273,9 +274,10 @@ def graft(
     plan into the same model, if given: from its rows, and its lanes if they are trained again.
     `adapter_only` writes what adapters learned, without the base. Until the folder is verified,
     what was learned is kept in `checkpoint_dir`, by default `OUT.training`, from which the same
-    call goes on after a failure. `check` is text to verify on, by default the bundled UDHR. A
-    folder at `out` that is not a graft is replaced only with `force`. Raises GraftError if
-    verification fails; then `out` is as it was.
+    call goes on after a failure. `check` is text to verify on, by default the bundled UDHR. `sign`
+    is a private key: the folder gets a signature that `verify` checks by the public `key`. A folder
+    at `out` that is not a graft is replaced only with `force`. Raises GraftError if verification
+    fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -298,7 +300,7 @@ def graft(
         Derivation(method, text, settings, train, keep, start, lanes) if rows is None else rows,
         output=Output(policy, bias, protect, untie),
         options=Finishing(
-            check, verified, license, seed, command, force, adapter_only, device, progress
+            check, verified, license, seed, command, force, adapter_only, sign, device, progress
         ),
     )  # fmt: skip
     grafted = Grafted.load(made.folder)
@@ -339,20 +341,28 @@ def adapt_input(
 
 
 def verify(
-    folder: Named, model: Named, text: Sources | None = None, *, served_by: Sequence[str] = ()
+    folder: Named,
+    model: Named,
+    text: Sources | None = None,
+    *,
+    served_by: Sequence[str] = (),
+    key: Place | None = None,
 ) -> Verified:
     """Prove a grafted folder sound against its base by loading it afresh.
 
     Each program in `served_by` (`serving.SERVERS`) is then actually run on it: its ids are checked
     and, if it generates, that greedy English is the base's and that barred ids never appear. The
-    outcome goes into the model's card.
+    outcome goes into the model's card, unless that is signed. With a public `key`, every file must
+    be as the owner of its private key signed it.
 
     `text` is what to check on: files or lines (`lines_of`); by default the bundled UDHR in the
     planned languages and others.
     """
     from tokengraft.grafting.card import write_served
+    from tokengraft.grafting.signature import signature_difference
+    from tokengraft.grafting.verify.invariants import Check
     from tokengraft.grafting.verify.invariants import verify as prove
-    from tokengraft.model.folder import CONFIG, MANIFEST, resolve
+    from tokengraft.model.folder import CONFIG, MANIFEST, SIGNATURE, resolve
     from tokengraft.serving import named
     from tokengraft.serving.export_gguf import check_corpus
 
@@ -361,11 +371,16 @@ def verify(
         raise ModelError(f"{path} is no model's folder: it holds neither {MANIFEST} nor {CONFIG}")
     programs = [named(name) for name in served_by]
     lines = None if text is None else list(lines_of(text))
-    checks = [*prove(path, base.path, lines).checks]
+    checks = []
+    if key is not None:
+        wrong = signature_difference(path, key)
+        signed = f"every file is as the owner of {Path(key).name} signed it"
+        checks.append(Check("signature", wrong is None, wrong or signed))
+    checks += prove(path, base.path, lines).checks
     served = []
     for program in programs:
         served += program.run(path, base.path, check_corpus(path, lines))
-    if served:
+    if served and not (path / SIGNATURE).is_file():
         write_served(path, served)
     return Verified((*checks, *served), path.resolve().name, base.name)
 

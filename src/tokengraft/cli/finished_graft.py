@@ -34,6 +34,12 @@ def verify(
             "before and no barred id. The outcome goes into the model's card.",
         ),
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="A public key (PEM): every file must be as its owner signed it (graft --sign)."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Prove a graft sound by loading it afresh: old weights, round trip, ids, live rows, loading.
@@ -46,13 +52,16 @@ def verify(
 
       tokengraft verify grafted/ --base rootstock --served-by llama.cpp,vllm
 
+      tokengraft verify grafted/ --base rootstock --key maker.pub
+
       tokengraft verify grafted/ --base meta-llama/Llama-3.2-1B --json
     """
     from tokengraft.api.verbs import verify as run_verify
 
     programs = [name.strip() for name in served_by.split(",")] if served_by else []
     with working("Verifying"):
-        report = run_verify(folder, base, read_text(text, text_column, format_), served_by=programs)
+        lines = read_text(text, text_column, format_)
+        report = run_verify(folder, base, lines, served_by=programs, key=key)
     if json:
         print_json([asdict(check) for check in report.checks])
     else:

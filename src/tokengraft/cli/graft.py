@@ -235,6 +235,14 @@ def graft(
     ] = "auto",
     dtype: Annotated[str, _training(help=DTYPE)] = "auto",
     seed: Annotated[int, _training(help="Seed of every random choice.")] = 0,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEY",
+            help="Sign the folder with this private key (PEM, elliptic curve), as OpenSSF model "
+            "signing does; `verify --key` checks it by the public one (docs/graft.md).",
+        ),
+    ] = None,
     force: ReplaceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -294,7 +302,7 @@ def graft(
             derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
             policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, keep=keep, lanes=lanes, start=start,
-            adapter_only=adapter_only,
+            adapter_only=adapter_only, sign=sign,
             seed=seed, force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
     warn(*result.notes)

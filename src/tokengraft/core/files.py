@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.core.errors import TokengraftError
-from tokengraft.core.lock import hold
+from tokengraft.core.lock import Lock, hold
 from tokengraft.core.untrusted import parse_json
 
+_OURS: set[Path] = set()  # temporary names that this process has made
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the package
 
 
@@ -49,6 +51,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
             yield inside
         return
     with _making(path.parent):
+        _clear_killed(path, lock)
         temporary = _beside(path)
         old = temporary.with_name(temporary.name + ".old")
         temporary.mkdir()
@@ -107,6 +110,7 @@ def adding(folder: Path) -> Iterator[Path]:
     lock = hold(folder)
     with _making(folder):
         # Inside, not beside: `folder` may be a mount point, or the only place we may write to.
+        _clear_killed(folder / "new", lock)
         temporary = _beside(folder / "new")
         old = temporary.with_name(temporary.name + ".old")
         temporary.mkdir()
@@ -136,6 +140,20 @@ def adding(folder: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
             del lock
+
+
+def _clear_killed(path: Path, lock: Lock) -> None:
+    """Remove what killed processes left beside `path`, while `lock` says that none writes there.
+
+    One that was killed between its two last steps had moved the old folder away: it comes back.
+    """
+    made = re.compile(rf"\.{re.escape(path.stem)}\.[0-9a-f]{{8}}{re.escape(path.suffix)}(\.old)?")
+    for left in sorted(path.parent.iterdir()) if lock.held else ():
+        if made.fullmatch(left.name) and left not in _OURS and left.is_dir():
+            if left.suffix == ".old" and path.name != "new" and not path.exists():
+                left.replace(path)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -170,7 +188,9 @@ def _beside(path: Path) -> Path:
     The suffix stays, since figure and table writers choose their format by it. (`tempfile` makes
     private files, and to widen them one must read the umask, which sets it for every thread.)
     """
-    return path.parent / f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
+    made = path.parent / f".{path.stem}.{secrets.token_hex(4)}{path.suffix}"
+    _OURS.update((made, made.with_name(f"{made.name}.old")))
+    return made
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -28,6 +28,11 @@ class Lock:
     def __init__(self, file: IO[str] | None) -> None:
         self._file = file
 
+    @property
+    def held(self) -> bool:
+        """Whether the folder is locked; not where the system or the file system has no locks."""
+        return self._file is not None
+
 
 _held: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 

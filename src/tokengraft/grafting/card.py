@@ -109,7 +109,8 @@ def _moved(written: Written, facts: Facts) -> str:
             "Every old weight is there, byte for byte, except that norms are scaled, for the wider "
             f"mean, and rounded to {written.dtype}. Text without new tokens is encoded as before "
             f"and read as before but for that rounding: {moves or 'not measured'}, against the "
-            "base."
+            "base. Training it further lets lanes act on all text, unless "
+            "`tokengraft.keep_lanes(model, FOLDER)` is called first."
         )
     what = "adapters (LoRA)" if facts.trained == "lora" else "every weight but the tables"
     return (

@@ -26,6 +26,7 @@ from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, write_manifest
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
 from tokengraft.grafting.same_size import shrink
+from tokengraft.grafting.signature import check_key, sign
 from tokengraft.grafting.start import read_start
 from tokengraft.grafting.verify.before_training import refuse_failed, refuse_unreadable
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
@@ -102,7 +103,7 @@ class Finishing:
 
     `check` is text to verify on besides the training text (default: the bundled UDHR). `force`
     replaces a folder at the destination whatever it holds. `adapter_only` writes what LoRA learned
-    without the base, for peft to load.
+    without the base, for peft to load. `sign` is a private key to sign the folder with.
     """
 
     check: Sources | None = None
@@ -112,6 +113,7 @@ class Finishing:
     command: Sequence[str] = ()
     force: bool = False
     adapter_only: bool = False
+    sign: Path | str | None = None
     device: str = "auto"
     progress: OnProgress | None = None
 
@@ -132,6 +134,8 @@ def graft(
     verification fails; then, as after any other failure, `out` is left as it was.
     """
     chosen = named(output.policy)
+    if options.sign is not None:
+        check_key(options.sign)
     text = rows.text if isinstance(rows, Derivation) else None
     bias = _bias(output, text is not None or options.check is not None)
     texts = None if text is None else texts_of(text)
@@ -274,6 +278,8 @@ def graft(
             shutil.rmtree(whole)
             describe(folder, written, replace(facts, adapter=True))
             report = Report((*(report.checks if report else ()), Check("adapter", True, near)))
+        if options.sign is not None:
+            sign(folder, options.sign)
     if training is not None and derived.checkpoint is not None:
         shutil.rmtree(derived.checkpoint)
         for empty in (derived.checkpoint.parent, training):  # others' checkpoints stay

@@ -14,7 +14,7 @@ from tokengraft.grafting import output_policies as policies
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import read_if_there, read_json
 from tokengraft.model.embedding_tables import text_config
-from tokengraft.model.folder import CARD, CONFIG, MANIFEST
+from tokengraft.model.folder import CARD, CONFIG, MANIFEST, SIGNATURE
 from tokengraft.tokenizer import transformers_classes as classes
 
 GENERATION = "generation_config.json"
@@ -55,8 +55,14 @@ def write(
 
 
 def barred_ids(folder: Path) -> set[int]:
-    """The ids that the folder's generation config says must never be written."""
-    return set(map(int, read_if_there(folder / GENERATION).get("suppress_tokens") or ()))
+    """The ids that the folder's generation config says must never be written.
+
+    ModelError if these are not integers: transformers bars nothing by 5.0, "5" or true.
+    """
+    ids = read_if_there(folder / GENERATION).get("suppress_tokens") or []
+    if not isinstance(ids, list) or not all(type(one) is int for one in ids):
+        raise ModelError(f"suppress_tokens in {GENERATION} is not a list of ids")
+    return set(ids)
 
 
 def carried(model_dir: Path) -> list[str]:
@@ -90,7 +96,7 @@ def modules(model_dir: Path) -> list[str]:
 
 def _left(name: str) -> bool:
     return (
-        name in (CARD, MANIFEST, tokenizer_files.TOKENIZER)
+        name in (CARD, MANIFEST, SIGNATURE, tokenizer_files.TOKENIZER, "Modelfile")
         or name in tokenizer_files.STALE
         or name.endswith(".index.json")
         or name.startswith(".")

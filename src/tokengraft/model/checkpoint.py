@@ -22,6 +22,7 @@ from tokengraft.core import files
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import not_the_file
 from tokengraft.core.untrusted import parse_json
+from tokengraft.model.folder import ADAPTER, CONFIG
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,6 +35,10 @@ _BITS = {
     "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
 _NOT_SERVED = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
+#: Keys of config.json that name another file: of weights since 4.57, of the config itself.
+_DETOURS = ("transformers_weights", "configuration_files")
+#: What transformers 4 takes for PyTorch's; with "tf" and "flax" it converts the weights.
+_FORMATS = (None, "pt", "mlx")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -116,22 +121,29 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The safetensors checkpoint in `folder`, every header checked against its file's length.
+    """The weights in `folder` that every supported transformers loads, from checked headers.
 
-    Raises ModelError if there is none (pickled weights are never opened), a shard is missing, a
-    file is truncated or a header does not describe its file.
+    transformers takes `model.safetensors` before an index, another file if the config names one,
+    every tensor of each shard, and an adapter if one lies there. Where versions of it, or other
+    programs, could read different weights, this raises ModelError; as it does if there is no
+    checkpoint (pickled weights are never opened), or a file is missing, truncated or mislabelled.
     """
+    _refuse_detours(folder)
     index = None
     if (folder / INDEX).is_file():
+        if os.path.lexists(folder / SINGLE):
+            raise ModelError(
+                f"{folder.name} holds both {SINGLE} and {INDEX}, and programs differ in which they "
+                "read: remove the one that is not the model's"
+            )
         index = read_json(folder / INDEX)
-        placed = index.get("weight_map")
-        if not isinstance(placed, dict) or not placed:
+        listed = index.get("weight_map")
+        if not isinstance(listed, dict) or not listed:
             raise ModelError(f"{INDEX} has no weight_map; fetch the model again")
-        kept_in = placed.values()
-        bad = [n for n in kept_in if not isinstance(n, str) or Path(n).name != n]
+        bad = [n for n in listed.values() if not isinstance(n, str) or Path(n).name != n]
         if bad:
             raise ModelError(f"{INDEX} names a file outside the folder: {bad[0]!r}")
-        names = sorted(set(kept_in))
+        names = sorted(set(listed.values()))
     elif (folder / SINGLE).is_file():
         names = [SINGLE]
     else:
@@ -141,12 +153,38 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise ModelError(f"the checkpoint lacks {', '.join(missing)}; fetch the model again")
     checkpoint = Checkpoint(folder, tuple(read_shard(folder / name) for name in names), index)
     if index is not None:
-        file_of = {tensor.name: tensor.file for s in checkpoint.shards for tensor in s.tensors}
-        listed = index["weight_map"].items()
-        wrong = sorted(name for name, file in listed if file_of.get(name) != file)
-        if wrong:
-            raise ModelError(f"{INDEX} lists {wrong[0]} in a file that does not hold it")
+        _compare_with_index(checkpoint, index["weight_map"])
     return checkpoint
+
+
+def _refuse_detours(folder: Path) -> None:
+    """ModelError if some version of transformers would load other files than the usual ones."""
+    if os.path.lexists(folder / ADAPTER):
+        raise ModelError(
+            f"{folder.name} holds {ADAPTER}, and transformers would load that adapter with the "
+            "model: merge it (`merge_and_unload()`), or remove it"
+        )
+    config = read_if_there(folder / CONFIG)
+    inner = [config, *(value for value in config.values() if isinstance(value, dict))]
+    for key in _DETOURS:
+        if any(one.get(key) is not None for one in inner):
+            raise ModelError(
+                f"{CONFIG} of {folder.name} has {key}, which sends some versions of transformers "
+                "to other files: remove it, and give the files their usual names"
+            )
+
+
+def _compare_with_index(checkpoint: Checkpoint, listed: Mapping[str, str]) -> None:
+    """ModelError unless each tensor is in one file, the one that the index lists for it."""
+    file_of: dict[str, str] = {}
+    for tensor in (tensor for shard in checkpoint.shards for tensor in shard.tensors):
+        first = file_of.setdefault(tensor.name, tensor.file)
+        if first != tensor.file:
+            raise ModelError(f"{tensor.name} lies in two files, {first} and {tensor.file}")
+    if wrong := sorted(name for name, file in listed.items() if file_of.get(name) != file):
+        raise ModelError(f"{INDEX} lists {wrong[0]} in a file that does not hold it")
+    if unlisted := sorted(file_of.keys() - listed.keys()):
+        raise ModelError(f"{INDEX} does not list {unlisted[0]}, which {file_of[unlisted[0]]} holds")
 
 
 def _no_weights(folder: Path) -> str:
@@ -180,6 +218,8 @@ def read_shard(path: Path) -> WeightFile:
         metadata = header.pop("__metadata__", {})
         if not all(isinstance(word, str) for pair in metadata.items() for word in pair):
             raise ValueError("its metadata does not map strings to strings")
+        if metadata.get("format") not in _FORMATS:
+            raise ValueError(f"its format is {metadata['format']!r}, not 'pt'")
         tensors = [
             Tensor(name, path.name, t["dtype"], tuple(t["shape"]), *t["data_offsets"])
             for name, t in header.items()

@@ -11,15 +11,15 @@ from pathlib import Path
 import yaml
 
 from tokengraft.core.errors import ModelError, did_you_mean
-from tokengraft.core.files import download, sha256_file
+from tokengraft.core.files import download, read_json, sha256_file
 from tokengraft.core.untrusted import refuse_links_out
-from tokengraft.model.checkpoint import read_json
 from tokengraft.tokenizer.catalog import BUNDLED, ROOTSTOCK, canonical, rootstock
 
 CONFIG = "config.json"
 CARD = "README.md"
 ADAPTER = "adapter_config.json"  # peft recognises an adapter by this file
 MANIFEST = "tokengraft.json"  # how a graft was made, and what it contains
+SIGNATURE = "model.sig"  # over all other files, as OpenSSF model signing writes it
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PATTERNS = [
     "*.safetensors", "*.json", "*.jinja", "tokenizer.model", "README.md", "LICENSE*", "NOTICE*",
@@ -92,7 +92,7 @@ def _hash(file: Path, _size: int, _changed: int) -> str:
 
 def _cited(path: Path) -> str:
     """The hub id that the config records, else the folder's name."""
-    remembered = read_json(path / CONFIG).get("_name_or_path")
+    remembered = read_json(path / CONFIG, ModelError).get("_name_or_path")
     if isinstance(remembered, str) and _HUB_ID.fullmatch(remembered):
         return remembered
     return path.resolve().name

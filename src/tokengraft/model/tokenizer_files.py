@@ -25,6 +25,11 @@ STALE = frozenset(
 
 def base_tokenizer(folder: Path) -> dict[str, Any]:
     """The base's tokenizer as a parsed `tokenizer.json`, converted if it is SentencePiece."""
+    if read_if_there(folder / TOKENIZER_CONFIG).get("fast_tokenizer_files"):
+        raise ModelError(
+            f"{TOKENIZER_CONFIG} of {folder.name} has fast_tokenizer_files, which sends each "
+            f"version of transformers to another file: remove it, and keep {TOKENIZER} alone"
+        )
     if (folder / TOKENIZER).is_file():
         path = folder / TOKENIZER
         return checked(read_json(path), path.stat().st_size, f"{folder.name}/{TOKENIZER}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, panics_as_errors
 from tokengraft.core.progress import OnProgress, Progress
-from tokengraft.core.untrusted import refuse_code, refuse_links_out
+from tokengraft.core.untrusted import refuse_code
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import outputs, read_manifest
@@ -93,6 +93,8 @@ def verify(
     if not folder.is_dir():
         raise ModelError(f"no folder {folder}")
     refuse_adapter(folder)
+    if special := verify_files.special_file(folder):
+        return Report((Check("preserved", False, special),))
     places = None
     with contextlib.suppress(ModelError):  # its own check reports a damaged manifest
         places = (read_manifest(folder) or {}).get("places")
@@ -115,13 +117,18 @@ def _verify(
     if places is None:
         return Verification(folder, base, texts, models, moved, progress).report()
     try:
+        weights = [shard.path.name for shard in read_checkpoint(folder).shards]
+        if wrong := verify_files.strange_file(base, folder, weights):
+            raise ModelError(wrong)
         with grown(folder, base) as whole:
             seen = Verification(whole, base, texts, models, None, progress)
             checks = [check for check in seen.report().checks if check.name != "manifest"]
             about = seen.layout, places, seen.encoded, seen.new.start
             checks.append(checked("same size", lambda: same_size(models, folder, base, *about)))
-    except TokengraftError as error:
-        checks = [Check("same size", False, str(error))]
+    except MissingExtra:
+        raise
+    except Exception as error:
+        checks = [_failed("same size", error)]
     files = (read_manifest(folder) or {})["files"]
     checks.append(checked("manifest", lambda: verify_files.hash_difference(folder, files)))
     return Report(tuple(checks))
@@ -320,16 +327,15 @@ class Verification:
         )
 
     def _preserved(self) -> tuple[bool, str]:
-        refuse_links_out(self.folder, ModelError)
         weights = [shard.path.name for shard in self.checkpoint.shards]
         wrong = (
-            verify_files.config_difference(
+            verify_files.strange_file(self.base, self.folder, weights)
+            or verify_files.config_difference(
                 self.old_config, self.config, self.layout, self.rows, self.untied
             )
             or self._table_difference()
             or verify_files.generation_difference(self.base, self.folder)
             or self.tokenizer_difference()
-            or verify_files.strange_file(self.base, self.folder, weights)
         )
         if wrong:
             return False, wrong
@@ -416,10 +422,7 @@ class Verification:
         """Generation bars what the policy says, as far as the policy is known."""
         if is_encoder(self.old_config):
             same = verify_load.same_states(self.models, self.base, self.folder, self.tokenizer)
-            return (
-                same,
-                f"an encoder: English is {'' if same else 'not '}read as by the base",
-            )
+            return same, f"an encoder: English is {'' if same else 'not '}read as by the base"
         manifest = self.manifest
         own, said = map(small_files.barred_ids, (self.base, self.folder))
         least = {*own, *range(self.layout.rows, self.new.start)}
@@ -524,8 +527,12 @@ def checked(name: str, step: Callable[[], tuple[bool, str]]) -> Check:
             return Check(name, *step())
     except MissingExtra:
         raise
-    except TokengraftError as error:
-        return Check(name, False, str(error))
     except Exception as error:
-        said = next(iter(str(error).splitlines()), "")[:200]
-        return Check(name, False, f"{type(error).__name__}: {said}")
+        return _failed(name, error)
+
+
+def _failed(name: str, error: Exception) -> Check:
+    if isinstance(error, TokengraftError):
+        return Check(name, False, str(error))
+    said = next(iter(str(error).splitlines()), "")[:200]
+    return Check(name, False, f"{type(error).__name__}: {said}")

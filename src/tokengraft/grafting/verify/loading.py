@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokengraft.grafting.verify.tensors import first_found
 from tokengraft.grafting.verify.tokens import EncodedBoth
-from tokengraft.model.checkpoint import read_checkpoint, read_json
+from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_json
 from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.folder import CONFIG
 from tokengraft.model.libraries import dtype_option, pick_device, quiet
@@ -221,7 +222,39 @@ def examine(
     scores = read[0] if outputs else read.last_hidden_state
     if (outputs and scores.shape[-1] != rows) or not bool(torch.isfinite(scores).all()):
         return f"what it makes of a text with new tokens is not finite over {rows} tokens", True
+    if differs := _loaded_otherwise(model, read_checkpoint(folder)):
+        return f"transformers loads other values for {differs} than its file holds", True
     return None, True
+
+
+def _loaded_otherwise(model: Any, checkpoint: Checkpoint) -> str | None:
+    """The first tensor that differs between the loaded model and the files, or None.
+
+    Tensors that a version of transformers renames or joins are not compared.
+    """
+    import torch
+
+    kinds = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+    loaded, prefix = model.state_dict(), f"{model.base_model_prefix}."
+    tensors = checkpoint.tensors
+
+    def differs(name: str) -> str | None:
+        tensor = tensors[name]
+        names = name, prefix + name, name.removeprefix(prefix)
+        value = next((loaded[known] for known in names if known in loaded), None)
+        if value is None or tensor.dtype not in kinds or not tensor.shape:
+            return None
+        if tuple(value.shape) != tensor.shape:
+            return name
+        flat, at = value.flatten(), 0
+        for block in checkpoint.shard_of(tensor).blocks(tensor.begin, tensor.end):
+            rows = torch.frombuffer(bytearray(block), dtype=kinds[tensor.dtype]).to(value.device)
+            if not torch.equal(flat[at : at + len(rows)], rows.to(value.dtype)):
+                return name
+            at += len(rows)
+        return None
+
+    return first_found(differs, tensors)
 
 
 def same_states(models: PlainModels, base: Path, folder: Path, tokenizer: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tokengraft.grafting.verify.tokens import frames
 from tokengraft.model import tokenizer_files
 from tokengraft.model.checkpoint import INDEX, read_if_there, read_json
 from tokengraft.model.embedding_tables import Tables, is_tied, text_config
-from tokengraft.model.folder import CARD, CONFIG, MANIFEST
+from tokengraft.model.folder import CARD, CONFIG, MANIFEST, SIGNATURE
 from tokengraft.planning.permitted import shares_letters, territory
 from tokengraft.tokenizer import sentence_piece
 from tokengraft.tokenizer import transformers_classes as classes
@@ -31,20 +33,30 @@ from tokengraft.tokenizer.vocabulary import piece_reader
 
 #: Files that a graft writes itself; everything else is a copy of the base's.
 _WRITTEN = {
-    CONFIG, small_files.GENERATION, CARD, MANIFEST, INDEX,
+    CONFIG, small_files.GENERATION, CARD, MANIFEST, SIGNATURE, INDEX,
     tokenizer_files.TOKENIZER, tokenizer_files.TOKENIZER_CONFIG, sentence_piece.SENTENCEPIECE,
 }  # fmt: skip
 #: Read by people only: they may be added, and nothing that loads the model sees them.
-_DOCUMENTS = ("", ".md", ".txt", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
+_DOCUMENTS = (".md", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
+_LICENSE = re.compile(r"(LICEN[CS]E|NOTICE|COPYING|USE_POLICY)(\.txt)?")
+#: What model hubs and their clients add to a folder.
+_HUB = (
+    ".gitattributes", ".cache/huggingface/.gitignore", ".cache/huggingface/CACHEDIR.TAG",
+    ".cache/huggingface/download/*.metadata", ".cache/huggingface/download/*.lock",
+)  # fmt: skip
 _CLASSES = (classes.PLAIN, "LlamaTokenizerFast")
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """The first key whose values differ, in words, or None."""
+    """The first key whose values differ, in words, or None; 1, 1.0 and true are different."""
     for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
+        if _typed(old.get(key)) != _typed(new.get(key)):
             return f"{key} was {str(old.get(key))[:60]!r}, is {str(new.get(key))[:60]!r}"
     return None
+
+
+def _typed(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def config_difference(
@@ -66,7 +78,7 @@ def config_difference(
     ):
         return f"{CONFIG}: {difference}"
     said = inner.get("vocab_size", new.get("vocab_size"))
-    return None if said == rows else f"vocab_size is {said} for {rows} rows"
+    return None if type(said) is int and said == rows else f"vocab_size is {said} for {rows} rows"
 
 
 def _without(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -79,7 +91,7 @@ def generation_difference(base: Path, folder: Path) -> str | None:
     old = read_json(path) if path.is_file() else None
     new = read_if_there(folder / small_files.GENERATION)
     config = read_json(base / CONFIG)
-    barred, own = (set((one or {}).get("suppress_tokens") or ()) for one in (new, old))
+    barred, own = map(small_files.barred_ids, (folder, base))
     # Where the base bars some ids itself, the graft may have barred them again or none at all.
     for ids in (barred, barred - own):
         wanted = output_policies.generation_config(old, config, sorted(ids)) or {}
@@ -218,28 +230,62 @@ def settings_difference(
 def strange_file(base: Path, folder: Path, weights: Collection[str]) -> str | None:
     """What is wrong with a file that a graft neither writes nor copies from the base, or None.
 
-    Hidden files and documents may be added. Code, pickled weights, other weights and the old
-    vocabulary in other formats may not: a program could read them instead.
+    A copy of the base's must be the same; documents may be missing.
     """
-    copies = [name for name in small_files.carried(base) if name not in _WRITTEN]
-    copies = [name for name in copies if Path(name).suffix not in _DOCUMENTS]
+    pieces = (base / sentence_piece.SENTENCEPIECE).is_file()
+    written = _WRITTEN if pieces else _WRITTEN - {sentence_piece.SENTENCEPIECE}
+    copies = [name for name in small_files.carried(base) if name not in written]
+    if foreign := next(strangers(folder, {*written, *weights, *copies}), None):
+        return foreign
     for name in copies:
         path = folder / name
+        if not path.is_file() and _is_document(name):
+            continue
         if not path.is_file() or path.read_bytes() != (base / name).read_bytes():
             return f"{name} is not the base's"
-    known = {*_WRITTEN, *weights, *copies}
-    extra = next((name for name in loadable(folder) if name not in known), None)
-    return extra and f"{extra} has no place in a graft"
+    return None
 
 
-def loadable(folder: Path) -> Iterator[str]:
-    """Names of files that a program may read: neither hidden nor documents."""
+def strangers(folder: Path, known: Collection[str]) -> Iterator[str]:
+    """What else lies in a graft than `known` files, documents and what a hub adds, in words.
+
+    A program could read code, other weights, templates or vocabularies instead of what was proved.
+    Links are foreign too, wherever they lead, but for those of the hub's cache to its own blobs.
+    """
+    home = folder.resolve()
+    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else None
+    homes = {parent.as_posix() for name in (*known, *_HUB) for parent in Path(name).parents}
+    for place, folders, names in os.walk(home):
+        folders.sort()
+        for path in (Path(place) / name for name in sorted((*folders, *names))):
+            name = path.relative_to(home).as_posix()
+            if path.is_symlink() and not (
+                blobs and path.is_file() and path.resolve().is_relative_to(blobs)
+            ):
+                yield f"{name} is a link, which has no place in a graft: put the file itself there"
+            elif path.is_dir():
+                if name not in homes:
+                    yield f"the folder {name} has no place in a graft"
+            elif not path.is_file():
+                yield f"{name} is neither a file nor a folder, and has no place in a graft"
+            elif name not in known and not _is_document(name):
+                yield f"{name} has no place in a graft"
+
+
+def special_file(folder: Path) -> str | None:
+    """A pipe, socket or device in the folder, in words, or None: reading one may never end."""
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in name.parts)
-        document = path.suffix in _DOCUMENTS and path.name not in tokenizer_files.STALE
-        if path.is_file() and not hidden and not document:
-            yield name.as_posix()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return f"{path.relative_to(folder)} is neither a file nor a folder"
+    return None
+
+
+def _is_document(name: str) -> bool:
+    """Whether no program that loads a model reads a file of this name."""
+    path = Path(name)
+    if any(part.startswith(".") for part in path.parts):
+        return any(path.match(pattern) for pattern in _HUB)
+    return path.suffix.lower() in _DOCUMENTS or bool(_LICENSE.fullmatch(path.name))
 
 
 def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]:
@@ -247,9 +293,8 @@ def hash_difference(folder: Path, hashes: Mapping[str, str]) -> tuple[bool, str]
 
     The card is for people, who may edit it: that is reported, not refused.
     """
-    for name in loadable(folder):
-        if name not in hashes and name != MANIFEST:
-            return False, f"{name} is not among the files that were written"
+    if foreign := next(strangers(folder, {*hashes, MANIFEST, SIGNATURE}), None):
+        return False, foreign
     changed = [
         name
         for name, expected in hashes.items()
