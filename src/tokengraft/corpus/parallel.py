@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,18 @@ class ParallelCorpus:
         return ParallelCorpus(
             self.name, self.source, self.units, {code: self.texts[code] for code in chosen}
         )
+
+    def not_nfc(self) -> dict[str, tuple[str | None, ...]]:
+        """Of each language with entries that are not in NFC, those entries in NFC; else None."""
+        found = {}
+        for code, texts in self.texts.items():
+            wrong = [t is not None and not unicodedata.is_normalized("NFC", t) for t in texts]
+            if any(wrong):
+                found[code] = tuple(
+                    unicodedata.normalize("NFC", text) if text and differs else None
+                    for text, differs in zip(texts, wrong, strict=True)
+                )
+        return found
 
     def digest(self, code: str) -> str:
         """SHA-256 of the language's entries, missing ones included; computed once.
