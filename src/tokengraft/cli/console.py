@@ -121,13 +121,20 @@ def drawing() -> Iterator[OnProgress]:
 def _in_a_log() -> OnProgress:
     """Progress as lines of a log: none for `EVERY` seconds, then one every `EVERY` seconds."""
     began = last = time.monotonic()
+    before: tuple[float, float | None] = 0.0, None  # done at the last line, and of what total
 
     def on_progress(now: Progress) -> None:
-        nonlocal last
+        nonlocal last, before
         if time.monotonic() - last >= EVERY:
-            last = time.monotonic()
+            seconds, last = time.monotonic() - last, time.monotonic()
             figures = _figures(now, last - began)
-            stderr.print(f"{now.what}: {figures}, after {last - began:.0f} s", markup=False)
+            done = now.done - before[0] if before[1] == now.total else now.done
+            left = ""
+            if now.total and done > 0:
+                minutes = seconds * (now.total - now.done) / done / 60
+                left = f", about {max(1, round(minutes))} min left"
+            before = now.done, now.total
+            stderr.print(f"{now.what}: {figures}, after {last - began:.0f} s{left}", markup=False)
 
     return on_progress
 
