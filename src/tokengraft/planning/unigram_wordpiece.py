@@ -2,8 +2,11 @@
 
 Unigram keeps the path of highest total score. A new character gets the vocabulary's lowest score:
 better than UNK (lowest - 10) and hardly ever better than an old piece. A longer piece xy, learned
-as in `learn`, gets log(count / tokens), at least score(x) + score(y) + 0.01, so that it beats its
-parts. WordPiece takes the longest match first, and the whole word becomes UNK if a match fails. A
+as in `learn`, gets score(x) + score(y) + 0.001, just enough to beat its parts: then the old path
+stays the best one, with pieces joined, unless another was as good to within a thousandth for each
+new piece. (A score of log(count / tokens), as a trainer gives, draws in other paths: 1,500 pieces
+of T5 for Swahili made 85 of 988 lines of Indonesian longer, now 0, and saved 37 %, now 39.)
+WordPiece takes the longest match first, and the whole word becomes UNK if a match fails. A
 longer piece can turn no word into UNK if every character of the vocabulary is a piece both at the
 start of a word and inside it, as in BERT's: then whatever is left of the word can be spelled. If
 some character is not, only single characters are added.
@@ -22,7 +25,6 @@ The promise, checked on the planning text, is that no more characters become UNK
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -69,6 +71,7 @@ from tokengraft.tokenizer.vocabulary import CONTINUATION_MARK, SPACE_MARK, piece
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _REFILLS = 6
 _POINTS = 8
+_AHEAD = 0.001  # by how much a longer Unigram piece's score beats that of its parts
 _CLOSING = 0.5  # of the budget may go into pieces without which words could get longer
 NOTE = "UNK turns into text: a text can get longer than its UNK was; no more characters are UNK"
 
@@ -281,11 +284,9 @@ def _longer_pieces(
         if key is None:
             break
         step = learner.take(key)
-        total = int(learner.totals.sum())
-        count = max(1, learner.frequency(step.result))
         if step.spends:
             parts = scores[step.left] + scores[step.right]
-            scores[step.result] = min(-0.01, max(math.log(count / total), parts + 0.01))
+            scores[step.result] = min(-_AHEAD, parts + _AHEAD)
     spent = [(symbols.names[s.result], scores[s.result]) for s in learner.steps if s.spends]
     return [(name if unigram else _unmarked(name), round(score, 6)) for name, score in spent]
 
