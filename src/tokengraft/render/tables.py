@@ -20,6 +20,7 @@ from polars.exceptions import PolarsError
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import write_text, writing
+from tokengraft.core.untrusted import read_bounded
 from tokengraft.core.wording import as_csv, in_cell, in_markdown
 
 _NOTEBOOK_ROWS = 20  # of a table that a notebook shows
@@ -71,7 +72,7 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
 
 def _reading(path: Path, read: Callable[[bytes], pl.DataFrame]) -> pl.DataFrame:
     with reading_back(path, "table"):
-        return read(path.read_bytes())
+        return read(read_bounded(path, TokengraftError))
 
 
 @contextmanager
