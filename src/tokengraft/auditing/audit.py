@@ -130,6 +130,7 @@ def _facts(
             "name": corpus.name,
             "source": corpus.source,
             "units": len(corpus.units),
+            **({"left_out": corpus.left_out} if corpus.left_out else {}),
             "languages": {code: corpus.digest(code) for code in corpus.languages},
         },
         "pivot": pivot,

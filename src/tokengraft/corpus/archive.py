@@ -51,6 +51,7 @@ class Bundle:
     names: tuple[str, ...]
     _read: Callable[[str], bytes]
     _single: bool = False
+    skip_empty: bool = False  # leave units out that have an empty line in a language
 
     @property
     def title(self) -> str:

@@ -193,14 +193,14 @@ class Span:
         """
         if self.file.remote or self.file.piped:
             return ""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         with self.file.open() as raw:
             for start, stop in self._ranges(raw):
                 raw.seek(start)
                 while stop > start and (block := raw.read(min(stop - start, 1 << 20))):
-                    found.update(block)
+                    digest.update(block)
                     start += len(block)  # noqa: PLW2901
-        return found.hexdigest()
+        return digest.hexdigest()
 
     def _ranges(self, raw: BinaryIO) -> list[tuple[int, int]]:
         """The bytes of the file that it is read from."""

@@ -299,8 +299,8 @@ def count_all(
 def _digest(store: Store, keys: Sequence[str]) -> str | None:
     """The hash of the bytes that these entries were counted from; None if one is missing."""
     entries = [store.get(key) for key in dict.fromkeys(keys)]
-    found = {None if entry is None else ShardResult.unpack(entry).digest for entry in entries}
-    return found.pop() if len(found) == 1 else None
+    digests = {None if entry is None else ShardResult.unpack(entry).digest for entry in entries}
+    return digests.pop() if len(digests) == 1 else None
 
 
 def _same_bytes(shard: Shard, counted: str | None) -> bool:

@@ -5,6 +5,7 @@ What a reader sees is a `Printed` table; `render.latex` sets it for a paper.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,10 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     """
     csv, parquet = write_text(stem.with_suffix(".csv"), as_csv(frame)), stem.with_suffix(".parquet")
     with writing(parquet) as temporary, temporary.open("wb") as file:
-        frame.write_parquet(file)  # polars takes no path that is not UTF-8
+        # In memory first: polars takes no path that is not UTF-8, and a full disk is its own error.
+        held = io.BytesIO()
+        frame.write_parquet(held)
+        file.write(held.getbuffer())
     lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
     return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
 
