@@ -312,3 +312,21 @@ def test_a_plan_for_bert_lengthens_no_word_of_its_script(code: str, budget: int,
     before, after = old.encode_batch_fast(words), new.encode_batch_fast(words)
     for word, one, two in zip(words, before, after, strict=True):
         assert unknown in one.ids or len(two.ids) <= len(one.ids), word
+
+
+def test_unigram_pieces_leave_other_languages_as_they_are() -> None:
+    """Scored by its count, as a trainer would, a piece drew in paths that take more tokens."""
+    corpus = load_corpus("udhr")
+    text = {"swh_Latn": corpus.lines("swh_Latn")}
+    plan = plan_tokens(base("t5"), text, Planning(budget=300))
+    old, new = opened("t5"), Tokenizer.from_str(json.dumps(with_plan(base("t5"), plan)))
+    unknown = old.token_to_id("<unk>")
+    lines = corpus.lines("ind_Latn", "eng_Latn", "zsm_Latn", "fra_Latn", "nya_Latn", "swh_Latn")
+    before, after = old.encode_batch_fast(lines), new.encode_batch_fast(lines)
+    counts = [
+        (len(one.ids), len(two.ids))
+        for one, two in zip(before, after, strict=True)
+        if unknown not in one.ids
+    ]
+    assert not [pair for pair in counts if pair[1] > pair[0]]
+    assert any(pair[1] < pair[0] for pair in counts)
