@@ -6,8 +6,9 @@ For each language of FLORES-200, 500 tokens are chosen on its dev lines; then ev
 all languages is encoded by the base and by the extended tokenizer. tokengraft is called only for
 the base's `tokenizer.json`, the plan and the extended `tokenizer.json`, whose hash is in the row;
 the planner sees no text but the dev lines and what it protects, so that its own check cannot help
-it. Reading lines and counting tokens is done here. Languages run in `--processes`; rows are
-appended to NAME.jsonl, and a run that was stopped can be resumed.
+it. Reading lines and counting tokens is done here. Lines with UNK, which may become text, are left
+out. Languages run in `--processes`; rows are appended to NAME.jsonl, and a run that was stopped can
+be resumed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ def lengths(tokenizer: Tokenizer, lines: list[str]) -> list[int]:
     ]
 
 
+def without_unknown(tokenizer: Tokenizer, lines: list[str]) -> list[str]:
+    """The lines without the model's UNK."""
+    model = json.loads(tokenizer.to_str())["model"]
+    unknown = model.get("unk_token") and tokenizer.token_to_id(model["unk_token"])
+    if unknown is None:
+        unknown = model.get("unk_id")
+    return [line for line in lines if unknown is None or unknown not in tokenizer.encode(line).ids]
+
+
 class Count:
     """The devtest lines with their lengths by the base; made once, before processes fork."""
 
@@ -51,8 +61,10 @@ class Count:
         self.parsed = as_json(find(tokenizer))
         files = sorted((flores / "devtest").glob("*.devtest"))
         self.codes = [file.stem for file in files]
-        self.lines = [line for f in files for line in f.read_text("utf-8").splitlines()]
-        self.old = lengths(Tokenizer.from_str(json.dumps(self.parsed)), self.lines)
+        lines = [line for f in files for line in f.read_text("utf-8").splitlines()]
+        base = Tokenizer.from_str(json.dumps(self.parsed))
+        self.lines = without_unknown(base, lines)
+        self.old = lengths(base, self.lines)
 
     def __call__(self, code: str) -> dict[str, Any]:
         """One language's plan, and the lines it made longer."""

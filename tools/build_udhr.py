@@ -4,6 +4,8 @@ One JSON line per translation of the Universal Declaration of Human Rights, sort
 ``units`` maps a key ("title", "preamble.1", "13.2") to a text, and a key stands for the same
 content in every translation. To ensure that, an article (or the preamble) is left out of a
 translation if its structure or its lengths suggest that it does not follow the English one.
+
+Texts are put in NFC; ``composed`` is the number of units that the source has in another form.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import lzma
 import re
 import statistics
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -229,6 +232,9 @@ def build(package: Path) -> list[dict[str, object]]:
             dropped[source] = f"{len(translation.units)} aligned units"
         else:
             attributes = translation.page.attributes
+            units = {
+                key: unicodedata.normalize("NFC", text) for key, text in translation.units.items()
+            }
             rows.append(
                 {
                     "code": code_of(translation),
@@ -237,7 +243,8 @@ def build(package: Path) -> list[dict[str, object]]:
                     "bcp47": attributes["lang"],
                     "direction": attributes["dir"],
                     "stage": translation.stage,
-                    "units": translation.units,
+                    "composed": sum(units[key] != translation.units[key] for key in units),
+                    "units": units,
                 }
             )
     print("sections left out:", dict(sorted(why.items())), file=sys.stderr)
@@ -260,6 +267,8 @@ def check(rows: list[dict[str, object]]) -> None:
             raise ValueError(f"{row['code']}: too few or too many units")
         if not all(text and text == " ".join(text.split()) for text in units.values()):
             raise ValueError(f"{row['code']}: empty or unstripped unit")
+        if not all(unicodedata.is_normalized("NFC", text) for text in units.values()):
+            raise ValueError(f"{row['code']}: not NFC")
         if row["code"] == "eng_Latn" and set(units) != set(REFERENCE):
             raise ValueError("English is not complete")
         if row["direction"] not in {"ltr", "rtl"}:

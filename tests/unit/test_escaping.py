@@ -35,6 +35,8 @@ def test_no_cell_is_a_formula(cell: str) -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(frame), newline="")))
     assert rows[0] == {"name": f"'{cell}", "number": "-1.5"}
     assert [row["name"] for row in rows[1:]] == ["plain", ""]
+    titled = as_csv(pl.DataFrame({cell: [1], f"a{cell}": [2]}))
+    assert next(csv.reader(io.StringIO(titled, newline=""))) == [f"'{cell}", f"a{cell}"]
 
 
 def test_a_terminal_is_given_no_orders() -> None:

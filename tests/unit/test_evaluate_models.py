@@ -1,10 +1,12 @@
 """Readings of tiny random models: exactness, slow twins, floors, both spellings, generation."""
 
+import dataclasses
 import json
 import math
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
@@ -209,6 +211,42 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
     late = Grid(base, texts, Settings(resamples=20), Cells(None), deadline=0.0)
     late.paper(["eng_Latn"], texts)
     assert (late.missing, late.rows) == (40, [])
+
+
+def test_only_the_languages_that_were_asked_for_are_judged(base, tmp_path):
+    """And a mean only over the paper's twelve; with a part of the lines nothing is judged."""
+    from tokengraft.reproduce import paper_fidelity as fidelity
+
+    named = tmp_path / "Llama-3.2-1B"  # what decides whose figures they are
+    shutil.copytree(base.folder, named)
+    texts = corpus(amh_Ethi=AMHARIC[:2], eng_Latn=LATIN[:2])
+    told = []
+    running = fidelity.Running(progress=told.append)
+    settings = Settings(resamples=20)
+    found = fidelity.run(named, texts, ["amh", "eng_Latn"], settings=settings, running=running)
+    assert {cell.column for cell in found.verdict.cells} == {"amh"}
+    assert len(found.verdict.cells) == 40 and not found.verdict.holds
+    assert "missing" not in {cell.verdict for cell in found.verdict.cells}
+    assert {(now.total, now.unit) for now in told} == {(80, "cells")} and told[-1].done == 80
+    # The paper's own figures, some off by less than types make up, would be all right.
+    theirs = {r: v for (r, c), v in found.claim.expected.items() if c == "amh"}
+    layers = fidelity.model_layers(found)
+    exact = found.grid.with_columns(
+        pl.struct("method", "language", "metric", "value")
+        .map_elements(
+            lambda cell: (
+                theirs[fidelity.paper_row(cell["method"], layers)] + 0.9 * found.claim.tolerance
+                if cell["language"] == "amh_Ethi" and cell["metric"] == "pooled_cosine"
+                else cell["value"]
+            ),
+            pl.Float64,
+        )
+        .alias("value")
+    )
+    again = fidelity._judged(dataclasses.replace(found, grid=exact), ["amh_Ethi", "eng_Latn"])
+    assert again.verdict.holds and again.verdict.line == "40 of 40 reproduced"
+    part = fidelity.run(named, texts, ["amh"], settings=Settings(lines=1, resamples=20))
+    assert part.verdict is None
 
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):

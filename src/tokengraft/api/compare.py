@@ -44,6 +44,7 @@ def compare(
     languages: str | Iterable[str] | None = None,
     *,
     split: str | None = None,
+    skip_empty: bool = False,
     pivot: str | None = None,
     base: Place | None = None,
     search: Sequence[Path] = (),
@@ -72,12 +73,13 @@ def compare(
             existing = first or second
             if existing is not None:
                 languages = list(existing.corpus.languages) if languages is None else languages
-                corpus = _again(existing, split) if corpus is None else corpus
+                corpus = _again(existing, split, skip_empty) if corpus is None else corpus
                 pivot = pivot or existing.pivot
             names = [side.tokenizer for side in sides if side.audit is None]
             made = audit(
                 "udhr" if corpus is None else corpus, names, languages, split=split,
-                pivot=pivot or PIVOT, search=search, resamples=resamples, progress=progress,
+                skip_empty=skip_empty, pivot=pivot or PIVOT, search=search, resamples=resamples,
+                progress=progress,
             )  # fmt: skip
             name_a, name_b = made.tokenizers[0].name, made.tokenizers[-1].name
             if first is not None:
@@ -89,16 +91,16 @@ def compare(
         return _compared(sides, first, second, paired)
 
 
-def _again(audit: Audit, split: str | None) -> ParallelCorpus:
+def _again(audit: Audit, split: str | None, skip_empty: bool) -> ParallelCorpus:
     """The text of an audit, found by its name or, in the current folder, by that of its file."""
     name, source = audit.corpus.name, audit.corpus.source
     if split is None and (part := re.search(r", ([^,]+), from ", source)):
         split = part[1].replace(" + ", "+")
     file = source.partition(" from ")[2]
     if file and Path(file).exists():
-        return open_corpus(file, split)
+        return open_corpus(file, split, skip_empty)
     try:
-        return open_corpus(name, split)
+        return open_corpus(name, split, skip_empty)
     except CorpusError:
         chosen = f" --split {split}" if split else ""
         way = f"give its place with --corpus .../{file}{chosen} (in Python corpus=, split=), or "
@@ -130,7 +132,11 @@ def _compared(
         "tokengraft": __version__,
         "a": {"what": sides[0].what, "label": sides[0].label},
         "b": {"what": sides[1].what, "label": sides[1].label},
-        "corpus": {"name": b.corpus.name, "source": b.corpus.title},
+        "corpus": {
+            "name": b.corpus.name,
+            "source": b.corpus.title,
+            "left_out": b.facts["corpus"].get("left_out", 0),
+        },
         "pivot": b.pivot,
         "labels": {"a": labels(a), "b": labels(b)},
         "left_out": sorted({*a.corpus.languages, *b.corpus.languages} - codes),

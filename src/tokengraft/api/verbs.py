@@ -61,6 +61,7 @@ def audit(
     languages: str | Iterable[str] | None = None,
     *,
     split: str | None = None,
+    skip_empty: bool = False,
     pivot: str = PIVOT,
     search: Sequence[Path] = (),
     prices: Path | None = None,
@@ -73,7 +74,8 @@ def audit(
 ) -> Audit:
     """Measure what each language pays under each tokenizer, over a parallel corpus.
 
-    `corpus` is a name, a path, `code=file` pairs or a mapping of them; `split` is FLORES's.
+    `corpus` is a name, a path, `code=file` pairs or a mapping of them; `split` is FLORES's. With
+    `skip_empty`, lines that are empty in one language are left out in all, instead of an error.
     `search` are folders in which tokenizers are looked up; see `Auditing` for the other options. An
     `engine` ("local", "ray" or one made by `make_engine`) counts in other processes or on other
     machines, with the same result; counts are kept in `store` (default: the cache). All inputs are
@@ -81,7 +83,7 @@ def audit(
     """
     options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable)
     tables = audit_corpus(
-        open_corpus(corpus, split), _names(tokenizers), languages, options, store=store,
+        open_corpus(corpus, split, skip_empty), _names(tokenizers), languages, options, store=store,
         progress=progress,
         engine=make_engine(engine) if isinstance(engine, str) else engine,
     )  # fmt: skip
@@ -464,7 +466,9 @@ def evaluate(
     return Evaluation.of(measurements)
 
 
-def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:
+def open_corpus(
+    given: Corpus, split: str | None = None, skip_empty: bool = False
+) -> ParallelCorpus:
     """A parallel corpus, however it was given."""
     if isinstance(given, ParallelCorpus):
         return given
@@ -473,7 +477,9 @@ def open_corpus(given: Corpus, split: str | None = None) -> ParallelCorpus:
     if isinstance(given, str | Path):
         given = [str(given)]
     one = len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists())
-    return load_corpus(given[0], split) if one else load_pairs(list(given))
+    if one:
+        return load_corpus(given[0], split, skip_empty=skip_empty)
+    return load_pairs(list(given), skip_empty)
 
 
 def _plan(given: AnyPlan) -> Plan:

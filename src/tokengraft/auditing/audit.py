@@ -83,8 +83,9 @@ def audit(
     opened = store or Store()
     try:
         clean: Clean = {}
+        composed = {code + frames.IN_NFC: lines for code, lines in corpus.not_nfc().items()}
         counts = count_corpus(
-            corpus, located, opened, progress, engine,
+            replace(corpus, texts={**corpus.texts, **composed}), located, opened, progress, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
         )  # fmt: skip
         texts = count_texts(corpus, opened)
@@ -98,7 +99,9 @@ def audit(
     baseline = {"equiprobable": lambda: equiprobable(corpus, pivot, own or 1, resamples)}
     made = Frames(
         {
-            "premiums": lambda: frames.premiums(corpus, pivot, located, counts, texts, resamples),
+            "premiums": lambda: frames.premiums(
+                corpus, pivot, located, counts, texts, resamples, composed
+            ),
             "summary": lambda: frames.summary(made["premiums"], pivot),
             "vocabulary": lambda: frames.vocabulary(located, breakdowns),
             "jaccard": lambda: frames.matrix(located, jaccard(shared), order),
@@ -127,6 +130,7 @@ def _facts(
             "name": corpus.name,
             "source": corpus.source,
             "units": len(corpus.units),
+            **({"left_out": corpus.left_out} if corpus.left_out else {}),
             "languages": {code: corpus.digest(code) for code in corpus.languages},
         },
         "pivot": pivot,

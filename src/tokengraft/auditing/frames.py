@@ -20,6 +20,7 @@ from tokengraft.languages.codes import language
 from tokengraft.tokenizer import Located
 
 UNK_LIMIT = 0.01  # above this share of UNK, a premium measures what was thrown away
+IN_NFC = "/NFC"  # after a language's code: those of its entries that are not in NFC, put in NFC
 
 
 def premiums(
@@ -29,6 +30,7 @@ def premiums(
     counts: Mapping[tuple[str, str], Counts],
     texts: Mapping[str, TextCounts],
     resamples: int,
+    composed: Mapping[str, Sequence[str | None]] | None = None,
 ) -> pl.DataFrame:
     """Premiums of every tokenizer and language, taken apart.
 
@@ -38,8 +40,12 @@ def premiums(
     a tokenizer whose tokens are bytes. If a language shares no unit with the pivot, `n` is 0 and
     every figure that compares the two is null; nothing is ever NaN. A premium is `meaningless` if
     the tokenizer throws away text of the language or of the pivot (UNK).
+
+    `composed` has entries in NFC by code and `IN_NFC`, and `counts` has theirs: `not_nfc` is the
+    number of units, and `premium_nfc` what the premium would be with these; else null.
     """
     codes = corpus.languages
+    composed = composed or {}
     here = {code: np.array([t is not None for t in corpus.texts[code]]) for code in codes}
 
     def spread(code: str, values: NDArray[np.int64]) -> Floats:
@@ -59,6 +65,12 @@ def premiums(
         cells = {code: counts[located.name, code] for code in codes}
         estimates = estimated(columns({code: cells[code].tokens for code in codes}), resamples)
         base = spread(pivot, cells[pivot].tokens)
+        cost_nfc = columns({code: cells[code].tokens for code in codes})
+        for number, code in enumerate(codes):
+            if lines := composed.get(code + IN_NFC):
+                put = [line is not None for line in lines]
+                cost_nfc[put, number] = counts[located.name, code + IN_NFC].tokens
+        in_nfc = estimated(cost_nfc, 0).mean_of_ratios if composed else None
         for number, (code, cell) in enumerate(cells.items()):
             row: dict[str, Any] = {
                 "tokenizer": located.name,
@@ -83,8 +95,13 @@ def premiums(
             }
             row["meaningless"] = bool(row["unk_share"] > UNK_LIMIT)
             row |= _apart(row["premium"], cell, spread, code, base)
+            lines = composed.get(code + IN_NFC)
+            row["not_nfc"] = sum(line is not None for line in lines or ())
+            row["premium_nfc"] = None if in_nfc is None or not lines else in_nfc[number]
             rows.append(row)
-    table = against_first(without_nan(pl.DataFrame(rows, infer_schema_length=None)))
+    schema = {"premium_nfc": pl.Float64}
+    table = pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
+    table = against_first(without_nan(table))
     return spoilt_by_pivot(table, pivot)
 
 

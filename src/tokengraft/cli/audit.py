@@ -81,6 +81,7 @@ def audit(
     language: options.LanguageOption = None,
     pivot: options.PivotOption = PIVOT,
     split: options.SplitOption = None,
+    skip_empty: options.SkipEmptyOption = False,
     prices: Annotated[
         Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
     ] = None,
@@ -154,6 +155,8 @@ def audit(
             "--equiprobable needs parallel text that is loaded whole: leave out "
             "--stream, --monolingual and whatever implies it."
         )
+    if skip_empty and (monolingual or stream):
+        raise UsageError("--skip-empty is for parallel text that is loaded whole; use --skip-bad.")
     if not (monolingual or stream):
         streamed = {
             "format": format_, "skip-bad": skip_bad, "max-row-bytes": max_row_bytes,
@@ -191,11 +194,12 @@ def audit(
             # None: this process, whose tokenizers use all cores.
             here = engine == "local" and workers is None and address is None
             result = verbs.audit(
-                corpus or "udhr", tokenizer or BUNDLED, language or None, split=split, pivot=pivot,
-                search=tokenizers or (), prices=prices, equiprobable=equiprobable,
-                progress=progress,
+                corpus or "udhr", tokenizer or BUNDLED, language or None, split=split,
+                skip_empty=skip_empty, pivot=pivot, search=tokenizers or (), prices=prices,
+                equiprobable=equiprobable, progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
+    options.tell_empty(result.facts["corpus"].get("left_out", 0))
     for name in tokenizer or ():
         if label := shown_as(name):
             warn(f"{name} has the tokenizer {canonical(name)}, shown as {label}.")

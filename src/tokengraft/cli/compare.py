@@ -28,6 +28,7 @@ def compare(
     ] = None,
     language: options.LanguageOption = None,
     split: options.SplitOption = None,
+    skip_empty: options.SkipEmptyOption = False,
     pivot: Annotated[
         str | None,
         typer.Option(help="The language that premiums are relative to. Default: eng_Latn."),
@@ -66,9 +67,10 @@ def compare(
     check_out(out, holds_file(COMPARISON), force)
     with drawing() as progress:
         result = side_by_side(
-            a, b, corpus, language or None, split=split, pivot=pivot, base=base,
-            search=tokenizers or (), progress=progress,
+            a, b, corpus, language or None, split=split, skip_empty=skip_empty, pivot=pivot,
+            base=base, search=tokenizers or (), progress=progress,
         )  # fmt: skip
+    options.tell_empty(result.facts["corpus"].get("left_out", 0))
     written = result.save(out, figures=figures) if out else []
     if json:
         print_json(result.languages.to_dicts())

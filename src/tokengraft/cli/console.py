@@ -126,15 +126,23 @@ def _in_a_log() -> Iterator[OnProgress]:
     """Progress as lines of a log, one every `EVERY` seconds, also while nothing is reported."""
     began = last = time.monotonic()
     latest: Progress | None = None
+    before: tuple[float, float | None] = 0.0, None  # done at the last line, and of what total
     over = threading.Event()
 
     def speak(now: Progress | None) -> None:
-        nonlocal last, latest
+        nonlocal last, latest, before
         latest = now
-        if now is not None and time.monotonic() - last >= EVERY:
-            last = time.monotonic()
-            figures = f": {said}" if (said := _figures(now, last - began)) else ""
-            stderr.print(f"{now.what}{figures}, after {last - began:.0f} s", markup=False)
+        if now is None or time.monotonic() - last < EVERY:
+            return
+        seconds, last = time.monotonic() - last, time.monotonic()
+        figures = f": {said}" if (said := _figures(now, last - began)) else ""
+        done = now.done - before[0] if before[1] == now.total else now.done
+        left = ""
+        if now.total and done > 0:
+            minutes = seconds * (now.total - now.done) / done / 60
+            left = f", about {max(1, round(minutes))} min left"
+        before = now.done, now.total
+        stderr.print(f"{now.what}{figures}, after {last - began:.0f} s{left}", markup=False)
 
     def watch() -> None:
         while not over.wait(EVERY or None):

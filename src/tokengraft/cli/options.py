@@ -22,7 +22,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.core.files import real
 from tokengraft.core.lock import Lock, hold
-from tokengraft.core.wording import one_line
+from tokengraft.core.wording import counted, one_line
 from tokengraft.corpus.lines_of import Sources
 from tokengraft.corpus.shards import Format
 from tokengraft.engine import ENGINES
@@ -201,6 +201,13 @@ PivotOption = Annotated[str, typer.Option(help="The language that premiums are r
 SplitOption = Annotated[
     str | None, typer.Option(help="Part of FLORES: dev, devtest or dev+devtest (default).")
 ]
+SkipEmptyOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-empty",
+        help="Leave out lines of parallel text files that are empty in a language, in all of them.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
 DTYPE = (
     "In which type the model is read: float32, bfloat16 or float16. auto: its own on a GPU, "
@@ -359,6 +366,14 @@ def _files_by_language(folder: Path) -> dict[str, Path]:
     except UsageError:
         return {}
     return files if len(files) == sum(1 for _ in folder.iterdir()) else {}
+
+
+def tell_empty(left_out: int) -> None:
+    """Say how many units `--skip-empty` has left out."""
+    if left_out:
+        from tokengraft.cli.console import warn
+
+        warn(f"{counted(left_out, 'line')} left out in every language: empty in one of them.")
 
 
 def read_text(

@@ -173,7 +173,8 @@ def fidelity(
     """The paper's 40 strategies × 12 languages, by its metric and by those that rank correctly.
 
     An interrupted run resumes where it stopped. For Llama 3.2 1B the exit code says whether the
-    paper's figures come out; for any other model they are shown beside ours for comparison.
+    paper's figures for these languages come out; for any other model, or with --lines, they are
+    shown beside ours for comparison. How long it will take is shown while it runs.
 
     [bold]Example[/bold]
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.lock import Lock, hold
-from tokengraft.core.untrusted import parse_json
+from tokengraft.core.untrusted import parse_json, read_bounded
 
 _OURS: set[Path] = set()  # temporary names that this process has made
+MOST_JSON = 1 << 30
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # what comes with the package
 
 
@@ -213,12 +214,14 @@ def read_json(
     path: Path, error: type[TokengraftError] = TokengraftError, what: str = "JSON object"
 ) -> dict[str, Any]:
     """The JSON object in a file; `error` if it cannot be read or is not an object (a `what`)."""
+    data = b""
     try:
-        value = parse_json(path.read_text(encoding="utf-8"))
+        data = read_bounded(path, error, MOST_JSON)
+        value = parse_json(data)
     except OSError as reason:
         raise error(f"{path.name} cannot be read: {reason}") from reason
     except ValueError as reason:
-        why = not_the_file(path.read_bytes()[:99]) or "it is damaged: make or fetch it again"
+        why = not_the_file(data[:99]) or "it is damaged: make or fetch it again"
         raise error(f"{path.name} cannot be read ({reason}); {why}") from reason
     if not isinstance(value, dict):
         raise error(f"{path.name} is not a {what}")

@@ -1,8 +1,9 @@
 """One process at a time in a folder: two with the same `--out` would mix their results.
 
 The lock is the operating system's (`flock`), so it ends with the process. Its file lies in the
-machine's temporary folder, named by a hash of the locked folder's real path, so nothing is left
-among the results. Machines that share a disk do not share locks.
+machine's temporary folder, or in the cache if another user holds ours there, and is named by a hash
+of the locked folder's real path, so nothing is left among the results. Machines that share a disk
+do not share locks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO
 from weakref import WeakValueDictionary
 
+from tokengraft.core.cache import cache_folder
 from tokengraft.core.errors import TokengraftError
 
 try:
@@ -47,17 +49,25 @@ def hold(folder: Path) -> Lock:
     return lock
 
 
+def _lock_file(place: Path, name: str) -> IO[str] | None:
+    """The file in a folder of ours; None if the folder is someone else's or cannot be used."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if place.is_symlink() or place.stat().st_uid != os.getuid():
+            return None
+        return (place / f"{name}.lock").open("a+", encoding="utf-8")
+    except OSError:
+        return None
+
+
 def _locked(path: str) -> IO[str] | None:
     if fcntl is None:
         return None
-    place = Path(tempfile.gettempdir()) / f"tokengraft-{os.getuid()}"
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        if place.is_symlink() or place.stat().st_uid != os.getuid():
-            return None  # someone else's folder, so they could take our locks
-        file = (place / f"{name}.lock").open("a+", encoding="utf-8")
-    except OSError:
+    # Someone else may hold the first: then they could take our locks.
+    places = (Path(tempfile.gettempdir()) / f"tokengraft-{os.getuid()}", cache_folder() / "locks")
+    file = next((file for place in places if (file := _lock_file(place, name))), None)
+    if file is None:
         return None  # better to work unlocked than not at all
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,8 @@
 """What a file from elsewhere may demand of the machine.
 
-A small file can unpack to gigabytes, nest its JSON ten thousand deep, link to somebody's keys or
-ask for code of its own. Each of these is an error with a reason instead.
+A small file can unpack to gigabytes, claim a header of gigabytes, never end, nest its JSON ten
+thousand deep, link to somebody's keys or ask for code of its own. Each of these is an error with a
+reason instead. Whatever reads a file of the user's into memory goes through here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from tokengraft.core.errors import ModelError, TokengraftError
 _RATIO = 100
 _FREE_BYTES = 64 << 20
 _MOST_BYTES = 1 << 30
+_MOST_FILE = 4 << 30  # a file that is read as it is
+_HEADER_BYTES = 1 << 20
+_MOST_MEMBERS = 100_000
+_BLOCK = 1 << 20
 
 
 def parse_json(data: str | bytes) -> Any:
@@ -44,19 +49,86 @@ def check_unpacked(total: int, path: Path, error: type[TokengraftError]) -> None
         )
 
 
+def read_bounded(
+    path: Path, error: type[TokengraftError], most: int = _MOST_FILE, stream: Any = None
+) -> bytes:
+    """The bytes of a file, or of what a `stream` unpacks it to; `error` if they are over `most`.
+
+    What is not a regular file (a pipe, /dev/zero) has no size to be told by, and is read as far.
+    """
+    if stream is None:
+        with path.open("rb") as file:
+            return read_bounded(path, error, most, file)
+    blocks, total = [], 0
+    while block := stream.read(_BLOCK):
+        total += len(block)
+        if total > most:
+            raise error(
+                f"{path} holds more than {most >> 20:,} MiB, the most that is read into memory "
+                "here. If it is sound, give a part of it."
+            )
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def check_ratio(total: int, size: int, path: str, error: type[TokengraftError]) -> None:
+    """`error` if `total`, what lines of a compressed file take, is more than text unpacks to."""
+    if total > max(_FREE_BYTES, _RATIO * size):
+        raise error(
+            f"{path} unpacks to more than {_RATIO} times its {size:,} bytes, which text does not. "
+            "If it is sound, unpack it and give the file instead."
+        )
+
+
+class _TooLongHeader(Exception):
+    """What `tarfile` would read into memory, were it let."""
+
+
+class _Tar(tarfile.TarFile):
+    """A tar archive whose headers may claim a megabyte at most; what a file may hold is `most`."""
+
+    most = _HEADER_BYTES
+
+    @classmethod
+    def taropen(cls, name: Any, mode: Any = "r", fileobj: Any = None, **more: Any) -> Any:
+        """Open the unpacked archive; `tarfile` reads headers as long as they say they are."""
+        stream = fileobj if fileobj is not None else Path(name).open("rb")  # noqa: SIM115
+        read = stream.read
+
+        def bounded(size: int = -1) -> bytes:
+            if size > tar.most:
+                raise _TooLongHeader(f"a header claims {size:,} bytes")
+            return bytes(read(size))
+
+        tar: Any = cls
+        stream.__dict__["read"] = bounded
+        tar = super().taropen(name, mode, stream, **more)
+        tar._extfileobj = fileobj is not None  # opened here, so closed with the archive
+        return tar
+
+
 def read_tar(
     path: Path, wanted: Callable[[str], bool], error: type[TokengraftError]
 ) -> dict[str, bytes]:
     """The files in a tar archive whose names are `wanted`; `error` if they unpack to too much."""
     contents: dict[str, bytes] = {}
     total = 0
-    with tarfile.open(path) as tar:
-        for member in tar:
-            if member.isfile() and wanted(member.name):
-                total += member.size
-                check_unpacked(total, path, error)
-                stream = tar.extractfile(member)
-                contents[member.name] = stream.read() if stream else b""
+    try:
+        with _Tar.open(path) as tar:
+            for number, member in enumerate(tar):
+                if number >= _MOST_MEMBERS:
+                    raise error(
+                        f"{path} has more than {_MOST_MEMBERS:,} files: unpack it and give a folder"
+                    )
+                if member.isfile() and wanted(member.name):
+                    total += member.size
+                    check_unpacked(total, path, error)
+                    tar.most = max(_HEADER_BYTES, member.size)
+                    stream = tar.extractfile(member)
+                    contents[member.name] = stream.read() if stream else b""
+                    tar.most = _HEADER_BYTES
+    except _TooLongHeader as reason:
+        raise error(f"{path} is damaged or not an archive: {reason}") from None
     return contents
 
 

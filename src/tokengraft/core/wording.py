@@ -75,9 +75,11 @@ def in_code(text: str) -> str:
 
 
 def as_csv(frame: pl.DataFrame, **options: Any) -> str:
-    """`frame` as CSV; a text cell that a spreadsheet would run as a formula begins with `'`."""
+    """`frame` as CSV; a cell or title that a spreadsheet would run as a formula begins with `'`."""
     import polars as pl
 
     harmless = pl.col(pl.String).str.replace(_FORMULA, "'${0}")
-    written: str = frame.with_columns(harmless).write_csv(**options)
+    safe = frame.with_columns(harmless)
+    names = {name: f"'{name}" for name in safe.columns if re.match(_FORMULA, name)}
+    written: str = safe.rename(names).write_csv(**options)
     return written

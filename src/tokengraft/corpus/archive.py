@@ -24,7 +24,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from tokengraft.core.errors import CorpusError, optional
-from tokengraft.core.untrusted import check_unpacked, read_tar
+from tokengraft.core.untrusted import (
+    check_unpacked,
+    most_unpacked,
+    read_bounded,
+    read_tar,
+    refuse_links_out,
+)
 from tokengraft.corpus.shards import COMPRESSIONS
 
 TEXT = (".dev", ".devtest", ".txt")
@@ -45,6 +51,7 @@ class Bundle:
     names: tuple[str, ...]
     _read: Callable[[str], bytes]
     _single: bool = False
+    skip_empty: bool = False  # leave units out that have an empty line in a language
 
     @property
     def title(self) -> str:
@@ -78,7 +85,9 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             with zipfile.ZipFile(path) as file:
                 yield _zip(path, file)
         elif path.suffix.lower() in TABLES:
-            yield Bundle(str(path), (path.name,), lambda _: path.read_bytes(), _single=True)
+            yield Bundle(
+                str(path), (path.name,), lambda _: read_bounded(path, CorpusError), _single=True
+            )
         else:
             yield Bundle(str(path), (), lambda _: b"")
     except _DAMAGE as error:
@@ -93,14 +102,15 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
 
 
 def _folder(path: Path) -> Bundle:
+    refuse_links_out(path, CorpusError, _is_wanted)
     names = []
     for folder, subfolders, files in os.walk(path):
         below = Path(folder).relative_to(path)
         if len(below.parts) >= DEPTH:
             subfolders.clear()
-        names += [(below / name).as_posix() for name in files]
+        names += [(below / name).as_posix() for name in files if (path / below / name).is_file()]
     wanted = tuple(sorted(filter(_is_wanted, names)))
-    return Bundle(str(path), wanted, lambda name: (path / name).read_bytes())
+    return Bundle(str(path), wanted, lambda name: read_bounded(path / name, CorpusError))
 
 
 def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
@@ -153,7 +163,10 @@ def read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as raw:
             suffix = path.suffix.lower()
-            return decompressed(raw, suffix[1:] if suffix in COMPRESSIONS else "").read()
+            if suffix not in COMPRESSIONS:
+                return read_bounded(path, CorpusError, stream=raw)
+            most = most_unpacked(path.stat().st_size)
+            return read_bounded(path, CorpusError, most, decompressed(raw, suffix[1:]))
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (EOFError, lzma.LZMAError, zlib.error) as error:

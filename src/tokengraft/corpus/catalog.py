@@ -95,14 +95,18 @@ def available() -> list[CorpusInfo]:
 
 
 def load(
-    where: str | Path, split: str | None = None, languages: Iterable[str] | None = None
+    where: str | Path,
+    split: str | None = None,
+    languages: Iterable[str] | None = None,
+    skip_empty: bool = False,
 ) -> ParallelCorpus:
     """The corpus with this name or at this path, validated, in the chosen languages.
 
     A known name goes before a path of the same spelling (`./udhr` is the path). `split` is
     "dev", "devtest" or "dev+devtest" where there are splits; None means all. Languages may be
     bare ISO codes where unambiguous; None means all. Whatever is wrong with the text is a
-    CorpusError that names file and line.
+    CorpusError that names file and line. With `skip_empty`, lines that are empty in a language are
+    left out in all of them (`left_out` says how many).
     """
     if where == "":  # as a path it would be the current folder
         raise CorpusError("The name of the corpus is empty.")
@@ -113,10 +117,10 @@ def load(
     if name in _KNOWN:
         info, files = _KNOWN[name]
         if (place := _find(files)) is not None:
-            return _load_path(place, split, languages)
+            return _load_path(place, split, languages, skip_empty)
     path = Path(where).expanduser()
     if path.exists():
-        return _load_path(path, split, languages)
+        return _load_path(path, split, languages, skip_empty)
     if name in _KNOWN:
         raise CorpusError(f"{info.title}: not on this machine: {info.how}.")
     if "=" in str(where):
@@ -128,8 +132,11 @@ def load(
     )
 
 
-def _load_path(path: Path, split: str | None, languages: Iterable[str] | None) -> ParallelCorpus:
-    with open_bundle(path) as bundle:
+def _load_path(
+    path: Path, split: str | None, languages: Iterable[str] | None, skip_empty: bool
+) -> ParallelCorpus:
+    with open_bundle(path) as opened:
+        bundle = replace(opened, skip_empty=skip_empty)
         for layout in LAYOUTS:
             if layout.recognise(bundle):
                 return layout.load(bundle, split, languages)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from tokengraft.core.errors import CorpusError
 from tokengraft.corpus.archive import PREFIXES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, check_counts, choose_splits, read_lines
-from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.parallel import ParallelCorpus, choose, whole_units
 from tokengraft.languages.codes import check_code
 
 _GLOTTOCODE = re.compile(r"_(?=[a-z]{4}\d{4}$)")
@@ -55,7 +55,9 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
         names, counts = files[part], {}
         for code in codes:
             if code in names:
-                lines = read_lines(bundle.read(names[code]), bundle.place(names[code]))
+                lines = read_lines(
+                    bundle.read(names[code]), bundle.place(names[code]), bundle.skip_empty
+                )
                 counts[code] = (bundle.place(names[code]), len(lines))
                 texts[code] += lines
         check_counts(counts)
@@ -65,7 +67,7 @@ def load(bundle: Bundle, split: str | None, languages: Iterable[str] | None) -> 
         units += [f"{part}.{number}" for number in range(1, length + 1)]
     name, title = ("flores+", "FLORES+") if plus else ("flores200", "FLORES-200")
     source = f"{title}, {' + '.join(splits)}, from {bundle.title}"
-    return ParallelCorpus(name, source, tuple(units), texts)
+    return whole_units(name, source, units, texts)
 
 
 def _parse(name: str) -> tuple[str, str] | None:

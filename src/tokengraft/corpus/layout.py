@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tokengraft.core.errors import CorpusError, did_you_mean
 from tokengraft.corpus.archive import Bundle
-from tokengraft.corpus.parallel import ParallelCorpus, choose
+from tokengraft.corpus.parallel import ParallelCorpus, choose, whole_units
 
 _BOM = b"\xef\xbb\xbf"
 #: Published numbers on FLORES use both splits in this order.
@@ -87,15 +87,19 @@ def split(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def read_lines(data: bytes, where: str) -> tuple[str, ...]:
-    """The stripped lines of a text file; a CorpusError if there are none or one is empty."""
+def read_lines(data: bytes, where: str, empty: bool = False) -> tuple[str, ...]:
+    """The stripped lines of a text file; a CorpusError if there are none or one is empty.
+
+    With `empty`, empty lines stay, for `whole_units` to leave out.
+    """
     lines = tuple([line.strip() for line in split(decode(data, where))])
     if not lines:
         raise CorpusError(f"{where} is empty; it needs one unit of text per line.")
-    if "" in lines:
+    if "" in lines and not empty:
         raise CorpusError(
             f"{where}, {describe([i for i, line in enumerate(lines, 1) if not line])}: a unit "
-            f"needs text on every side; remove the line from every language's file."
+            f"needs text on every side; remove the line from every language's file, or leave such "
+            f"lines out with --skip-empty (skip_empty=True)."
         )
     return lines
 
@@ -143,7 +147,7 @@ def load_files(
     texts = {}
     for code in choose(languages, files, bundle.where):
         place = bundle.place(files[code])
-        texts[code] = (place, read_lines(bundle.read(files[code]), place))
+        texts[code] = (place, read_lines(bundle.read(files[code]), place, bundle.skip_empty))
     return align(name, source, texts)
 
 
@@ -154,7 +158,7 @@ def align(
     check_counts({code: (where, len(lines)) for code, (where, lines) in files.items()})
     length = len(next(iter(files.values()))[1])
     units = tuple(str(number) for number in range(1, length + 1))
-    return ParallelCorpus(name, source, units, {code: lines for code, (_, lines) in files.items()})
+    return whole_units(name, source, units, {code: lines for code, (_, lines) in files.items()})
 
 
 def _line_at(data: bytes, position: int) -> int:

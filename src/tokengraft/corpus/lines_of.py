@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.untrusted import check_ratio
 from tokengraft.corpus.archive import Broken
 from tokengraft.corpus.rows import Layout, Seen, read_rows
 from tokengraft.corpus.shards import (
@@ -48,6 +49,8 @@ Source: TypeAlias = str | Path | Iterable[str] | Sequence[str | Path] | CountedT
 Sources: TypeAlias = Source | Mapping[str, Source]  # also by language
 
 _SAMPLE = 500  # lines on which a premium's floor is measured without a test corpus
+_MOST_LINE = 64 << 20  # bytes of one line
+_OBJECT = 50  # bytes that a line takes in memory besides its text
 _EXAMINED = 1000  # strings of a list that are examined to tell file names from lines
 
 
@@ -87,7 +90,7 @@ def lines_of_files(
     Lines come in the order of `sources`, since training depends on it.
     """
     files = files_in_order(sources, format_)
-    return _read(files, Layout(text_column=text_column, max_row_bytes=sys.maxsize))
+    return _read(files, Layout(text_column=text_column, max_row_bytes=_MOST_LINE))
 
 
 def files_in_order(sources: Iterable[str | Path], format_: Format | None) -> list[File]:
@@ -153,9 +156,14 @@ def rows_of(shards: Iterable[Shard], layout: Layout, *, skip_bad: bool = False) 
 
 def _read(files: Sequence[File], layout: Layout) -> Iterator[str]:
     empty = True
-    for line in rows_of(cut(files, sys.maxsize), layout):
-        empty = False
-        yield line
+    for file in files:
+        packed = 0  # what its lines take, if it is compressed and could be small for any text
+        for line in rows_of(cut([file], sys.maxsize), layout):
+            empty = False
+            if file.compression:
+                packed += len(line) + _OBJECT
+                check_ratio(packed, file.size, file.url, CorpusError)
+            yield line
     if empty:
         raise CorpusError(f"{', '.join(file.url for file in files)}: there is no line of text")
 

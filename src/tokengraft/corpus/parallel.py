@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tokengraft.core.errors import CorpusError
@@ -31,6 +32,8 @@ class ParallelCorpus:
     source: str
     units: tuple[str, ...]
     texts: Mapping[str, tuple[str | None, ...]]
+    #: Units left out since a language's line was empty (`whole_units`).
+    left_out: int = field(default=0, compare=False)
     _digests: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,8 +65,24 @@ class ParallelCorpus:
         """The same units in these languages only; a language that is missing is a CorpusError."""
         chosen = choose(codes, self.texts, self.name)
         return ParallelCorpus(
-            self.name, self.source, self.units, {code: self.texts[code] for code in chosen}
+            self.name,
+            self.source,
+            self.units,
+            {code: self.texts[code] for code in chosen},
+            self.left_out,
         )
+
+    def not_nfc(self) -> dict[str, tuple[str | None, ...]]:
+        """Of each language with entries that are not in NFC, those entries in NFC; else None."""
+        composed = {}
+        for code, texts in self.texts.items():
+            wrong = [t is not None and not unicodedata.is_normalized("NFC", t) for t in texts]
+            if any(wrong):
+                composed[code] = tuple(
+                    unicodedata.normalize("NFC", text) if text and differs else None
+                    for text, differs in zip(texts, wrong, strict=True)
+                )
+        return composed
 
     def digest(self, code: str) -> str:
         """SHA-256 of the language's entries, missing ones included; computed once.
@@ -101,6 +120,23 @@ class ParallelCorpus:
     def __repr__(self) -> str:
         about = f"{len(self.texts)} languages, {len(self.units):,} units"
         return f"ParallelCorpus({self.name!r}: {about})"
+
+
+def whole_units(
+    name: str, source: str, units: Sequence[str], texts: Mapping[str, Sequence[str | None]]
+) -> ParallelCorpus:
+    """A corpus of the units in which no language has an empty line."""
+    empty = {n for lines in texts.values() for n, line in enumerate(lines) if line == ""}
+    left = [n for n in range(len(units)) if n not in empty]
+    if empty and not left:
+        raise CorpusError(f"{name}: every line is empty in one of the languages.")
+    return ParallelCorpus(
+        name,
+        source,
+        tuple(units[n] for n in left),
+        {code: tuple(lines[n] for n in left) for code, lines in texts.items()},
+        len(empty),
+    )
 
 
 def choose(codes: Iterable[str] | None, among: Iterable[str], where: str) -> list[str]:

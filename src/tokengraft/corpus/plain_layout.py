@@ -21,11 +21,11 @@ ONE_LANGUAGE = "Text in one language is counted with --monolingual -l CODE."
 _ABOUT = {"readme", "license", "licence", "notice", "copying", "sources"}
 
 
-def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
+def load_pairs(pairs: Iterable[str], skip_empty: bool = False) -> ParallelCorpus:
     """The corpus of `code=path` pairs, two or more; a bare ISO code will do if unambiguous.
 
     The files are UTF-8, plain or compressed, with one unit per line, line n being the same unit in
-    each.
+    each; with `skip_empty`, as in `load`.
     """
     files: dict[str, Path] = {}
     for pair in pairs:
@@ -46,7 +46,7 @@ def load_pairs(pairs: Iterable[str]) -> ParallelCorpus:
         )
     texts = {}
     for code, file in files.items():
-        texts[code] = (str(file), read_lines(read_file(file), str(file)))
+        texts[code] = (str(file), read_lines(read_file(file), str(file), skip_empty))
     source = f"own text files: {', '.join(file.name for file in files.values())}"
     return align("my-files", source, texts)
 

@@ -6,6 +6,7 @@ A shard is a part of a file that is counted on its own, by anyone, in any order.
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import stat
@@ -34,7 +35,7 @@ _PIPE = "pipe"  # the stamp of what can be read only once
 
 @dataclass(frozen=True)
 class File:
-    """One file as it was when the run began; `stamp` changes whenever its contents do."""
+    """One file as it was when the run began; `stamp` is when it changed, or a server's tag."""
 
     url: str  # an absolute path, or an fsspec URL
     size: int
@@ -54,6 +55,11 @@ class File:
                 f"{self.url} cannot be read: {error.strerror or error}. Every worker must see the "
                 f"same files under the same path: use shared storage or a URL."
             ) from error
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is named by a URL."""
+        return _remote(self.url)
 
     @property
     def piped(self) -> bool:
@@ -180,6 +186,37 @@ class Span:
     stop: int
     code: str = ""
 
+    def digest(self) -> str:
+        """Hash of its bytes: a file may be replaced by another of the same size and time.
+
+        Empty for a URL, whose stamp is to be trusted, and for a pipe, which is read only once.
+        """
+        if self.file.remote or self.file.piped:
+            return ""
+        digest = hashlib.blake2b(digest_size=16)
+        with self.file.open() as raw:
+            for start, stop in self._ranges(raw):
+                raw.seek(start)
+                while stop > start and (block := raw.read(min(stop - start, 1 << 20))):
+                    digest.update(block)
+                    start += len(block)  # noqa: PLW2901
+        return digest.hexdigest()
+
+    def _ranges(self, raw: BinaryIO) -> list[tuple[int, int]]:
+        """The bytes of the file that it is read from."""
+        if self.file.format != "parquet":
+            return [(self.start, self.stop)]
+        try:
+            about = parquet_module().ParquetFile(raw).metadata
+            groups = [about.row_group(n) for n in range(self.start, self.stop)]
+            columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+            begins = [(c.dictionary_page_offset or c.data_page_offset, c) for c in columns]
+            return [(min(at, c.data_page_offset), at + c.total_compressed_size) for at, c in begins]
+        except CorpusError:
+            raise
+        except Exception:  # a damaged file; whoever reads it reports the damage
+            return [(0, self.file.size)]
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -200,12 +237,17 @@ class Shard:
         return f"{span.file.url}[{span.start}:{span.stop}]"
 
     def key(self, fingerprint: str) -> str:
-        """Hash of all its result depends on: the files' state, the ranges and `fingerprint`."""
+        """Hash of all that its result depends on but the bytes of local files (see `digest`)."""
         parts = [
-            (s.file.url, s.file.size, s.file.stamp, s.file.format, s.start, s.stop, s.code)
+            (s.file.url, s.file.size, s.file.stamp if s.file.remote else "", s.file.format,
+             s.start, s.stop, s.code)
             for s in self.spans
-        ]
+        ]  # fmt: skip
         return sha256(json.dumps([parts, fingerprint]).encode())
+
+    def digest(self) -> str:
+        """Hash of the bytes that it is read from, as far as they are local."""
+        return " ".join(span.digest() for span in self.spans)
 
 
 def cut(files: Iterable[File], shard_bytes: int = SHARD_BYTES, code: str = "") -> list[Shard]:

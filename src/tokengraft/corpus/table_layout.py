@@ -20,17 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tokengraft.core.errors import CorpusError, TokengraftError
+from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError
+from tokengraft.core.untrusted import check_ratio
 from tokengraft.core.wording import counted
 from tokengraft.corpus.archive import TABLES, Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.rows import BadRow, parse_record
+from tokengraft.corpus.shards import parquet_module
 from tokengraft.languages.codes import resolve_at
 
 #: Columns about a sentence that no layout needs (FLORES+ has them).
 IGNORED = {"url", "domain", "topic", "has_image", "has_hyperlink", "last_updated"}
 
+_OBJECT = 50  # bytes that a cell takes in memory besides its text
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -146,11 +149,27 @@ def _jsonl(data: bytes, where: str) -> Table:
     return Table(where, columns, rows, range(1, len(rows) + 1))
 
 
+def _claimed(data: bytes) -> int:
+    """The bytes that a Parquet file says it unpacks to; 0 where nothing can read its header."""
+    try:
+        about = parquet_module().ParquetFile(io.BytesIO(data)).metadata
+    except MissingExtra:
+        return 0
+    return sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
+
+
 def _parquet(data: bytes, where: str) -> Table:
     import polars
 
     try:
+        scan = polars.scan_parquet(io.BytesIO(data))
+        cells = scan.select(polars.len()).collect().item() * len(scan.collect_schema())
+        check_ratio(max(_claimed(data), _OBJECT * cells), len(data), where, CorpusError)
         frame = polars.read_parquet(io.BytesIO(data))
+        texts = frame.select(polars.col(polars.String).str.len_bytes().sum()).sum_horizontal()
+        check_ratio(int(texts.sum()), len(data), where, CorpusError)
+    except CorpusError:
+        raise
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise CorpusError(f"{where} is not a readable Parquet file: {reason}.") from None

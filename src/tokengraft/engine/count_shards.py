@@ -3,9 +3,9 @@
 A `Work` says what to count. Results are sums of integers, so the order of adding does not matter.
 
 Finished shards are kept in the state, one SQLite file, key → result, which only the driver writes.
-A key names the file's state (path, size, time of change), the range, the tokenizers' hashes and all
-options, so an entry is never stale; each is written whole or not at all, so a run that was killed
-resumes where it stopped.
+A key names the file (path and size), the range, the tokenizers' hashes and all options. An entry
+holds the hash of the bytes that were counted and stands for no others, so it is never stale. Each
+is written whole or not at all, so a run that was killed resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.corpus.archive import Broken
 from tokengraft.corpus.rows import Batch, Layout, Seen, read_rows
 from tokengraft.corpus.shards import Shard, Span, parquet_module
-from tokengraft.engine.protocol import Engine, Report
+from tokengraft.engine.protocol import Engine, Report, cores
 
 REPORT_EVERY = 0.5  # seconds
 # Nested mappings whose leaves are lists of integers (or single integers); addition goes by key.
@@ -43,6 +44,7 @@ class ShardResult:
     listed: list[tuple[int, str]] = field(default_factory=list)  # line in the shard, reason
     broken: str | None = None
     figures: tuple[int, int, int] = (0, 0, 0)  # rows, bytes of text, tokens of all tokenizers
+    digest: str = ""  # of the bytes that were counted (`Shard.digest`)
 
     @classmethod
     def of(
@@ -167,9 +169,11 @@ class ShardTask:
         beside = None if self.beside is None else self.beside.open(threads)
 
         def count(shard: Shard, report: Report) -> bytes:
+            digest = shard.digest()
             result = count_shard(
                 shard, layout, counter, beside, skip_bad=self.skip_bad, report=report
             )
+            result = replace(result, digest=digest)
             if beside is None:
                 return result.pack()
             also = replace(result, payload=beside.payload(), figures=beside.progress())
@@ -258,8 +262,10 @@ def count_all(
     others = [] if beside is None else [shard.key(beside.fingerprint) for shard in shards]
     store = Store(None if state is None else Path(state), STATE)
     try:
-        needed = zip(keys, others or keys, strict=True)
-        todo = [n for n, two in enumerate(needed) if any(store.get(key) is None for key in two)]
+        counted = [_digest(store, two) for two in zip(keys, others or keys, strict=True)]
+        with ThreadPoolExecutor(cores()) as pool:
+            here = pool.map(_same_bytes, shards, counted)
+            todo = [n for n, is_known in enumerate(here) if not is_known]
         meter = Meter([shards[n].size for n in todo])
 
         def on_progress(number: int, rows: int, size: int, tokens: int, share: float) -> None:
@@ -288,6 +294,17 @@ def count_all(
         return _add_up(shards, keys, store, skip_bad, len(shards) - len(todo))
     finally:
         store.close()
+
+
+def _digest(store: Store, keys: Sequence[str]) -> str | None:
+    """The hash of the bytes that these entries were counted from; None if one is missing."""
+    entries = [store.get(key) for key in dict.fromkeys(keys)]
+    digests = {None if entry is None else ShardResult.unpack(entry).digest for entry in entries}
+    return digests.pop() if len(digests) == 1 else None
+
+
+def _same_bytes(shard: Shard, counted: str | None) -> bool:
+    return counted is not None and not shard.file.piped and shard.digest() == counted
 
 
 def _outcomes(keys: Sequence[str], store: Store) -> Iterator[tuple[bytes, ShardResult]]:

@@ -9,45 +9,59 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, islice, pairwise
 
+import numpy as np
 from tokenizers import Tokenizer, models, trainers
 
 from tokengraft.auditing.equiprobable import LONGEST, grow
 from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
-_OFTEN = 5  # likelihood considers pairs that occur this many times the least number
 _PLACES = 4  # words in which a string is looked for
 _MANY = 8  # this many times the wanted strings are proposed, since some cannot be made
 
 
 def by_likelihood(learner: Learner, budget: int, least: int) -> Choose:
-    """WordPiece's rule: the pair xy with the highest count(xy) / (count(x) count(y)).
+    """WordPiece's rule: the merge after which a unigram model finds the text likeliest.
 
-    Only common pairs are considered; when none is left, "common" is halved. Characters spelled in
-    bytes come first.
+    That is the pair ab of the highest #ab log(#ab / (#a #b)) - (n - #ab) log(n - #ab), with n
+    tokens in the text (Churchill and Skiena). Characters spelled in bytes come first.
     """
-    del learner, budget
-    often = _OFTEN * least
+    del budget
 
-    def gain(learner: Learner, key: int, count: int) -> float:
-        parts = parts_of(key)
-        if len(parts) == 1:
-            return float(count)
-        return count / (learner.frequency(parts[0]) * learner.frequency(parts[1]))
+    def gain(key: int, tokens: int) -> float:
+        left, right = parts_of(key)
+        count = learner.occurs(left, right)
+        parts = learner.frequency(left) * learner.frequency(right)
+        left_over = tokens - count
+        return count * math.log(count / parts) - left_over * math.log(max(1, left_over))
 
     def choose(learner: Learner) -> int | None:
-        nonlocal often
-        while often >= least:
-            heap = [(-gain(learner, k, n), k) for k, n in learner.pairs().items() if n >= often]
-            heapq.heapify(heap)
-            while heap:
-                key = heapq.heappop(heap)[1]
-                if learner.may_take(key):
-                    return key
-            often //= 2
+        pairs = learner.pairs()
+        characters = [key for key in learner.symbols.wholes if pairs.get(key, 0) >= least]
+        for key in sorted(characters, key=lambda key: (-pairs[key], key)):
+            if learner.may_take(key):
+                return key
+        tokens = int(learner.totals.sum())
+        keys, counts = (np.fromiter(each, np.int64, len(pairs)) for each in (pairs, pairs.values()))
+        usual = (counts >= least) & (keys >= 1 << 32)
+        keys, counts = keys[usual], counts[usual]
+        order = np.lexsort((keys, -counts))
+        best: list[tuple[float, int]] = []
+        for key, count in zip(keys[order].tolist(), counts[order].tolist(), strict=True):
+            # No part is rarer than the pair, so no pair that is rarer still gains more than this.
+            often = min(count, tokens / 2)
+            most = -often * math.log(often) - (tokens - often) * math.log(tokens - often)
+            while best and -best[0][0] >= most:
+                if learner.may_take(taken := heapq.heappop(best)[1]):
+                    return taken
+            heapq.heappush(best, (-gain(key, tokens), key))
+        while best:
+            if learner.may_take(taken := heapq.heappop(best)[1]):
+                return taken
         return None
 
     return choose

@@ -171,6 +171,10 @@ class Learner:
         """How often the planning text emits `symbol` now."""
         return self._frequency.get(symbol, 0)
 
+    def occurs(self, left: int, right: int) -> int:
+        """How often a merge of the pair would act now: in a run of one symbol, at every other."""
+        return int(self.occurrences[self._chain.word[self._chain.find(left, right)]].sum())
+
     def _offer_characters(self) -> None:
         for symbol, extra in self.symbols.wholes.items():
             words = self._chain.word[self._chain.at(symbol)]
@@ -296,8 +300,7 @@ class Learner:
         new = [s for s in {left, right} if s >= self.symbols.first_new]
         if not new:
             return False
-        used = int(self.occurrences[self._chain.word[self._chain.find(left, right)]].sum())
-        used *= 2 if left == right else 1
+        used = self.occurs(left, right) * (2 if left == right else 1)
         return any(self._frequency.get(symbol, 0) <= used for symbol in new)
 
     def _name(self, string: str) -> int:

@@ -76,6 +76,8 @@ COLUMNS = {
     "missing_tokens": "the part of the premium that longer tokens would save",
     "missing_characters": "the part of the premium due to characters split into several tokens",
     "floor_lines": "units on which the floor was measured",
+    "not_nfc": "units whose text is not in Unicode’s composed form (NFC)",
+    "premium_nfc": "the premium if these were; empty where all are",
     "languages": "languages audited",
     "compared": "languages that the figures are over: all but {pivot}, those marked meaningless "
     "and those without a unit in common",

@@ -17,6 +17,7 @@ from tokengraft.render.selection import (
     column_order,
     comparable_note,
     labels,
+    nfc_notes,
     pivot_name,
     printed_code,
     units,
@@ -84,7 +85,7 @@ def _premiums(audit: AuditTables) -> Printed:
         f"of the ratio of token counts ({audit.corpus.title})"
     )
     table = _wide(audit, "premiums", caption, "premium")
-    return replace(table, notes=_notes(audit, audit.premiums))
+    return replace(table, notes=[*_notes(audit, audit.premiums), *nfc_notes(audit)])
 
 
 def _coverage(audit: AuditTables) -> Printed:

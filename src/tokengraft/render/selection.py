@@ -23,6 +23,9 @@ PAPER_ORDER = (
 # A figure shows all languages if they are at most FEW, or at most ASKED and asked for by name.
 FEW, ASKED = 12, 40
 
+#: From this change of a premium on, a note tells it, with so many tokenizers as examples.
+_TOLD, _EXAMPLES = 0.01, 3
+
 
 def pivot_name(audit: AuditTables) -> str:
     """The name of the language that costs 1."""
@@ -149,6 +152,29 @@ def units(audit: AuditTables) -> str:
 def not_comparable(audit: AuditTables) -> list[str]:
     """Languages that share no unit of text with the pivot: they have no premium."""
     return sorted(set(audit.premiums.filter(pl.col("n") == 0)["language"]))
+
+
+def nfc_notes(audit: AuditTables) -> list[str]:
+    """A sentence for each language whose premium would be another if its text were in NFC."""
+    if "premium_nfc" not in audit.premiums.columns:
+        return []  # saved by an earlier version, or streamed
+    names = labels(audit)
+    change = (pl.col("premium_nfc") / pl.col("premium") - 1).abs()
+    cells = audit.premiums.filter(~pl.col("meaningless") & (change >= _TOLD))
+    notes = []
+    for (code,), rows in cells.group_by(["language"], maintain_order=True):
+        said = ", ".join(
+            f"{row['premium_nfc']:.2f} instead of {row['premium']:.2f} "
+            f"with {names[row['tokenizer']]}"
+            for row in rows.sort(change, descending=True).head(_EXAMPLES).to_dicts()
+        )
+        more = f" and {counted(rows.height - _EXAMPLES, 'more tokenizer')}"
+        notes.append(
+            f"{language_name(str(code))} ({code}) is not in Unicode’s composed form (NFC) in "
+            f"{counted(rows['not_nfc'][0], 'line')}. In NFC its premium would be {said}"
+            f"{more if rows.height > _EXAMPLES else ''}."
+        )
+    return notes
 
 
 def comparable_note(audit: AuditTables) -> str:

@@ -5,6 +5,7 @@ What a reader sees is a `Printed` table; `render.latex` sets it for a paper.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from polars.exceptions import PolarsError
 
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import write_text, writing
+from tokengraft.core.untrusted import read_bounded
 from tokengraft.core.wording import as_csv, in_cell, in_markdown
 
 _NOTEBOOK_ROWS = 20  # of a table that a notebook shows
@@ -55,7 +57,10 @@ def write_data(frame: pl.DataFrame, stem: Path) -> list[Path]:
     """
     csv, parquet = write_text(stem.with_suffix(".csv"), as_csv(frame)), stem.with_suffix(".parquet")
     with writing(parquet) as temporary, temporary.open("wb") as file:
-        frame.write_parquet(file)  # polars takes no path that is not UTF-8
+        # In memory first: polars takes no path that is not UTF-8, and a full disk is its own error.
+        held = io.BytesIO()
+        frame.write_parquet(held)
+        file.write(held.getbuffer())
     lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False) for row in frame.to_dicts())
     return [csv, parquet, write_text(stem.with_suffix(".json"), f"[\n{lines}\n]\n")]
 
@@ -71,7 +76,7 @@ def read_data(folder: Path, name: str) -> Callable[[], pl.DataFrame] | None:
 
 def _reading(path: Path, read: Callable[[bytes], pl.DataFrame]) -> pl.DataFrame:
     with reading_back(path, "table"):
-        return read(path.read_bytes())
+        return read(read_bounded(path, TokengraftError))
 
 
 @contextmanager

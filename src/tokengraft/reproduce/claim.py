@@ -1,15 +1,16 @@
 """A claim is a YAML file in `reproduce/`; a verdict says which of its values were reproduced.
 
-A value counts as reproduced if it equals the printed one at the printed precision. A value that is
-known to differ carries the figure we get instead: it must come out as that one, so that a change in
-either direction is noticed.
+A value counts as reproduced if it equals the printed one at the printed precision, or within the
+claim's `tolerance`, if it depends on the type that a model computes in. A value that is known to
+differ carries the figure we get instead: it must come out as that one, so that a change in either
+direction is noticed.
 
 The paper's tokenizer tables are computed by the audit and compared with its printed values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Claim:
     besides: tuple[str, ...] = ()  # columns the paper prints but does not count with the others
     model: str = ""  # the paper's, if it matters
     languages: Mapping[str, str] = field(default_factory=dict)  # the paper's codes, and ours
+    tolerance: float = 0.0  # by how much a value may differ from the printed one
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def read_claim(name: str) -> Claim:
     return Claim(
         name, data["title"], data["command"], data.get("inputs", {}), data["decimals"], expected,
         known, data.get("why", ""), tuple(data.get("besides", ())), data.get("model", ""),
-        data.get("languages", {}),
+        data.get("languages", {}), data.get("tolerance", 0.0),
     )  # fmt: skip
 
 
@@ -136,19 +138,22 @@ def judge(
     claim: Claim,
     values: Mapping[Key, float],
     intervals: Mapping[Key, tuple[float | None, float | None]] | None = None,
+    columns: Collection[str] | None = None,
 ) -> ClaimVerdict:
-    """Compare a run's values with the claim's, cell by cell."""
+    """Compare a run's values with the claim's, cell by cell; only in `columns`, if given."""
     cells = []
     for (row, column), paper in claim.expected.items():
+        if columns is not None and column not in columns:
+            continue
         ours = values.get((row, column))
         instead = claim.known.get((row, column))
         if ours is None:
             verdict = "missing"
         elif instead is not None:
-            same = _same(ours, instead, claim.decimals)
+            same = _same(ours, instead, claim)
             verdict = "known difference" if same else "differs"
         else:
-            verdict = "reproduced" if _same(ours, paper, claim.decimals) else "differs"
+            verdict = "reproduced" if _same(ours, paper, claim) else "differs"
         low, high = (intervals or {}).get((row, column), (None, None))
         cells.append(ClaimCell(row, column, paper, ours, verdict, low, high))
     return ClaimVerdict(claim, tuple(cells))
@@ -164,8 +169,9 @@ def changed_inputs(claim: Claim, hashes: Mapping[str, Mapping[str, str]]) -> lis
     ]
 
 
-def _same(ours: float, printed: float, decimals: int) -> bool:
-    return f"{ours:.{decimals}f}" == f"{printed:.{decimals}f}"
+def _same(ours: float, printed: float, claim: Claim) -> bool:
+    near = abs(ours - printed) <= claim.tolerance
+    return near or f"{ours:.{claim.decimals}f}" == f"{printed:.{claim.decimals}f}"
 
 
 _SPLITS = ("dev", "devtest")

@@ -175,6 +175,7 @@ class Grid:
     rows: list[dict[str, Any]] = field(default_factory=list)
     sizes: list[dict[str, Any]] = field(default_factory=list)
     missing: int = 0
+    total: int | None = None  # cells to be judged in all, for progress
     _done: int = 0
 
     def __post_init__(self) -> None:
@@ -243,7 +244,7 @@ class Grid:
             self._done += 1
             if self.progress is not None:
                 stage = f"{mode} · {code} · {name}"
-                self.progress(Progress(stage, self._done, unit="cells"))
+                self.progress(Progress(stage, self._done, self.total, unit="cells"))
             for metric, values in cell["scores"].items():
                 self.rows.append(
                     {"mode": mode, "language": code, "method": name, "layer": None,

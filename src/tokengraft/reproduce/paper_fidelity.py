@@ -51,7 +51,7 @@ class Fidelity:
     grid: pl.DataFrame
     sizes: pl.DataFrame
     missing: int
-    verdict: ClaimVerdict | None  # None for any model but the paper's own
+    verdict: ClaimVerdict | None  # None for any model but the paper's own, and for a part of lines
 
     def cells(self, metric: str, mode: str = PAPER) -> pl.DataFrame:
         """The rows of the grid of one metric and mode."""
@@ -249,6 +249,10 @@ def run(
         None if work is None else work / "states", deadline, running.progress,
         running.last_layer == "norm",
     )  # fmt: skip
+    texts = [code for code in codes if (text or {}).get(code)]
+    strategies = len(grid.strategy_names())
+    each = [strategies if method == PAPER else 1 for method in mode.methods]
+    grid.total = strategies * len(codes) + sum(each) * len(texts)
     grid.paper(codes, corpus)
     if text is not None:
         run_default(grid, codes, text, mode, whole=corpus)
@@ -259,7 +263,7 @@ def run(
     fidelity = Fidelity(loaded.name, claim, table, pl.DataFrame(grid.sizes), grid.missing, None)
     # A local copy of the model may have its name without its owner's.
     same = loaded.name.rpartition("/")[2] == claim.model.rpartition("/")[2]
-    return _judged(fidelity) if same else fidelity
+    return _judged(fidelity, codes) if same and settings.lines is None else fidelity
 
 
 def paper_row(method: str, layers: Sequence[int]) -> str:
@@ -275,7 +279,8 @@ def model_layers(fidelity: Fidelity) -> list[int]:
     return sorted(int(layer) for layer in layers)
 
 
-def _judged(fidelity: Fidelity) -> Fidelity:
+def _judged(fidelity: Fidelity, codes: Sequence[str]) -> Fidelity:
+    """The claim judged for these languages; the paper's mean only if they are the paper's."""
     layers = model_layers(fidelity)
     bare = {full: code for code, full in fidelity.claim.languages.items()}
     values = {
@@ -284,7 +289,11 @@ def _judged(fidelity: Fidelity) -> Fidelity:
         for code, value in row.items()
         if code != "method" and value is not None
     }
-    return replace(fidelity, verdict=judge(fidelity.claim, values))
+    asked = {bare[code] for code in codes if code in bare}
+    if not asked:
+        return fidelity
+    columns = asked | ({"mean"} if set(bare) == set(codes) else set())
+    return replace(fidelity, verdict=judge(fidelity.claim, values, columns=columns))
 
 
 def _codes(claim: Claim, languages: Sequence[str] | None, corpus: ParallelCorpus) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from tokengraft.core.errors import TokenizerError, Unavailable
 from tokengraft.core.files import ASSETS, download, sha256, sha256_file
-from tokengraft.core.untrusted import check_unpacked, read_tar, refuse_links_out
+from tokengraft.core.untrusted import check_unpacked, read_bounded, read_tar, refuse_links_out
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def folder(path: Path) -> Source:
     """The tokenizer files in the folder `path`; none of them may be a link out of it."""
     refuse_links_out(path, TokenizerError, _wanted)
     paths = {p.name: p for p in sorted(path.iterdir()) if p.is_file()}
-    reads = {name: p.read_bytes for name, p in paths.items()}
+    reads = {n: functools.partial(read_bounded, p, TokenizerError) for n, p in paths.items()}
     return Source(str(path), reads, _LazyDigests(paths))
 
 
