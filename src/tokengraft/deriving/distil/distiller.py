@@ -51,6 +51,7 @@ from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut,
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
     Weights,
+    compile_blocks,
     halved,
     look_apart,
     save_memory,
@@ -67,6 +68,7 @@ from tokengraft.tokenizer.align import Alignment, Ints
 
 _PLAIN = ("steps", "seconds", "stopped", "reading", "judged", "passages")
 _SAVED = 20.0  # seconds of training after which a checkpoint is written even without a check
+_MANY, _LONG = 300, 3.0  # steps and minutes from which blocks are compiled
 _HEAD_BETAS = (0.9, 0.99)  # an output row's gradients are small except where its token is next
 _TRIES = 3  # to keep the promise by keeping less of what was learned
 
@@ -219,6 +221,8 @@ class Distiller:
         else:
             self._judge(out.reading / 10, teaching, out.judged)
         begun -= out.seconds
+        if self._compiles(out):
+            compile_blocks(self._learner.model)
         self._use(out.reading)
         self._save_at = time.monotonic() + _SAVED
         try:
@@ -269,6 +273,14 @@ class Distiller:
             same_row, excess=min(known, default=None), kl=min(same_row.kl, kl),
             agreement=max(same_row.agreement, same), cosine=max(same_row.cosine, cosine),
         )  # fmt: skip
+
+    def _compiles(self, out: Distillation) -> bool:
+        """Whether compiling, which takes a GPU some twenty seconds, is worth it."""
+        minutes = math.inf if self.recipe.max_minutes is None else self.recipe.max_minutes
+        long = self.recipe.steps - out.steps >= _MANY and minutes - out.seconds / 60 >= _LONG
+        alone = self.device.type == "cuda" and len(self.reader.team) == 1
+        recomputes = any(block.training for block in self._learner.model.blocks)
+        return alone and long and not recomputes
 
     def _due(self, out: Distillation) -> bool:
         """Whether the present rows have to be judged: a function of the outcome alone."""
