@@ -165,7 +165,7 @@ def test_no_file_fills_the_memory(
     if "PLAN" in OPTIONS[option]:
         import tokengraft as tg
 
-        tg.plan("rootstock", text={"shn_Mymr": str(text)}, budget=5).save(tmp_path / "plan")
+        tg.plan("rootstock", "shn", str(text), budget=5).save(tmp_path / "plan")
         plan = tmp_path / "plan"
     known = {"BOMB": bombs(bomb), "TEXT": text, "OUT": tmp_path / "out", "PLAN": plan}
     arguments = []

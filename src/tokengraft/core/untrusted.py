@@ -21,6 +21,7 @@ _RATIO = 100
 _FREE_BYTES = 64 << 20
 _MOST_BYTES = 1 << 30
 _MOST_FILE = 4 << 30  # a file that is read as it is
+_MOST_PIPED = 128 << 20
 _HEADER_BYTES = 1 << 20
 _MOST_MEMBERS = 100_000
 _BLOCK = 1 << 20
@@ -54,8 +55,10 @@ def read_bounded(
 ) -> bytes:
     """The bytes of a file, or of what a `stream` unpacks it to; `error` if they are over `most`.
 
-    What is not a regular file (a pipe, /dev/zero) has no size to be told by, and is read as far.
+    What is not a regular file (a pipe, /dev/zero) may never end, so less of it is read.
     """
+    if not path.is_file():
+        most = min(most, _MOST_PIPED)
     if stream is None:
         with path.open("rb") as file:
             return read_bounded(path, error, most, file)

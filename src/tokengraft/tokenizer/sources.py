@@ -73,6 +73,8 @@ class _LazyDigests(dict[str, str]):
 def archive(path: Path) -> dict[str, Source]:
     """The tokenizers in a tar or zip archive: folder name → its files, held in memory."""
     members: dict[str, dict[str, bytes]] = {}
+    if not path.is_file():  # a device may never end
+        raise TokenizerError(f"{path} is neither a folder nor an archive")
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as zipped:
