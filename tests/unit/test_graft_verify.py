@@ -21,12 +21,14 @@ from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Finishing, Output, graft
 from tokengraft.grafting.manifest import read_manifest
 from tokengraft.grafting.verify.invariants import Check, Report, check_lines, verify
+from tokengraft.grafting.verify.small_files import insertion_difference
 from tokengraft.grafting.verify.tokens import wrong_first_part
 from tokengraft.model.checkpoint import read_checkpoint
 from tokengraft.model.tokenizer_files import around
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, with_plan
 from tokengraft.planning.protect import insert_proved, protected_text
+from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.convert import from_sentencepiece, from_wordpiece
 from tokengraft.tokenizer.insert import first_free_id, merge_pairs
 from tokengraft.tokenizer.pre_tokenizer import GPT2
@@ -431,7 +433,7 @@ def test_false_first_parts_are_caught_under_every_policy(
 FAMILIES: dict[str, Callable[[], dict[str, Any]]] = {
     "byte-level": lambda: json.loads(tokenizer_json()),
     "byte fallback": lambda: from_sentencepiece(bundled("mistral-v0.3").read("tokenizer.model")),
-    "unigram": lambda: from_sentencepiece(bundled("t5").read("spiece.model")),
+    "unigram": lambda: as_json(find("t5")),
     "wordpiece": lambda: from_wordpiece(
         bundled("bert-multilingual").read("vocab.txt").decode().splitlines()
     ),
@@ -449,6 +451,7 @@ def test_first_parts_are_found_again_in_the_tokenizers(name: str, mode: Any) -> 
     ids = range(rows, first_free_id(new))
     assert given
     assert wrong_first_part(old, new, ids, rows, given) is None
+    assert insertion_difference(old, new, ids) is None
     for place in (0, len(given) - 1):
         wrong = [*given]
         wrong[place] += 1

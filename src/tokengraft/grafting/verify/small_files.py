@@ -157,7 +157,8 @@ def _vocabulary_difference(old: dict[str, Any], new: dict[str, Any], ids: range)
 def _pattern_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """None if text is split as by the base, or by a pattern proved to make no text longer."""
     has = _as_loaded(new)
-    if has == _as_loaded(settle(old)):
+    literal = len(new.get("added_tokens") or ()) > len(old.get("added_tokens") or ())
+    if has == _as_loaded(old if literal else settle(old)):  # `insert` settles no literal tokens
         return None
     before, after = split_pattern(old), split_pattern(new)
     # The base may be a graft whose own pattern names scripts: only what is put in front counts.
