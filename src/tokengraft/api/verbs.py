@@ -250,7 +250,7 @@ def graft(
     bias: float | str = 0.0,
     protect: Sources | None = None,
     untie: bool = True,
-    train: str = "rows",
+    train: str = "auto",
     keep: float | None = None,
     lanes: int | None = None,
     start: Place | None = None,
@@ -269,9 +269,10 @@ def graft(
     Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
     `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
     line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
-    explained by `Output`. `train` (`rows`, `lanes`, `lora`, `all`) says what learns. With
-    `train="lanes"`, `lanes` is by how many dimensions at least the model gets wider (64); with
-    `lora` and `all`, `keep` is the share of positions in English and code at which the likeliest
+    explained by `Output`. `train` says what learns: `rows`, `lanes`, `lora` or `all`; `auto` is
+    lanes if text is given and the model can have them, else rows. `lanes` is by how many dimensions
+    at least the model gets wider for lanes (a sixth of its width, 64 to 256); with `lora` and
+    `all`, `keep` is the share of positions in English and code at which the likeliest
     token must stay the same (0.97). Training goes on from `start`, an earlier graft of the same
     plan into the same model, if given: from its rows, and its lanes if they are trained again.
     `adapter_only` writes what adapters learned, without the base. Until the folder is verified,
@@ -285,7 +286,7 @@ def graft(
     from tokengraft.grafting.graft import graft as write_graft
     from tokengraft.model.folder import resolve
 
-    if rows is not None and train != "rows":
+    if rows is not None and train not in ("auto", "rows"):
         raise UsageError(f"train {train!r} trains rows and body together: leave rows out")
     if rows is not None and any(one is not None for one in (start, keep, lanes)):
         raise UsageError("start, keep and lanes say how to train: leave them out, or rows")

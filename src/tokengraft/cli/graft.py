@@ -191,9 +191,10 @@ def graft(
             "stays. lanes: a wider body too, which acts only where a new token has been read, so "
             "that English cannot change (Llama, Mistral, Qwen 2 and 3). lora: adapters in the "
             "body, which read and write new tokens better; English and code are replayed so that "
-            "they move by 0.003 nats at most (--keep). all: every weight but the tables."
+            "they move by 0.003 nats at most (--keep). all: every weight but the tables. auto: "
+            "lanes if the model can have them, else rows."
         ),
-    ] = "rows",
+    ] = "auto",
     keep: Annotated[
         float | None,
         _training(
@@ -209,10 +210,10 @@ def graft(
         int | None,
         _training(
             min=1,
-            help="With --train lanes: by how many dimensions at least the model gets wider, with "
-            "four neurons in each block for every one that is asked for. Default 64. With more, "
-            "new tokens are read better, and the model is larger for every text: 256, a sixth of "
-            "its width, make the blocks of Qwen2.5 1.5B larger by 36%, 64 by 17% (docs/adapt.md).",
+            help="With lanes: by how many dimensions at least the model gets wider, with four "
+            "neurons in each block for every one. Default: a sixth of its width, 64 to 256. More "
+            "read new tokens better and make the model larger for every text: 256 make the blocks "
+            "of Qwen2.5 1.5B larger by 36%, 64 by 17% (docs/adapt.md).",
         ),
     ] = None,
     adapter_only: Annotated[
@@ -258,7 +259,7 @@ def graft(
 
       tokengraft graft rootstock plan/ --text shan.txt --minutes 5 -o grafted/
 
-      tokengraft graft rootstock plan/ --text shan.txt --train lanes -o grafted/
+      tokengraft graft rootstock plan/ --text shan.txt --train rows -o grafted/
 
       tokengraft graft Qwen/Qwen3-0.6B plan/ --text shan.txt \
         --policy write -o grafted/
@@ -278,7 +279,7 @@ def graft(
     tuned["checkpoint-dir"] = checkpoint_dir
     tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text, "start": start}
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
-    if by_text is not None and (named(policy).trains or train not in ("rows", "lanes")):
+    if by_text is not None and (named(policy).trains or train not in ("auto", "rows", "lanes")):
         given = "--policy write" if named(policy).trains else f"--train {train}"
         raise UsageError(f"--by-text does nothing with {given}: leave one of them out")
     if named(policy).trains and not tied and (size := second_table(resolve(model).path)):
@@ -326,7 +327,7 @@ def graft(
     elif not is_encoder(config := read_json(result.folder / CONFIG)):
         parsed = read_json(result.folder / TOKENIZER)
         said = where_served(parsed, config)
-        if train == "lanes":
+        if (result.facts.get("trained") or {}).get("train") == "lanes":
             said += " Lanes were tried in transformers, vLLM and, but for Qwen 2, llama.cpp only."
         stdout.print(said, markup=False)
 

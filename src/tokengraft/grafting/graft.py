@@ -62,20 +62,20 @@ class Graft:
 class Derivation:
     """How to make rows: by `method`, from `text` if it is given (`corpus.lines_of`).
 
-    `train` says what learns: the new `rows` alone, LoRA adapters in the body as well (`lora`), or
-    the whole body (`all`), or else `lanes`, which make it wider and cannot change what it says of
-    text without new tokens. With `lora` and `all`, `keep` is the share of positions of protected
-    text whose likeliest token must stay the same (`Adapting.keeping`). `start` is an earlier graft
-    of the same plan, from which training goes on (`read_start`). With `train="lanes"`, `lanes` is
-    by how many dimensions at least the body gets wider (64), with four neurons in each block for
-    every one asked for. `options` holds `progress` and, by name, fields of `Deriving` and of the
-    option objects inside it.
+    `train` says what learns (`auto`: `_what_learns`): the new `rows` alone, LoRA adapters in the
+    body as well (`lora`), or the whole body (`all`), or else `lanes`, which make it wider and
+    cannot change what it says of text without new tokens. With `lora` and `all`, `keep` is the
+    share of positions of protected text whose likeliest token must stay the same
+    (`Adapting.keeping`). `start` is an earlier graft of the same plan, from which training goes on
+    (`read_start`). With `train="lanes"`, `lanes` is by how many dimensions at least the body gets
+    wider (64), with four neurons in each block for every one asked for. `options` holds `progress`
+    and, by name, fields of `Deriving` and of the option objects inside it.
     """
 
     method: str = "auto"
     text: Sources | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    train: str = "rows"
+    train: str = "auto"
     keep: float | None = None
     start: Path | str | None = None
     lanes: int | None = None
@@ -143,7 +143,9 @@ def graft(
     base = resolve(model)
     out = Path(out)
     check_target(out, base.path, options.force)
-    adapting = _adapting(rows, training_lines, output)
+    if isinstance(rows, Derivation):
+        rows = replace(rows, train=_what_learns(rows, base, plan, output, options.adapter_only))
+    adapting = _adapting(rows, training_lines, output, base)
     lanes = adapting is not None and adapting.grows
     _refuse_unfit(base, plan, output, adapting, options.adapter_only)
     earlier = outputs(read_manifest(base.path))
@@ -342,6 +344,43 @@ def _bias(output: Output, text: bool) -> float | None:
     return bias
 
 
+def _what_learns(
+    rows: Derivation, base: Model, plan: Plan, output: Output, adapter_only: bool
+) -> str:
+    """`rows.train`; under `auto` what is best here.
+
+    That is lanes if text is given, the model can have them and nothing that is asked for excludes
+    them; else the new rows. An adapter alone is LoRA's.
+    """
+    if rows.train != "auto":
+        return rows.train
+    if adapter_only:
+        return "lora"
+    writes = named(output.policy).trains
+    plain = output.policy == DEFAULT and output.protect is None
+    learns = rows.text is not None and rows.method in ("auto", "distil")
+    if not learns or not (plain or writes) or rows.keep is not None or plan.places is not None:
+        return "rows"
+    if rows.start is not None:
+        earlier = (read_manifest(Path(rows.start)) or {}).get("trained") or {}
+        return "lanes" if earlier.get("train") == "lanes" else "rows"
+    from tokengraft.deriving.distil.lanes import refuse_unfit
+
+    config = read_json(base.path / CONFIG)
+    architecture = str(next(iter(config.get("architectures") or ()), None))
+    try:
+        refuse_unfit(architecture, config.get("hidden_act", "silu"))
+    except UsageError:
+        return "rows"
+    return "lanes"
+
+
+def _usual_lanes(base: Model) -> int:
+    """A sixth of the model's width, 64 at least and 256 at most."""
+    layout = find_layout(read_json(base.path / CONFIG), read_checkpoint(base.path))
+    return min(256, max(64, layout.width // 6))
+
+
 def _refuse_unfit(
     base: Model, plan: Plan, output: Output, adapting: Adapting | None, adapter_only: bool
 ) -> None:
@@ -403,6 +442,7 @@ def _adapting(
     rows: Derived | NDArray[np.float32] | Derivation,
     text: Sequence[str] | None,
     output: Output,
+    base: Model,
 ) -> Adapting | None:
     """How to train the body, or None if only rows learn; `rows.options` may bring `adapting`."""
     if not isinstance(rows, Derivation):
@@ -418,7 +458,7 @@ def _adapting(
         return None
     if text is None:
         raise UsageError(f"--train {train} learns from text: give some with --text FILE")
-    given: Adapting = rows.options.get("adapting") or Adapting()
+    given: Adapting | None = rows.options.get("adapting")
     if train == "lanes":
         silent = output.protect is not None and not named(output.policy).trains
         if rows.keep is not None or silent:
@@ -427,11 +467,13 @@ def _adapting(
                 f"lanes cannot change text without new tokens, so {idle} has nothing to keep: "
                 "leave it out, or take --train lora"
             )
-        if rows.lanes is not None:
-            if "adapting" in rows.options:
-                raise UsageError("lanes and adapting both say how many lanes: leave one out")
-            given = replace(given, lanes=rows.lanes, neurons=_NEURONS * rows.lanes)
+        if rows.lanes is not None and given is not None:
+            raise UsageError("lanes and adapting both say how many lanes: leave one out")
+        if given is None:
+            lanes = rows.lanes or _usual_lanes(base)
+            given = Adapting(lanes=lanes, neurons=_NEURONS * lanes)
         return replace(given, train=train)
+    given = given or Adapting()
     quiet = () if output.protect is None else tuple(lines_of(output.protect))
     given = given if rows.keep is None else given.keeping(rows.keep)
     return replace(given, train=train, protect=quiet or given.protect)
