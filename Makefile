@@ -27,6 +27,8 @@ lint: $(VENV)/dev.done    ## ruff, mypy, and the page's scripts by biome where n
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	rm -rf build/wheel && $(BIN)/python -m build --wheel --outdir build/wheel . >/dev/null
+	$(BIN)/check-wheel-contents build/wheel
 	@if $(BIOME) --version >/dev/null 2>&1; then $(BIOME) lint --error-on-warnings; \
 	  else echo "no node or no registry: the page's scripts are not linted"; fi
 
