@@ -3,8 +3,8 @@
     python tools/rerun.py results/hardware/burmese.yaml MODEL=/models/qwen FLORES=/data/flores200
 
 A record is a YAML file: `inputs` names what to give, `steps` are commands with `$NAME` for inputs,
-each with the `seconds` it took. A step with a `table` (a CSV file of one row) has `expected` values,
-which must come out within `tolerance`. Exit code 1 if one does not.
+each with the `seconds` it took. A step with a `table` (a CSV file of one row) has `expected`
+values, which must come out within `tolerance`. Exit code 1 if one does not.
 """
 
 from __future__ import annotations

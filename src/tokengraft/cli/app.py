@@ -12,6 +12,7 @@ from tokengraft.cli import (
     compare,
     evaluate,
     finished_graft,
+    fit,
     graft,
     listings,
     plan,
@@ -44,6 +45,7 @@ _VERBS: dict[str, dict[str, Callable[..., None]]] = {
         "insert": plan.insert,
     },
     "A model that has them": {
+        "fit": fit.fit,
         "graft": graft.graft,
         "adapt-input": graft.adapt_input,
         "verify": finished_graft.verify,
