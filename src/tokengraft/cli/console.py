@@ -138,7 +138,7 @@ def _in_a_log() -> Iterator[OnProgress]:
         figures = f": {said}" if (said := _figures(now, last - began)) else ""
         done = now.done - before[0] if before[1] == now.total else now.done
         left = ""
-        if now.total and done > 0:
+        if now.total and done > 0 and now.done < now.total:
             minutes = seconds * (now.total - now.done) / done / 60
             left = f", about {max(1, round(minutes))} min left"
         before = now.done, now.total

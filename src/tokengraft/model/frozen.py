@@ -107,7 +107,7 @@ class FrozenModel:
             )
         kind = kind_of(config)
         first, *others = pick_devices(reading.device)
-        loaded = load_frozen(source.path, _dtype(reading.dtype, first), kind == "causal")
+        loaded = load_frozen(source.path, _dtype(reading.dtype, first), kind == "causal", first)
         return cls(
             loaded.to(first), kind=kind, name=source.name, folder=source.path,
             window=reading.window, others=others,

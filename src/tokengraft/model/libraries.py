@@ -12,6 +12,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,7 +68,16 @@ def quiet(warnings: bool = True) -> Iterator[Any]:
             logging.enable_progress_bar()
 
 
-def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
+def straight_to(device: torch.device | None) -> dict[str, Any]:
+    """Options of `from_pretrained` by which weights go to a GPU without a copy in memory."""
+    if device is None or device.type != "cuda" or find_spec("accelerate") is None:
+        return {}
+    return {"device_map": {"": device}}
+
+
+def load_frozen(
+    folder: Path, dtype: Any, causal: bool = True, device: torch.device | None = None
+) -> Any:
     """Load the model in `folder`, frozen: checked safetensors, no custom code; else ModelError."""
     from tokengraft.model.checkpoint import read_checkpoint
 
@@ -81,6 +91,7 @@ def load_frozen(folder: Path, dtype: Any, causal: bool = True) -> Any:
                 trust_remote_code=False,
                 local_files_only=True,
                 **dtype_option(dtype),
+                **straight_to(device),
             )
     except ModelError as error:
         named = str(error).startswith(f"{folder.name} ")

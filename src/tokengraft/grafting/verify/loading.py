@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from tokengraft.grafting.verify.tokens import EncodedBoth
 from tokengraft.model.checkpoint import Checkpoint, read_checkpoint, read_json
 from tokengraft.model.embedding_tables import Tables, is_encoder
 from tokengraft.model.folder import CONFIG
-from tokengraft.model.libraries import dtype_option, pick_device, quiet
+from tokengraft.model.libraries import dtype_option, pick_device, quiet, straight_to
 from tokengraft.model.tokenizer_files import TOKENIZER, around
 from tokengraft.tokenizer.pipeline import encode, load
 
@@ -137,13 +136,11 @@ def load_model(
     folder: Path, *, dtype: str, device: torch.device | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """The model, and what transformers reports about missing or unexpected tensors."""
-    # With accelerate, weights go to a GPU without a copy in memory.
-    straight = device is not None and device.type == "cuda" and find_spec("accelerate")
     with quiet(warnings=False) as transformers:
         model, info = _class(transformers, folder).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
             output_loading_info=True, **dtype_option(dtype),
-            **({"device_map": {"": device}} if straight else {}),
+            **straight_to(device),
         )  # fmt: skip
     return (model if device is None else model.to(device)).eval(), info
 
