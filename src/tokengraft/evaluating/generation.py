@@ -95,6 +95,7 @@ def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
     ids, characters, steps = _prompt(model, prompt, steps)
     barred, switched = _barred(model), _processors(model, greedy=True)
     written: list[int] = []
+    seen = ids
     with torch.inference_mode():
         begun = _now(model)
         out = model.model(input_ids=ids, use_cache=True)
@@ -104,8 +105,9 @@ def _decode(model: FrozenModel, prompt: str, steps: int, tally: _Tally) -> None:
         for _ in range(steps):
             if len(barred):
                 scores[:, barred] = -torch.inf
-            scores = switched(ids, scores) if switched else scores
+            scores = switched(seen, scores) if switched else scores
             token = scores.argmax(-1, keepdim=True)
+            seen = torch.cat([seen, token], -1)
             written.append(int(token))
             out = model.model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
             scores = out.logits[:, -1].float()
