@@ -19,7 +19,7 @@ from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.tokenizer.file_shape import TokenizerKey
 from tokengraft.tokenizer.insert import added_ids, model_type, vocabulary
 from tokengraft.tokenizer.pre_tokenizer import Word
-from tokengraft.tokenizer.words import Ints
+from tokengraft.tokenizer.rows import Ints
 
 _BATCH = 1 << 14
 _ADDED = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
