@@ -119,7 +119,7 @@ def survey(
     """
     layout = layout or Layout()
     tables = survey_files(
-        sources, _names(tokenizers), 
+        sources, _names(tokenizers),
         Surveying(layout, parallel, pivot, format_, search, reference),
         counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
         progress=progress,

@@ -97,8 +97,8 @@ class _Table:
 class AuditTables:
     """The facts of a run as `manifest.json` has them, and every table by name.
 
-    Two are equal if their facts and tables are, whichever library counted, so a saved audit equals itself when loaded. `total`
-    holds the exact sums of a streamed corpus; it is not saved.
+    Two are equal if their facts and tables are, whichever library counted, so a saved audit equals
+    itself when loaded. `total` holds the exact sums of a streamed corpus; it is not saved.
     """
 
     facts: Mapping[str, Any]

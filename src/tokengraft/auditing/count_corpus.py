@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -52,7 +52,7 @@ class CountTask:
     """
 
     tokenizers: tuple[Packed, ...]
-    text: Mapping[str, int]
+    text: Mapping[str, int] = field(default_factory=dict)
 
     def open(self, threads: int) -> Callable[[CountItem, Report], bytes]:
         """A counter that opens each tokenizer when it is first needed."""
@@ -63,7 +63,7 @@ class CountTask:
         def count_cell(cell: CountItem, report: Report) -> bytes:
             if cell.tokenizer not in opened:
                 opened[cell.tokenizer] = packed[cell.tokenizer].open()
-                opened[cell.tokenizer].hasten(self.text[cell.tokenizer])
+                opened[cell.tokenizer].hasten(self.text.get(cell.tokenizer, 0))
             counts = count(opened[cell.tokenizer], cell.lines)
             report(len(cell.lines), cell.size, int(counts.tokens.sum()), 1.0)
             return _labelled(opened[cell.tokenizer], counts)
@@ -165,7 +165,7 @@ def _here(
     corpus: ParallelCorpus, tokenizers: Sequence[Located], wanted: Sequence[tuple[str, str]],
     reference: Collection[str], on_open: OnOpen | None,
 ) -> Iterator[tuple[tuple[str, str], bytes]]:  # fmt: skip
-    """((tokenizer name, language), labelled counts) of the wanted cells, counted in this process."""
+    """((tokenizer name, language), labelled counts) of the wanted cells, counted here."""
     for located in tokenizers:
         codes = {code for name, code in wanted if name == located.name}
         if not codes:

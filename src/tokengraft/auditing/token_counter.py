@@ -19,8 +19,8 @@ from tokengraft.core.files import sha256
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
-from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.fast import share
+from tokengraft.tokenizer.packed import Packed
 from tokengraft.tokenizer.rows import Ints
 
 VERSION = "7"  # part of every key: raise it when the meaning of a count changes

@@ -14,21 +14,25 @@ import random
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, TypeAlias
-from unicodedata import is_normalized
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError, gave_up
 from tokengraft.tokenizer import fast
-from tokengraft.tokenizer.rows import Ints, Rows, characters, count_pieces, plain_quantifiers
+from tokengraft.tokenizer.rows import (
+    Ints,
+    Rows,
+    characters,
+    count_pieces,
+    holding,
+    plain_quantifiers,
+)
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
-
-Form: TypeAlias = Literal["NFC", "NFKC"]
 
 
 class Tokenizer(abc.ABC):
@@ -79,8 +83,11 @@ class Tokenizer(abc.ABC):
             return
         self._sought = True
         self._fast = fast.find_fast(
-            self.fingerprint, self._definition, self._encode_texts, lambda: self.vocabulary.pieces
+            self.fingerprint, self._definition, self._encode_texts, self._probe
         )
+
+    def _probe(self) -> list[str]:
+        return fast.probe(self.fingerprint, AWKWARD, self.vocabulary.pieces)
 
     def by_reference(self) -> None:
         """From now on, encode with the wrapped library only."""
@@ -113,14 +120,17 @@ class Tokenizer(abc.ABC):
             return self._encode_texts(texts, alone)
         try:
             rows = quick.encode(texts, alone)
+            if avoided := quick.avoided and quick.avoided & characters(texts):
+                left = holding(texts, avoided)
+                own = [texts[number] for number in left]
+                rows = rows.replaced(left, self._encode_texts(own, alone))
         except BaseException as error:
             if not gave_up(error):
                 raise
             return self._encode_texts(texts, alone)
         own = [texts[number] for number in sample]
-        if len(rows.sizes) == len(texts) and rows.chosen(sample).same(
-            self._encode_texts(own, alone)
-        ):
+        checked = self._encode_texts(own, alone)
+        if len(rows.sizes) == len(texts) and rows.chosen(sample).same(checked):
             return rows
         self.refute(f"in a sample of {len(sample)} of {len(texts)} lines")
         return self._encode_texts(texts, alone)
@@ -189,27 +199,18 @@ class Tokenizer(abc.ABC):
 
     def _pieces(
         self, pattern: str, texts: Sequence[str], by_library: Callable[[Sequence[str]], Ints],
-        forms: Collection[Form] = (),
+        normal: Sequence[str] | None = None,
     ) -> Ints:  # fmt: skip
-        """`pretokens` counted by a split pattern, for text normalised to `forms`.
+        """`pretokens` counted by a split pattern, on the texts as they are, or as normalised.
 
-        Left to the library: texts that the pattern alone does not decide, or that are normalised.
+        What the pattern alone does not decide is left to the library.
         """
-        counted = count_pieces(pattern, texts)
+        counted = count_pieces(pattern, texts if normal is None else normal)
         if counted is None:
             return by_library(texts)
         counts, left = counted
-        changed = (
-            {
-                n
-                for n, text in enumerate(texts)
-                if not all(is_normalized(form, text) for form in forms)
-            }
-            if forms
-            else set()
-        )
-        if odd := sorted({*left.tolist(), *changed}):
-            counts[odd] = by_library([texts[number] for number in odd])
+        if len(left):
+            counts[left] = by_library([texts[number] for number in left.tolist()])
         return counts
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:

@@ -4,7 +4,9 @@
 library that loads the same files may encode instead, if it is proved on this very tokenizer:
 
 - once, on a probe (`probe`): lines of the bundled Declaration of Human Rights, awkward lines,
-  random Unicode and the tokenizer's own tokens. The outcome is kept, by tokenizer and version;
+  random Unicode and the tokenizer's own tokens. If they differ there, every character is tried by
+  itself; texts with characters on which they differ (often of recent versions of Unicode) are left
+  to the reference. The outcome is kept, by tokenizer and version;
 - in every run, on a random sample of the real lines (`sample`), encoded by both.
 
 At the first difference the reference encodes everything. A fault in one of 50 lines of a language
@@ -33,7 +35,7 @@ import numpy as np
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import TokengraftError, gave_up
 from tokengraft.core.files import ASSETS
-from tokengraft.tokenizer.rows import Rows, unassigned
+from tokengraft.tokenizer.rows import Rows
 
 #: Encodes texts, in one thread only if the second argument is true; it may raise anything.
 Encode: TypeAlias = Callable[[Sequence[str], bool], Rows]
@@ -41,19 +43,23 @@ LEAST = 240  # lines of a language in a sample: a fault in one of 50 escapes 240
 _SHARE = 0.01
 WORTH = 3_000_000  # characters; fewer are encoded before a library is loaded and proved
 _VERSION = "1"  # of the probe
+_DIFFERS = b"\xff"  # kept for an encoder that is wrong; for others, the characters to avoid
+_MOST_AVOIDED = 2000
 
 
 @dataclass(frozen=True)
 class Definition:
     """What a tokenizer's files say, as libraries load it.
 
-    `data` is a `tokenizer.json`, a SentencePiece file or tiktoken's ranks, with their `pattern`.
+    `data` is a `tokenizer.json`, a SentencePiece file or tiktoken's ranks, with their `pattern` and
+    the name of that (gpt2, cl100k, o200k).
     `normal` is applied to text beforehand, by a normaliser that is missing in `data`.
     """
 
     kind: Literal["json", "sentencepiece", "ranks"]
     data: bytes
     pattern: str = ""
+    scheme: str = ""
     normal: Callable[[Sequence[str]], list[str]] | None = None
     added: tuple[str, ...] = ()  # tokens that are looked for before text is normalised
 
@@ -62,10 +68,8 @@ def _gigatoken(definition: Definition) -> Encode:
     from gigatoken import Tokenizer
 
     if definition.kind == "ranks":
-        names = {pattern: name for name, pattern in _patterns().items()}
-        scheme = names[definition.pattern].removesuffix("_base")
         with _written(definition.data) as path:
-            own = Tokenizer.from_tiktoken(path, scheme, {})
+            own = Tokenizer.from_tiktoken(path, definition.scheme, {})
     elif definition.kind == "sentencepiece":
         own = Tokenizer.from_sentencepiece(definition.data)
     else:
@@ -125,12 +129,6 @@ def _written(data: bytes) -> Iterator[str]:
         yield str(path)
 
 
-def _patterns() -> dict[str, str]:
-    from tokengraft.tokenizer.openai import PATTERNS
-
-    return PATTERNS
-
-
 def _json(definition: Definition) -> str:
     if definition.kind != "json":
         raise ValueError("only a tokenizer.json")
@@ -148,6 +146,7 @@ class Fast:
 
     name: str  # library and version
     encode: Encode
+    avoided: frozenset[str]  # characters: texts with one of them are left to the reference
 
 
 def installed() -> Iterator[tuple[str, str]]:
@@ -161,46 +160,58 @@ def installed() -> Iterator[tuple[str, str]]:
 
 def find_fast(
     fingerprint: str, define: Callable[[], Definition | None], reference: Callable[..., Rows],
-    tokens: Callable[[], Sequence[bytes]],
+    texts: Callable[[], list[str]],
 ) -> Fast | None:  # fmt: skip
-    """The first installed library that loads the tokenizer and agrees with `reference` on a probe.
+    """The first installed library that loads the tokenizer and agrees with `reference` on `texts`.
 
-    `define` and `tokens` are called only if something has to be loaded or proved.
+    `define` and `texts` are called only if something has to be loaded or proved.
     """
     definition: Definition | None = None
     for library, number in installed():
         name = f"{library} {number}"
         key = f"{_VERSION}/{name}/{fingerprint}"
-        if (known := _verdict(key)) == b"differs":
+        if (known := _verdict(key)) == _DIFFERS:
             continue
         try:
             if definition is None and (definition := define()) is None:
                 return None
             encode = _normalised(LIBRARIES[library](definition), definition)
             if known is None:
-                texts = probe(fingerprint, tokens())
-                if not encode(texts, False).same(reference(texts)):
-                    raise ValueError("other ids on the probe")
-                _verdict(key, b"agrees")
+                known = _agreeing(encode, reference, texts())
+                _verdict(key, known)
         except ImportError:  # of something that the library needs
             continue
         except BaseException as error:  # libraries raise anything, and Rust may panic
             if not gave_up(error):
                 raise
-            _verdict(key, b"differs")
+            _verdict(key, _DIFFERS)
             continue
-        return Fast(name, encode)
+        return Fast(name, encode, frozenset(known.decode("utf-8")))
     return None
+
+
+def _agreeing(encode: Encode, reference: Callable[..., Rows], texts: list[str]) -> bytes:
+    """The characters to avoid so that both give the same ids; ValueError if that does not help."""
+    if encode(texts, False).same(reference(texts)):
+        return b""
+    letters = _assigned()
+    alone = [f"a{letter} {letter}b" for letter in letters]
+    pairs = zip(letters, encode(alone, False).arrays(), reference(alone).arrays(), strict=True)
+    avoided = frozenset(letter for letter, a, b in pairs if not np.array_equal(a, b))
+    rest = [text for text in texts if avoided.isdisjoint(text)]
+    if len(avoided) > _MOST_AVOIDED or not encode(rest, False).same(reference(rest)):
+        raise ValueError("other ids on the probe")
+    return "".join(sorted(avoided)).encode("utf-8")
 
 
 def refute(name: str, fingerprint: str) -> None:
     """Never use this encoder for this tokenizer again."""
-    _verdict(f"{_VERSION}/{name}/{fingerprint}", b"differs")
+    _verdict(f"{_VERSION}/{name}/{fingerprint}", _DIFFERS)
 
 
 def refuted(name: str, fingerprint: str) -> bool:
     """Whether this encoder turned out to be wrong for this tokenizer."""
-    return is_fast(name) and _verdict(f"{_VERSION}/{name}/{fingerprint}") == b"differs"
+    return is_fast(name) and _verdict(f"{_VERSION}/{name}/{fingerprint}") == _DIFFERS
 
 
 def is_fast(name: str) -> bool:
@@ -221,14 +232,6 @@ def _normalised(encode: Encode, definition: Definition) -> Encode:
         return encode(made, alone)
 
     return after_normalising
-
-
-def compatibility_forms(by_reference: Callable[[str], str], texts: Sequence[str]) -> list[str]:
-    """The texts in NFKC, which is the same for all versions of Unicode that know a character."""
-    made = [unicodedata.normalize("NFKC", text) for text in texts]
-    for number in unassigned(texts):
-        made[number] = by_reference(texts[number])
-    return made
 
 
 def _verdict(key: str, value: bytes | None = None) -> bytes | None:
@@ -266,12 +269,10 @@ def share(lines: int) -> float:
     return max(_SHARE, LEAST / lines)
 
 
-def probe(fingerprint: str, tokens: Sequence[bytes]) -> list[str]:
+def probe(fingerprint: str, awkward: Sequence[str], tokens: Sequence[bytes]) -> list[str]:
     """Text that shows most differences within a second; the same for the same tokenizer."""
-    from tokengraft.tokenizer.adapters import AWKWARD
-
     chance = random.Random(fingerprint)
-    texts = [*AWKWARD, *(f"{a}{b}" for a in AWKWARD for b in chance.sample(AWKWARD, 4))]
+    texts = [*awkward, *(f"{a}{b}" for a in awkward for b in chance.sample(awkward, 4))]
     texts += [line for lines in _declaration() for line in chance.sample(lines, min(3, len(lines)))]
     letters = _assigned()
     for size in (1, 2, 5, 20, 60):

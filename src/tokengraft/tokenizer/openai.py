@@ -133,8 +133,9 @@ class TikToken(Tokenizer):
         return Rows.of(self._encode_share(texts) if alone else self._encode(texts))
 
     def _definition(self) -> Definition:
-        ranks = ranks_file(self.encoding._mergeable_ranks)
-        return Definition("ranks", ranks, self.encoding._pat_str)
+        ranks, pattern = ranks_file(self.encoding._mergeable_ranks), self.encoding._pat_str
+        schemes = (name for name, own in PATTERNS.items() if own == pattern)
+        return Definition("ranks", ranks, pattern, next(schemes, "").removesuffix("_base"))
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
         with self._failing_clearly():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from array import array
@@ -56,33 +57,46 @@ def holding(texts: Sequence[str], strings: Collection[str]) -> list[int]:
     return sorted({n for x in present for n, text in enumerate(texts) if x in text})
 
 
-def unassigned(texts: Sequence[str]) -> list[int]:
-    """The numbers of the texts with characters so new that libraries may differ about them."""
-    return holding(texts, {c for c in characters(texts) if unicodedata.category(c) == "Cn"})
-
-
 def count_pieces(pattern: str, texts: Sequence[str]) -> tuple[Ints, Ints] | None:
     r"""How many pieces a split pattern cuts each text into, counted by polars.
 
     The second array has the numbers of the texts whose count is not to be trusted. Polars' regex
     engine has no lookahead; none is needed where all white space is single spaces between other
     characters, so that `\s` can replace all alternatives that begin with it. None for a pattern
-    with unknown alternatives.
+    with unknown alternatives, or one that leaves characters unmatched.
+    """
+    alternatives = _OUTSIDE.split(plain_quantifiers(pattern))
+    if not _ALTERNATIVES.issuperset(alternatives) or {r"\s+", r"\s"}.isdisjoint(alternatives):
+        return None
+    matched = "|".join([one for one in alternatives if not one.startswith(r"\s")] + [r"\s"])
+    counts = _matches(matched, ("aAǅʰ中\u0301\u09011²!€\u200c", *texts))
+    return None if counts[0] < 0 else (counts[1:].copy(), _uncertain(tuple(texts)))
+
+
+# Several tokenizers read the same lines, and some have the same pattern.
+@functools.lru_cache(maxsize=512)
+def _matches(pattern: str, texts: tuple[str, ...]) -> Ints:
+    """How often the pattern matches in each text; -1 for the first if not all of it is matched."""
+    import polars as pl
+
+    series = pl.Series(texts, dtype=pl.String)
+    counts = series.str.count_matches(pattern).to_numpy().astype(np.int64)
+    if series[:1].str.replace_all(pattern, "")[0]:
+        counts[0] = -1
+    return counts
+
+
+@functools.lru_cache(maxsize=512)
+def _uncertain(texts: tuple[str, ...]) -> Ints:
+    """The texts with other white space than single spaces inside, or with unassigned characters.
+
+    Libraries may differ about characters that are so new.
     """
     import polars as pl
 
-    alternatives = set(_OUTSIDE.split(plain_quantifiers(pattern)))
-    if not alternatives <= _ALTERNATIVES or {r"\s+", r"\s"}.isdisjoint(alternatives):
-        return None
-    in_order = _OUTSIDE.split(plain_quantifiers(pattern))
-    matched = "|".join([one for one in in_order if not one.startswith(r"\s")] + [r"\s"])
-    every_kind = pl.Series(["aAǅʰ中\u0301\u09011²!€\u200c"])
-    if every_kind.str.replace_all(matched, "")[0]:
-        return None
-    series = pl.Series(texts, dtype=pl.String)
-    odd = series.str.contains(r"^\s|\s$|\s\s|[^\S ]").to_numpy().copy()
-    odd[unassigned(texts)] = True
-    return series.str.count_matches(matched).to_numpy().astype(np.int64), np.flatnonzero(odd)
+    odd = pl.Series(texts, dtype=pl.String).str.contains(r"^\s|\s$|\s\s|[^\S ]").to_numpy().copy()
+    odd[holding(texts, {c for c in characters(texts) if unicodedata.category(c) == "Cn"})] = True
+    return np.flatnonzero(odd)
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,14 @@ class Rows:
         wanted[numbers] = True
         return Rows(self.sizes[wanted], self.ids[np.repeat(wanted, self.sizes)])
 
+    def replaced(self, numbers: Sequence[int], others: Rows) -> Rows:
+        """The rows, with those of these numbers replaced by the others."""
+        arrays = [*self.arrays()]
+        for number, ids in zip(numbers, others.arrays(), strict=True):
+            arrays[number] = ids
+        sizes = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        return Rows(sizes, np.concatenate([np.zeros(0, np.uint32), *arrays]))
+
     def same(self, other: Rows) -> bool:
         """Whether both have the same ids for every text."""
         return np.array_equal(self.sizes, other.sizes) and np.array_equal(self.ids, other.ids)
@@ -146,8 +168,9 @@ class Rows:
             flat = flat[np.repeat(same, given)]
         # The place in `spelled` of each byte of the pieces: the piece's start plus its offset.
         lengths = sizes.take(ids)
-        places = np.repeat(starts.take(ids) - (np.cumsum(lengths) - lengths), lengths)
-        places += np.arange(len(flat))
+        before_each = (starts.take(ids) - (np.cumsum(lengths) - lengths)).astype(np.int32)
+        places = np.repeat(before_each, lengths)
+        places += np.arange(len(flat), dtype=np.int32)
         wrong = np.flatnonzero(spelled.take(places) != flat)
         same[alike[np.searchsorted(np.cumsum(given[same]), wrong, side="right")]] = False
         return same
