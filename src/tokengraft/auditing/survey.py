@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tokengraft.auditing.frames import UNK_LIMIT, about, against_first, spoilt_b
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core import __version__
-from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.errors import CorpusError, EncoderDiffers, UsageError
 from tokengraft.core.options import PIVOT
 from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
@@ -119,7 +120,13 @@ def survey(
         encoders, wrong = total.payload.pop("encoders", {}), total.payload.pop("refuted", {})
         if not wrong:
             break
-        reference |= set(wrong)  # whose counts so far cannot be trusted
+        warnings.warn(
+            f"a faster encoder gives other ids than the library of {', '.join(wrong)}: all is "
+            "counted again with the latter",
+            EncoderDiffers,
+            stacklevel=2,
+        )
+        reference |= set(wrong)
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
     shown = _without_folders(total)

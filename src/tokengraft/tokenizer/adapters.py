@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import TokenizerError, gave_up
+from tokengraft.core.errors import EncoderDiffers, TokenizerError, gave_up
 from tokengraft.tokenizer import fast
 from tokengraft.tokenizer.rows import (
     Ints,
@@ -100,6 +100,7 @@ class Tokenizer(abc.ABC):
             warnings.warn(
                 f"{self._fast.name} gives other ids than {reference_of(self.library)} for "
                 f"{self.name} ({where}); everything is encoded with the latter.",
+                EncoderDiffers,
                 stacklevel=2,
             )
             self.by_reference()
