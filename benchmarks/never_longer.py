@@ -8,8 +8,8 @@ the base's `tokenizer.json`, the plan and the extended `tokenizer.json`, whose h
 the planner sees no text but the dev lines and what it protects, so that its own check cannot help
 it. Reading lines is done here; they are encoded by `tokenizers`, or by a faster library that agrees
 with it (`tokengraft.tokenizer.fast`) unless `--reference` is given. Lines with UNK, which may
-become text, are left out. Languages run in `--processes`; rows are appended to NAME.jsonl, and a run that was stopped can
-be resumed.
+become text, are left out. Languages run in `--processes`; rows are appended to NAME.jsonl, and a
+run that was stopped can be resumed.
 """
 
 from __future__ import annotations

@@ -294,6 +294,11 @@ def test_an_audit_says_who_counted_and_is_the_same(tmp_path: Path) -> None:
     assert [path.name for path in written[0]] == [path.name for path in written[1]]
 
 
+def test_a_fork_does_not_wait_for_threads_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "_started", {"tokie": -1, "gigatoken": -1})
+    assert not fast.usable("tokie 1") and fast.usable("gigatoken 1") and fast.usable("fastokens 1")
+
+
 def test_rows_are_lists_and_back() -> None:
     rows = Rows.of([[1, 2], [], [3]])
     assert rows.lists() == [[1, 2], [], [3]]

@@ -113,7 +113,7 @@ class Tokenizer(abc.ABC):
         What a faster encoder gives is compared with the wrapped library's ids on the texts of these
         numbers, by default on a random sample.
         """
-        if (quick := self._fast) is None:
+        if (quick := self._fast) is None or not fast.usable(quick.name):
             return self._encode_texts(texts, alone)
         if sample is None:
             sample = fast.sample([len(texts)], self.chance)
