@@ -21,6 +21,7 @@ from tokengraft.tokenizer.catalog import Located, as_json, find
 from tokengraft.tokenizer.file_kinds import ADAPTERS, Adapter, adapter_of, choose_file, used_files
 from tokengraft.tokenizer.huggingface import HuggingFace
 from tokengraft.tokenizer.packed import Packed
+from tokengraft.tokenizer.rows import Rows
 from tokengraft.tokenizer.sources import Source
 from tokengraft.tokenizer.vocabulary import Vocabulary
 
@@ -40,13 +41,13 @@ class Toy(Tokenizer):
     family = "letters"
     lossless = False
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [[max(0, self._letters.find(letter)) for letter in text] for text in texts]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return ["".join(self._letters[number] for number in row) for row in ids]
 
-    def pretokens(self, texts: Sequence[str]) -> None:
+    def pretokens(self, texts: Sequence[str], rows: Rows | None = None) -> None:
         return None
 
     @cached_property

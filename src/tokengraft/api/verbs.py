@@ -68,6 +68,7 @@ def audit(
     resamples: int = RESAMPLES,
     skip_missing: bool = False,
     equiprobable: int | None = None,
+    reference: bool = False,
     store: Store | None = None,
     engine: Engine | str | None = None,
     progress: OnProgress | None = None,
@@ -81,7 +82,7 @@ def audit(
     machines, with the same result; counts are kept in `store` (default: the cache). All inputs are
     checked before anything is encoded.
     """
-    options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable)
+    options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable, reference)
     tables = audit_corpus(
         open_corpus(corpus, split, skip_empty), _names(tokenizers), languages, options, store=store,
         progress=progress,
@@ -106,6 +107,7 @@ def survey(
     skip_bad: bool = False,
     state: Place | None = None,
     words: bool = False,
+    reference: bool = False,
     progress: OnProgress | None = None,
 ) -> Audit:
     """Audit a corpus of any size, streamed in shards.
@@ -117,7 +119,8 @@ def survey(
     """
     layout = layout or Layout()
     tables = survey_files(
-        sources, _names(tokenizers), Surveying(layout, parallel, pivot, format_, search),
+        sources, _names(tokenizers),
+        Surveying(layout, parallel, pivot, format_, search, reference),
         counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
         progress=progress,
         beside=WordWork(Layout(text_column=layout.text_column)) if words else None,

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.auditing import frames
-from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
+from tokengraft.auditing.audit_tables import (
+    ENCODERS,
+    AuditTables,
+    Frames,
+    library_versions,
+    tokenizer_facts,
+)
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count_corpus import count_corpus, count_texts
 from tokengraft.auditing.equiprobable import equiprobable
@@ -45,7 +51,8 @@ class Auditing:
     `search`; one that is known but not on this machine is an error, or with `skip_missing` left out
     and listed in `skipped`. `prices` is the user's own price list. Intervals come from `resamples`
     of the bootstrap. With `equiprobable`, a table gives what each language would pay if it had that
-    many strings of its own.
+    many strings of its own. With `reference`, no faster encoder is used in place of the libraries
+    that tokenizers come with (`tokenizer.fast`).
     """
 
     pivot: str = PIVOT
@@ -54,6 +61,7 @@ class Auditing:
     resamples: int = RESAMPLES
     skip_missing: bool = False
     equiprobable: int | None = None
+    reference: bool = False
 
 
 def audit(
@@ -87,6 +95,7 @@ def audit(
         counts = count_corpus(
             replace(corpus, texts={**corpus.texts, **composed}), located, opened, progress, engine,
             on_open=lambda one, tokenizer: note(one, tokenizer, opened, clean),
+            reference=[one.name for one in located] if options.reference else (),
         )  # fmt: skip
         texts = count_texts(corpus, opened)
         breakdowns, shared, characters = compare(located, opened, clean)
@@ -111,7 +120,8 @@ def audit(
             **(baseline if own else {}),
         }
     )
-    return AuditTables(_facts(corpus, pivot, located, skipped, price_list, resamples, named), made)
+    facts = _facts(corpus, pivot, located, skipped, price_list, resamples, named)
+    return AuditTables(facts | {ENCODERS: counts.encoders}, made)
 
 
 def _facts(

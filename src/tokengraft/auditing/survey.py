@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,13 +16,19 @@ import polars as pl
 
 from tokengraft.auditing import frames
 from tokengraft.auditing.audit import find_all
-from tokengraft.auditing.audit_tables import AuditTables, Frames, library_versions, tokenizer_facts
+from tokengraft.auditing.audit_tables import (
+    ENCODERS,
+    AuditTables,
+    Frames,
+    library_versions,
+    tokenizer_facts,
+)
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.frames import UNK_LIMIT, about, against_first, spoilt_by_pivot
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.token_counter import TokenWork
 from tokengraft.core import __version__
-from tokengraft.core.errors import CorpusError, UsageError
+from tokengraft.core.errors import CorpusError, EncoderDiffers, UsageError
 from tokengraft.core.options import PIVOT
 from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.archive import Broken, bounded_lines, decompressed
@@ -49,7 +56,8 @@ class Surveying:
 
     With `parallel`, the sources are tables with a column per language, or `code=path` pairs of
     aligned files, and the result holds premiums. `format_` overrides the format that a file's
-    suffix implies; `search` lists folders and archives in which tokenizers are looked up.
+    suffix implies; `search` lists folders and archives in which tokenizers are looked up. With
+    `reference`, only the libraries that tokenizers come with encode.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -57,6 +65,7 @@ class Surveying:
     pivot: str = PIVOT
     format_: Format | None = None
     search: Sequence[Path | str] = ()
+    reference: bool = False
 
 
 def survey(
@@ -101,16 +110,29 @@ def survey(
     prices = read_prices(None)
     located, _ = find_all(tokenizers, [Path(place) for place in options.search])
     packed = tuple(Packed.of(one) for one in located)
-    work = TokenWork(layout, packed, pivot if parallel else None)
-    total = count_all(
-        work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state, progress=progress,
-        beside=beside,
-    )  # fmt: skip
+    reference = frozenset(one.name for one in packed) if options.reference else frozenset()
+    while True:
+        work = TokenWork(layout, packed, pivot if parallel else None, reference)
+        total = count_all(
+            work, shards, chosen, skip_bad=counting.skip_bad, state=counting.state,
+            progress=progress, beside=beside,
+        )  # fmt: skip
+        encoders, wrong = total.payload.pop("encoders", {}), total.payload.pop("refuted", {})
+        if not wrong:
+            break
+        warnings.warn(
+            f"a faster encoder gives other ids than the library of {', '.join(wrong)}: all is "
+            "counted again with the latter",
+            EncoderDiffers,
+            stacklevel=2,
+        )
+        reference |= set(wrong)
     if layout.only:
         _require_rows(layout.only, total.payload.get("text", {}))
     shown = _without_folders(total)
     return AuditTables(
-        _facts(sources, layout, pivot, packed, shown, counting.engine, prices.as_of),
+        _facts(sources, layout, pivot, packed, shown, counting.engine, prices.as_of)
+        | {ENCODERS: {name: ", ".join(sorted(by)) for name, by in encoders.items()}},
         _frames(packed, shown, pivot, prices, parallel),
         total,
     )

@@ -8,22 +8,22 @@ pivot has p tokens. The mean of ratios and its variance follow from those intege
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
-from tokengraft.auditing.count import Counts, count_words, ids_counted
+from tokengraft.auditing.count import ids_counted
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.files import sha256
 from tokengraft.corpus.rows import Batch, Layout, Seen
 from tokengraft.engine.count_shards import Payload
 from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.fast import share
 from tokengraft.tokenizer.packed import Packed
-from tokengraft.tokenizer.words import Ints, Listed, Small, Words, holding
+from tokengraft.tokenizer.rows import Ints
 
-_MOST_WORDS = 1 << 20  # that a worker remembers; some 300 MB with ten tokenizers
-VERSION = "6"  # part of every key: raise it when the meaning of a count changes
+VERSION = "7"  # part of every key: raise it when the meaning of a count changes
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,21 @@ class TokenWork:
     layout: Layout
     tokenizers: tuple[Packed, ...]
     pivot: str | None = None  # for a parallel corpus only
+    reference: frozenset[str] = frozenset()  # tokenizers that no faster library encodes for
 
     @property
     def fingerprint(self) -> str:
         """Hash of the tokenizers' files, the options and `VERSION`."""
         prints = [(t.name, t.fingerprint) for t in self.tokenizers]
-        parts = ["tokens", VERSION, self.layout.fingerprint, prints, self.pivot]
+        parts: list[object] = ["tokens", VERSION, self.layout.fingerprint, prints, self.pivot]
+        parts += [sorted(self.reference)] if self.reference else []
         return sha256(json.dumps(parts).encode())
 
     def open(self, threads: int) -> TokenCounter:
         """Open the tokenizers in this process."""
         opened = {packed.name: packed.open() for packed in self.tokenizers}
+        for name in self.reference:
+            opened[name].by_reference()
         return TokenCounter(opened, self.pivot, threads)
 
 
@@ -53,15 +57,16 @@ class TokenCounter:
     Payload: `text` language → [rows, bytes, characters]; `tokens` tokenizer → language →
     [tokens, UNKs and silently dropped characters, tokens that begin inside a character]; with a
     pivot, `pairs` tokenizer → language → pivot tokens → [units, tokens, squared tokens,
-    tokens that begin inside a character].
+    tokens that begin inside a character]. `encoders` has, for each tokenizer and encoder, the texts
+    that it encoded; `refuted`, for a tokenizer, that its faster encoder turned out to be wrong.
     """
 
     def __init__(self, tokenizers: dict[str, Tokenizer], pivot: str | None, threads: int) -> None:
         self._tokenizers = tokenizers
         self._pivot = pivot
         self._threads = threads
-        self._by_words = [name for name, one in tokenizers.items() if one.word_prefix is not None]
-        self._forget_words()
+        self._chance = random.SystemRandom()
+        self._length = 0  # characters so far, of all shards
         self.begin()
 
     def begin(self) -> None:
@@ -70,6 +75,8 @@ class TokenCounter:
         self._text = np.zeros((0, 3), np.int64)  # (languages, 3): rows, bytes, characters
         self._tokens = {name: np.zeros((0, 3), np.int64) for name in self._tokenizers}
         self._pairs: dict[str, dict[str, dict[int, list[int]]]] = {n: {} for n in self._tokenizers}
+        self._encoders: dict[str, dict[str, int]] = {name: {} for name in self._tokenizers}
+        self._refuted: dict[str, int] = {}
 
     def progress(self) -> tuple[int, int, int]:
         """Rows, bytes of text and tokens since `begin`."""
@@ -79,10 +86,14 @@ class TokenCounter:
     def add(self, batch: Batch, seen: Seen) -> None:
         """Count the rows; one that any tokenizer cannot encode goes to `seen`, counted by none."""
         texts = [text for row in batch.rows for _, text, _ in row]
+        self._length += sum(map(len, texts))
+        sample = self._sample(batch)
         try:
-            encoded = self._measure(texts)
+            encoded = {
+                name: self._measure(tokenizer, texts, sample)
+                for name, tokenizer in self._tokenizers.items()
+            }
         except TokenizerError:
-            self._forget_words()  # some new words were listed, but not counted
             self._sift(batch, seen)
         else:
             self._add(batch, encoded)
@@ -107,7 +118,10 @@ class TokenCounter:
                 name: {code: table[n].tolist() for code, n in self._codes.items()}
                 for name, table in self._tokens.items()
             },
+            "encoders": {name: dict(by) for name, by in self._encoders.items()},
         }
+        if self._refuted:
+            result["refuted"] = dict(self._refuted)
         if self._pivot is not None:
             result["pairs"] = {
                 name: {
@@ -118,57 +132,30 @@ class TokenCounter:
             }
         return result
 
-    def _measure(self, texts: list[str]) -> dict[str, Ints]:
-        """By tokenizer (texts, 3): tokens, UNKs, tokens that begin inside a character."""
-        tables = {
-            name: self._whole(tokenizer, texts)
-            for name, tokenizer in self._tokenizers.items()
-            if name not in self._by_words
-        }
-        if self._by_words:
-            if len(self._words.later) > _MOST_WORDS:
-                self._forget_words()
-            places = self._words.cut(texts)
-            sums = places.sums(self._known(begin=True), self._known(begin=False))
-            split = np.split(sums, len(self._by_words), axis=1)
-            tables |= zip(self._by_words, split, strict=True)
-            for name in self._by_words:
-                if whole := holding(texts, self._tokenizers[name].across):
-                    own = self._whole(self._tokenizers[name], [texts[n] for n in whole])
-                    tables[name][whole] = own
-        return {name: tables[name] for name in self._tokenizers}
+    def _sample(self, batch: Batch) -> list[int]:
+        """The texts to encode by both libraries: at first all of a language, later fewer."""
+        codes = [code for row in batch.rows for code, _, _ in row]
+        seen = {code: int(self._text[n, 0]) for code, n in self._codes.items()}
+        numbers = []
+        for number, code in enumerate(codes):
+            seen[code] = seen.get(code, 0) + 1
+            if self._chance.random() < share(seen[code]):
+                numbers.append(number)
+        return numbers
 
-    def _known(self, begin: bool) -> Small:
-        """The counts of every word so far; only new ones are encoded.
-
-        Shape: (words, and spare rows; 3 columns per tokenizer, as in `_measure`).
-        """
-        words = self._words.first if begin else self._words.later
-        table, known = self._tables[begin]
-        if new := list(islice(reversed(words), len(words) - known))[::-1]:
-            listed, alone = Listed.of(new, begin), self._threads == 1
-            counts = [
-                count_words(self._tokenizers[name], listed, only_ids=True, alone=alone)
-                for name in self._by_words
-            ]
-            if len(words) > len(table):
-                grown = np.zeros((2 * len(words), table.shape[1]), np.int32)
-                grown[:known] = table[:known]
-                table = grown
-            table[known : len(words)] = np.concatenate([_three(one) for one in counts], axis=1)
-            self._tables[begin] = table, len(words)
-        return table
-
-    def _forget_words(self) -> None:
-        """Make room: words are otherwise kept from shard to shard, since they recur."""
-        self._words = Words()
-        none = np.zeros((0, 3 * len(self._by_words)), np.int32)
-        self._tables = {True: (none, 0), False: (none, 0)}
-
-    def _whole(self, tokenizer: Tokenizer, texts: list[str]) -> Ints:
-        """One table of `_measure`, by encoding whole texts."""
-        rows = tokenizer.encode_texts(texts, alone=self._threads == 1)
-        return _three(ids_counted(tokenizer, texts, rows))
+    def _measure(
+        self, tokenizer: Tokenizer, texts: list[str], sample: list[int] | None = None
+    ) -> Ints:
+        """(texts, 3): tokens, UNKs, tokens that begin inside a character."""
+        tokenizer.hasten(self._length)
+        before = tokenizer.encoder
+        rows = tokenizer.encode_texts(texts, self._threads == 1, sample)
+        if tokenizer.encoder != before:
+            self._refuted[tokenizer.name] = 1
+        by = self._encoders[tokenizer.name]
+        by[tokenizer.encoder] = by.get(tokenizer.encoder, 0) + len(texts)
+        counts = ids_counted(tokenizer, texts, rows)
+        return np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
 
     def _sift(self, batch: Batch, seen: Seen) -> None:
         """Count the rows of a batch one by one; reject those that cannot be encoded."""
@@ -177,7 +164,7 @@ class TokenCounter:
             encoded: dict[str, Ints] = {}
             for name, tokenizer in self._tokenizers.items():
                 try:
-                    encoded[name] = self._whole(tokenizer, texts)
+                    encoded[name] = self._measure(tokenizer, texts)
                 except TokenizerError as error:
                     seen.reject(line, f"{name} cannot encode it ({str(error)[:80]})")
                     break
@@ -201,10 +188,6 @@ class TokenCounter:
                     sums[1] += tokens[n]
                     sums[2] += tokens[n] ** 2
                     sums[3] += inside[n]
-
-
-def _three(counts: Counts) -> Ints:
-    return np.stack([counts.tokens, counts.unks + counts.dropped, counts.inside], axis=1)
 
 
 def _added(table: Ints, rows: int, which: Ints, values: Ints) -> Ints:

@@ -118,6 +118,7 @@ def audit(
     shard_bytes: options.ShardOption = None,
     state: options.StateOption = None,
     words: options.WordsOption = False,
+    reference: options.ReferenceOption = False,
 ) -> None:
     r"""Measure what each language pays: premiums, UNK, split floor, vocabularies, coverage, cost.
 
@@ -188,7 +189,7 @@ def audit(
                 format_=format_, search=tokenizers or (),
                 engine=engine, workers=workers, address=address,
                 shard_bytes=shard_bytes or SHARD_BYTES, skip_bad=skip_bad, state=state,
-                words=words, progress=progress,
+                words=words, reference=reference, progress=progress,
             )  # fmt: skip
         else:
             # None: this process, whose tokenizers use all cores.
@@ -196,7 +197,7 @@ def audit(
             result = verbs.audit(
                 corpus or "udhr", tokenizer or BUNDLED, language or None, split=split,
                 skip_empty=skip_empty, pivot=pivot, search=tokenizers or (), prices=prices,
-                equiprobable=equiprobable, progress=progress,
+                equiprobable=equiprobable, reference=reference, progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
     options.tell_empty(result.facts["corpus"].get("left_out", 0))

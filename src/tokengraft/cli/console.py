@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.segment import Segment
 
+from tokengraft.core.errors import EncoderDiffers
 from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.wording import counted, one_line
 
@@ -73,6 +75,19 @@ def warn(*messages: str) -> None:
     for message in messages:
         stderr.print("[yellow]Note:[/yellow]", end=" ")
         stderr.print(message, markup=False)
+
+
+def warn_of_encoders() -> None:
+    """Print warnings about faster encoders as other messages are printed."""
+    show = warnings.showwarning
+
+    def shown(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, EncoderDiffers):
+            warn(str(message))
+        else:
+            show(message, category, *rest, **more)
+
+    warnings.showwarning = shown
 
 
 def say_written(files: Sequence[Path], out: Path | None) -> None:

@@ -25,11 +25,12 @@ def run() -> None:
     """Run the command line; every expected failure ends in one message and a non-zero exit."""
     try:
         from tokengraft.cli.app import app
-        from tokengraft.cli.console import speak_any_language
+        from tokengraft.cli.console import speak_any_language, warn_of_encoders
         from tokengraft.core.errors import TokengraftError
     except KeyboardInterrupt:
         sys.exit(130)
     speak_any_language()
+    warn_of_encoders()
     # Vocabularies are millions of small objects, which the garbage collector would scan repeatedly.
     gc.set_threshold(100_000, 50, 100)
     try:

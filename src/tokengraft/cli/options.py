@@ -242,6 +242,14 @@ AddressOption = Annotated[
 WorkersOption = Annotated[
     int | None, _option("--workers", min=1, help="Processes that count. Default: one per core.")
 ]
+ReferenceOption = Annotated[
+    bool,
+    _option(
+        "--reference",
+        help="Encode only with the libraries that tokenizers come with, never with a faster one "
+        "that was found to agree.",
+    ),
+]
 StreamOption = Annotated[
     bool,
     _option(

@@ -61,6 +61,10 @@ class MissingExtra(TokengraftError):
         super().__init__(f"{feature} needs more packages: pip install 'tokengraft[{extra}]'")
 
 
+class EncoderDiffers(UserWarning):
+    """A faster encoder gave other ids than the tokenizer's own library, and is not used."""
+
+
 def optional(module: str, feature: str, extra: str) -> Any:
     """Import `module`, which `feature` needs; MissingExtra, naming the extra, if it fails."""
     try:

@@ -10,37 +10,43 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import random
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-from unicodedata import is_normalized
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import TokenizerError, gave_up
-from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
-from tokengraft.tokenizer.words import (
+from tokengraft.core.errors import EncoderDiffers, TokenizerError, gave_up
+from tokengraft.tokenizer import fast
+from tokengraft.tokenizer.rows import (
     Ints,
     Rows,
+    characters,
     count_pieces,
-    parted,
+    holding,
     plain_quantifiers,
-    together,
 )
-
-Form: TypeAlias = Literal["NFC", "NFKC"]
+from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
 
 
 class Tokenizer(abc.ABC):
     """Text to ids and back, without special tokens, exactly as the wrapped library does it."""
 
+    library = "tokengraft"  # the distribution that it wraps
+
     def __init__(self, name: str, fingerprint: str) -> None:
         self.name = name
         self.fingerprint = fingerprint  # sha256 over the files that define the tokenizer
+        self.chance: random.Random | None = None  # for samples; None: not predictable
         self._judged: dict[str, bool] = {}  # characters tried so far: whether each is lost
+        self._fast: fast.Fast | None = None
+        self._sought = False  # whether a faster encoder was looked for
 
     @property
     @abc.abstractmethod
@@ -52,9 +58,87 @@ class Tokenizer(abc.ABC):
     def lossless(self) -> bool:
         """Whether decode(encode(x)) == x holds for every x by construction."""
 
-    @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text; no special tokens are added."""
+        self.hasten(sum(map(len, texts)))
+        return self._encode(texts) if self._fast is None else self.encode_texts(texts).lists()
+
+    @abc.abstractmethod
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` by the wrapped library, which is the reference for any faster one."""
+
+    def _encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+        """`_encode` as arrays; with `alone` in one thread only, since others want the cores."""
+        del alone
+        return Rows.of(self._encode(texts))
+
+    @property
+    def encoder(self) -> str:
+        """Library and version that encode: a faster one, or the wrapped one."""
+        return self._fast.name if self._fast else reference_of(self.library)
+
+    def hasten(self, text: int) -> None:
+        """Look for a faster encoder, unless it was looked for or `text` characters are too few."""
+        if self._sought or text < fast.WORTH:
+            return
+        self._sought = True
+        self._fast = fast.find_fast(
+            self.fingerprint, self._definition, self._encode_texts, self._probe
+        )
+
+    def _probe(self) -> list[str]:
+        return fast.probe(self.fingerprint, AWKWARD, self.vocabulary.pieces)
+
+    def by_reference(self) -> None:
+        """From now on, encode with the wrapped library only."""
+        self._sought, self._fast = True, None
+
+    def refute(self, where: str) -> None:
+        """Take it that the faster encoder gives other ids, say so, and never use it again."""
+        if self._fast is not None:
+            fast.refute(self._fast.name, self.fingerprint)
+            warnings.warn(
+                f"{self._fast.name} gives other ids than {reference_of(self.library)} for "
+                f"{self.name} ({where}); everything is encoded with the latter.",
+                EncoderDiffers,
+                stacklevel=2,
+            )
+            self.by_reference()
+
+    def encode_texts(
+        self, texts: Sequence[str], alone: bool = False, sample: Sequence[int] | None = None
+    ) -> Rows:
+        """`encode` as arrays; with `alone` in one thread only, since others want the cores.
+
+        What a faster encoder gives is compared with the wrapped library's ids on the texts of these
+        numbers, by default on a random sample.
+        """
+        if (quick := self._fast) is None or not fast.usable(quick.name):
+            return self._encode_texts(texts, alone)
+        if sample is None:
+            sample = fast.sample([len(texts)], self.chance)
+        if 2 * len(sample) > len(texts):  # nothing is gained
+            return self._encode_texts(texts, alone)
+        try:
+            rows = quick.encode(texts, alone)
+            if avoided := quick.avoided and quick.avoided & characters(texts):
+                left = holding(texts, avoided)
+                own = [texts[number] for number in left]
+                rows = rows.replaced(left, self._encode_texts(own, alone))
+        except BaseException as error:
+            if not gave_up(error):
+                raise
+            return self._encode_texts(texts, alone)
+        own = [texts[number] for number in sample]
+        checked = self._encode_texts(own, alone)
+        if len(rows.sizes) == len(texts) and rows.chosen(sample).same(checked):
+            return rows
+        self.refute(f"in a sample of {len(sample)} of {len(texts)} lines")
+        return self._encode_texts(texts, alone)
+
+    def _definition(self) -> fast.Definition | None:
+        """What a faster library would load; None if there is no such library."""
+        return None
 
     @contextlib.contextmanager
     def _failing_clearly(self) -> Iterator[None]:
@@ -67,101 +151,6 @@ class Tokenizer(abc.ABC):
             said = str(error).partition("\n")[0]
             raise TokenizerError(f"{self.name}: cannot encode this text ({said})") from error
 
-    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
-        """`encode` as arrays; with `alone` in one thread only, since others want the cores."""
-        del alone
-        return Rows.of(self.encode(texts))
-
-    @functools.cached_property
-    def word_prefix(self) -> str | None:
-        """What to put before a word so that it is encoded as inside a text, after a space.
-
-        A space, or "" if the tokenizer adds one itself. None if a text's ids are not those of its
-        words in a row, so that words cannot be encoded one by one (`words`).
-        """
-        return None
-
-    @functools.cached_property
-    def across(self) -> frozenset[str]:
-        """Strings that betray tokens reaching across words: a text with one is encoded whole."""
-        return frozenset()
-
-    def unruly(self, characters: Collection[str]) -> frozenset[str]:
-        """The characters that are normalised to a space, to something with a space, or to nothing.
-
-        A word with such a character may become two words, or none, when many are encoded as one
-        text.
-        """
-        del characters
-        return frozenset()
-
-    def encode_words(self, words: Sequence[str], begin: bool = False, alone: bool = False) -> Rows:
-        """Ids of each of these `plain` words after a space, or with `begin` at a text's beginning.
-
-        Many are encoded as one text, so no word may have an `unruly` character. With `alone`, in
-        one thread only.
-        """
-        prefix = "" if begin else self.word_prefix or ""
-        between, marks, each = self._between_first if begin else self._between
-        blocks = list(together(words))
-        texts = [prefix + between.join(block) for block in blocks]
-        rows = self.encode_texts(texts, alone)
-        sizes = np.fromiter(map(len, blocks), np.int64, len(blocks))
-        firsts = np.cumsum(rows.sizes) - rows.sizes
-        if not each and (rows.sums(marks) == sizes).all() and marks[rows.ids[firsts]].all():
-            heads = np.flatnonzero(marks.take(rows.ids))
-            return Rows(np.diff(heads, append=len(rows.ids)), rows.ids)
-        parts = []
-        for block, ids in zip(blocks, rows.arrays(), strict=True):
-            own = parted(ids, marks, len(block), each)
-            # Not separable if, say, the normaliser turned other characters into spaces.
-            parts.append(own or self.encode_texts([prefix + word for word in block], alone))
-        return Rows.joined(parts)
-
-    @functools.cached_property
-    def _between(self) -> tuple[str, NDArray[np.bool_], int]:
-        """A separator for words encoded together, which ids mark it, and how many tokens it has.
-
-        0 tokens if the marked ones belong to the words, each of which begins with its space.
-        """
-        return " ", self.vocabulary.starts_with_space, 0
-
-    @functools.cached_property
-    def _between_first(self) -> tuple[str, NDArray[np.bool_], int]:
-        """`_between` for words that begin a text.
-
-        After a line's end a word is encoded as at the beginning of a text; the space before the
-        line's end keeps it out of the tokens of the previous word.
-        """
-        if not self.word_prefix:
-            return self._between
-        blank = [piece in (b" ", b"\n", b" \n") for piece in self.vocabulary.pieces]
-        return " \n", np.array(blank), len(self.encode(["a \na"])[0]) - 2
-
-    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
-        """`pretokens` of `plain` words placed as in `encode_words`, which gave the ids `rows`."""
-        del rows
-        prefix = "" if begin else self.word_prefix
-        return self.pretokens([prefix + word for word in words] if prefix else words)
-
-    def _pieces_of_words(
-        self, pattern: str, words: Sequence[str], begin: bool, forms: Collection[Form] = ()
-    ) -> Ints | None:
-        """`pretokens_of_words` counted by a split pattern, for text normalised to `forms`."""
-        texts = list(words) if begin else [f"{self.word_prefix}{word}" for word in words]
-        counts = count_pieces(pattern, texts)
-        if counts is None:
-            return self.pretokens(texts)
-        # Left to the library: characters so new that regex engines may differ about them, and
-        # words that the normaliser changes before they are cut.
-        new = {char for char in set("".join(words)) if unicodedata.category(char) == "Cn"}
-        odd = [n for n, word in enumerate(words if new else ()) if not new.isdisjoint(word)]
-        for form in forms:
-            odd += [n for n, word in enumerate(words) if not is_normalized(form, word)]
-        if odd:
-            counts[odd] = np.asarray(self.pretokens([texts[number] for number in odd]))
-        return counts
-
     @functools.cached_property
     def shown_unknowns(self) -> frozenset[str]:
         """How UNKs look in decoded text, except those that decode to the text they stand for."""
@@ -172,7 +161,7 @@ class Tokenizer(abc.ABC):
     def spelled_after(self) -> bytes | None:
         """What a text's pieces spell before the text itself, if the text decodes to itself.
 
-        At the beginning, that is; after other words it is a space. None if it is not known.
+        None if it is not known.
         """
         return None
 
@@ -181,22 +170,20 @@ class Tokenizer(abc.ABC):
         """The ids that may decode to something other than their pieces; None if any id may."""
         return None
 
-    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
-        """For each row, whether it decodes to its text; without `begin`, placed after `a `."""
-        before = self.spelled_after if begin else b" "
-        if self.spelled_after is None or before is None:
+    def gives_back(self, rows: Rows, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """For each row, whether it decodes to its text."""
+        if self.spelled_after is None:
             back = np.zeros(len(texts), bool)
         else:
-            back = rows.spell(texts, before, self.vocabulary.spelling)
+            back = rows.spell(texts, self.spelled_after, self.vocabulary.spelling)
         doubtful = ~back
         if self.not_spelled is not None:
             # An added token may be spelled as the text and yet decode otherwise (Gemma's `▁▁`).
             doubtful = (rows.sums(self.not_spelled) > 0) | (doubtful & (rows.sizes == 0))
         if len(places := np.flatnonzero(doubtful)):
-            lead, word = ([], "") if begin else (self.encode(["a"])[0], "a ")
-            ids = [lead + row.tolist() for row in rows.chosen(places).arrays()]
+            ids = [row.tolist() for row in rows.chosen(places).arrays()]
             decoded = zip(places.tolist(), self.decode(ids), strict=True)
-            back[places] = [word + texts[n] == text for n, text in decoded]
+            back[places] = [texts[n] == text for n, text in decoded]
         return back
 
     @abc.abstractmethod
@@ -204,11 +191,28 @@ class Tokenizer(abc.ABC):
         """Text of each id sequence, special tokens shown."""
 
     @abc.abstractmethod
-    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    def pretokens(self, texts: Sequence[str], rows: Rows | None = None) -> Ints | None:
         """How many pieces each text is cut into before any vocabulary is consulted.
 
         No vocabulary can encode a text in fewer tokens. None where the tokenizer cuts nothing.
+        `rows` are the texts' ids, if they are known.
         """
+
+    def _pieces(
+        self, pattern: str, texts: Sequence[str], by_library: Callable[[Sequence[str]], Ints],
+        normal: Sequence[str] | None = None,
+    ) -> Ints:  # fmt: skip
+        """`pretokens` counted by a split pattern, on the texts as they are, or as normalised.
+
+        What the pattern alone does not decide is left to the library.
+        """
+        counted = count_pieces(pattern, texts if normal is None else normal)
+        if counted is None:
+            return by_library(texts)
+        counts, left = counted
+        if len(left):
+            counts[left] = by_library([texts[number] for number in left.tolist()])
+        return counts
 
     def dropped(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """How many characters of each text, spaces aside, no token stands for; None for none.
@@ -225,10 +229,10 @@ class Tokenizer(abc.ABC):
         judged, normal = self._judged, self._normal
         if normal is None:
             return frozenset()
-        characters: frozenset[str] = frozenset().union(*texts)
+        present = characters(texts)
         with self._failing_clearly():
-            judged.update((c, is_lost(c, normal(c))) for c in characters - judged.keys())
-        return frozenset(filter(judged.__getitem__, characters))
+            judged.update((c, is_lost(c, normal(c))) for c in present - judged.keys())
+        return frozenset(filter(judged.__getitem__, present))
 
     @functools.cached_property
     def _normal(self) -> Callable[[str], str] | None:
@@ -251,6 +255,15 @@ class Tokenizer(abc.ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.family}, {len(self.vocabulary)} tokens>"
+
+
+@functools.cache
+def reference_of(library: str) -> str:
+    """A library with its version."""
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return library
 
 
 def pretoken_counter(pre_tokenizer: Any, normalizer: Any = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from tokengraft.core.errors import TokenizerError, gave_up, panics_as_errors
 from tokengraft.core.files import not_the_file, sha256
 from tokengraft.tokenizer import vocabulary as pieces
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, pretoken_counter
+from tokengraft.tokenizer.fast import Definition
 from tokengraft.tokenizer.file_shape import check_highest_id
 from tokengraft.tokenizer.pre_tokenizer import pattern_of, steps_of
+from tokengraft.tokenizer.rows import Ids, Ints, Rows, characters
 from tokengraft.tokenizer.vocabulary import Spelling, Vocabulary, spelling
-from tokengraft.tokenizer.words import Ids, Ints, Rows, cuts_at_spaces, reaching
 
 #: The attributes of a model that are read.
 _SETTINGS = (
@@ -37,12 +38,12 @@ _TO_TEXT = [
 _UNMARK_FIRST = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 #: Steps that cut text and drop what they cut at.
 _LEAVING_OUT = ("CharDelimiterSplit", "Whitespace", "WhitespaceSplit", "BertPreTokenizer")
-#: Patterns that match no space: cutting by them first does not affect where words end.
-_SPACELESS = (r"\p{N}", r"\p{N}{1,3}")
 
 
 class HuggingFace(Tokenizer):
     """A `tokenizers` pipeline, encoded in Rust batches on all cores."""
+
+    library = "tokenizers"
 
     def __init__(self, name: str, fingerprint: str, pipeline: Any, size: int = 0) -> None:
         """`size` is that of the file in bytes, which limits how high an id can be."""
@@ -53,6 +54,7 @@ class HuggingFace(Tokenizer):
         self.pipeline = pipeline
         self._spec = _outline(pipeline)
         self._decoded_so_far: dict[int, bytes] = {}
+        self._formed: dict[str, bool] = {}  # characters: whether Python normalises them alike
 
     @classmethod
     def from_json(cls, name: str, fingerprint: str, data: bytes) -> HuggingFace:
@@ -107,7 +109,7 @@ class HuggingFace(Tokenizer):
             and {bytes([b]) for b in range(256)} <= set(self.vocabulary.pieces)
         )
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         with self._failing_clearly():
             batch = self.pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
@@ -119,33 +121,60 @@ class HuggingFace(Tokenizer):
             )
         return decoded
 
-    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    def _definition(self) -> Definition:
+        if self._spec["normalizer"] != [{"type": "NFKC"}]:
+            return Definition("json", self.pipeline.to_str().encode("utf-8"))
+        # Fast libraries lack this form.
+        parsed = json.loads(self.pipeline.to_str()) | {"normalizer": None}
+        return Definition(
+            "json",
+            json.dumps(parsed).encode("utf-8"),
+            normal=self._in_form,
+            added=tuple(token.content for token in self._added.values()),
+        )
+
+    def pretokens(self, texts: Sequence[str], rows: Rows | None = None) -> Ints | None:
         if self._cuts_nothing:
             return None
+        steps = self._spec["pre_tokenizer"]
+        kinds = [step["type"] for step in steps]
+        if rows is not None and kinds == ["BertPreTokenizer"] and self._continues:
+            counts = rows.sums(self._begins_word)
+            if len(added := np.flatnonzero(rows.sums(self._is_added))):
+                counts[added] = self._cut([texts[n] for n in added.tolist()])
+            return counts
+        plain = set(kinds) <= {"Split", "ByteLevel"} and len(self._patterns) == 1
+        whole = all(step["type"] != "Split" or "Regex" in step["pattern"] for step in steps)
+        first = any(step.get("add_prefix_space") for step in steps)
+        if plain and whole and not first and self._forms in ([], ["NFC"], ["NFKC"]):
+            normal = self._in_form(texts) if self._forms else None
+            return self._pieces(self._patterns[0], texts, self._cut, normal)
+        return self._cut(texts)
+
+    def _in_form(self, texts: Sequence[str]) -> list[str]:
+        """The texts as the normaliser, NFC or NFKC, makes them; by Python, six times as fast.
+
+        Python may know a later Unicode, so each character is tried: how it decomposes, and how it
+        is ordered among marks. Texts with one that differs are left to the normaliser.
+        """
+        (form,) = self._forms
+        by_library, present = self.pipeline.normalizer.normalize_str, characters(texts)
+        for c in present - self._formed.keys():
+            tried = f"{c}a\u0301{c}\u0323"
+            self._formed[c] = by_library(tried) == unicodedata.normalize(form, tried)
+        if all(map(self._formed.__getitem__, present)):
+            return [unicodedata.normalize(form, text) for text in texts]
+        return [text if text.isascii() else by_library(text) for text in texts]
+
+    def _cut(self, texts: Sequence[str]) -> Ints:
         with panics_as_errors("cutting text into words"):
             return count_batch(self._counter, texts)
 
     @functools.cached_property
-    def word_prefix(self) -> str | None:
-        if self._reaching is None:
-            return None
-        if self._marked is not None:
-            return "" if self._marked else " "
-        steps = self._spec["pre_tokenizer"]
-        kinds = [step["type"] for step in steps]
-        if kinds == ["BertPreTokenizer"] and self._forms in ([], ["BertNormalizer"]):
-            return "" if self._sign else None
-        cuts = [step for step in steps if step["type"] in ("Split", "ByteLevel")]
-        known = all(kind in ("Split", "ByteLevel", "Digits") for kind in kinds)
-        if not (self._byte_level and known and set(self._forms) <= {"NFC", "NFKC"}):
-            return None
-        if any(step.get("add_prefix_space") for step in steps):
-            return None
-        patterns = self._patterns
-        whole = [step["type"] != "Split" or "Regex" in step["pattern"] for step in cuts]
-        last = bool(patterns) and cuts_at_spaces(patterns[-1])
-        before = all(pattern in _SPACELESS for pattern in patterns[:-1])
-        return " " if last and before and all(whole) else None
+    def _continues(self) -> str | None:
+        """What WordPiece puts before a token that continues a word."""
+        model = self._spec["model"]
+        return model["continuing_subword_prefix"] if model["type"] == "WordPiece" else None
 
     @functools.cached_property
     def _marked(self) -> bool | None:
@@ -171,31 +200,6 @@ class HuggingFace(Tokenizer):
         return not cuts or (at_space and _TO_MARKS in self._spec["normalizer"])
 
     @functools.cached_property
-    def _reaching(self) -> frozenset[str] | None:
-        """`across`; None if words cannot be encoded by themselves at all."""
-        spaced = []
-        for token in self._added.values():
-            text = token.content.replace(pieces.SPACE_MARK, " ")
-            takes = token.lstrip or token.rstrip
-            # With `_marked`, what follows an added token gets a mark as well. Longer white space
-            # is no danger: texts are cut only at single spaces, with no white space beside them.
-            if takes or self._marked or (" " in text and (text == " " or not text.isspace())):
-                spaced.append(token.content)
-        if self._marked is not None:
-            tokens = self.pipeline.get_vocab(with_added_tokens=False)
-            spaced += filter(pieces.goes_on_after_mark, tokens)
-        return reaching(spaced)
-
-    @functools.cached_property
-    def across(self) -> frozenset[str]:
-        return self._reaching or frozenset()
-
-    def unruly(self, characters: Collection[str]) -> frozenset[str]:
-        if "NFKC" not in self._forms:  # BERT's words are separated by signs, not by spaces
-            return frozenset()
-        return frozenset(c for c in characters if " " in unicodedata.normalize("NFKC", c))
-
-    @functools.cached_property
     def _added(self) -> dict[int, Any]:
         added: dict[int, Any] = self.pipeline.get_added_tokens_decoder()
         return added
@@ -209,16 +213,14 @@ class HuggingFace(Tokenizer):
     def not_spelled(self) -> NDArray[np.bool_] | None:
         return None if self._marked is None else self._is_added | self.vocabulary.is_unknown
 
-    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
+    def gives_back(self, rows: Rows, texts: Sequence[str]) -> NDArray[np.bool_]:
         """As in `Tokenizer`; for WordPiece by what each token decodes to, first or after others."""
         if [part["type"] for part in self._spec["decoder"]] != ["WordPiece"]:
-            return super().gives_back(rows, texts, begin)
-        ids = rows.ids
-        if begin:
-            starts = (np.cumsum(rows.sizes) - rows.sizes)[rows.sizes > 0]
-            ids = ids.copy()
-            ids[starts] += len(self.vocabulary)
-        return Rows(rows.sizes, ids).spell(texts, b"" if begin else b" ", self._decoded(ids))
+            return super().gives_back(rows, texts)
+        ids = rows.ids.copy()
+        starts = (np.cumsum(rows.sizes) - rows.sizes)[rows.sizes > 0]
+        ids[starts] += len(self.vocabulary)
+        return Rows(rows.sizes, ids).spell(texts, b"", self._decoded(ids))
 
     def _decoded(self, ids: Ids) -> Spelling:
         """What each of these ids decodes to: an id after others, id + vocabulary size as the first.
@@ -251,39 +253,10 @@ class HuggingFace(Tokenizer):
         return [pattern for pattern in patterns if pattern is not None]
 
     @functools.cached_property
-    def _sign(self) -> str | None:
-        """A punctuation sign that BERT cuts off as a word, and that is a token."""
-        model = self._spec["model"]["type"]
-        signs = (sign for sign in "|~^;" if self.pipeline.token_to_id(sign) is not None)
-        return next(signs, None) if model == "WordPiece" else None
-
-    @functools.cached_property
-    def _between(self) -> tuple[str, NDArray[np.bool_], int]:
-        if self.word_prefix or self._sign is None:
-            return super()._between
-        marks = np.zeros(len(self.vocabulary), bool)
-        marks[self.pipeline.token_to_id(self._sign)] = True
-        return f" {self._sign} ", marks, 1
-
-    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
-        if self._cuts_nothing:
-            return None
-        if not self.word_prefix:  # WordPiece: a token that does not continue a word begins one
-            counts = rows.sums(self._begins_word)
-            added = np.flatnonzero(rows.sums(self._is_added)).tolist()
-            counts[added] = np.asarray(self.pretokens([words[n] for n in added]))
-            return counts
-        (*before, pattern) = self._patterns
-        if before or any(step["type"] == "Digits" for step in self._spec["pre_tokenizer"]):
-            return super().pretokens_of_words(words, rows, begin)
-        return self._pieces_of_words(pattern, words, begin, self._forms)
-
-    @functools.cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
-        continues = self._spec["model"]["continuing_subword_prefix"]
         flags = np.ones(len(self.vocabulary), bool)
         for token, number in self.pipeline.get_vocab(with_added_tokens=True).items():
-            flags[number] = not token.startswith(continues)
+            flags[number] = not token.startswith(self._continues or "")
         return flags
 
     @functools.cached_property

@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import tiktoken
-from numpy.typing import NDArray
 
 from tokengraft.core.errors import TokenizerError
 from tokengraft.core.untrusted import parse_json
 from tokengraft.tokenizer.adapters import Tokenizer, count_batch, for_oniguruma, pretoken_counter
 from tokengraft.tokenizer.convert import END, from_tiktoken
+from tokengraft.tokenizer.fast import Definition, ranks_file
 from tokengraft.tokenizer.file_shape import check_highest_id
+from tokengraft.tokenizer.rows import Ints, Rows
 from tokengraft.tokenizer.vocabulary import Vocabulary, byte_level_piece
-from tokengraft.tokenizer.words import Ints, Rows, cuts_at_spaces
 
 # tiktoken keeps these inside functions that download the ranks; a test compares them with its own.
 PATTERNS = {
@@ -54,6 +53,8 @@ SPECIALS = {
 
 class TikToken(Tokenizer):
     """A tiktoken encoding; text that spells one of its `specials` is encoded as ordinary text."""
+
+    library = "tiktoken"
 
     def __init__(
         self,
@@ -121,15 +122,20 @@ class TikToken(Tokenizer):
     def raw_bytes(self) -> bool:
         return True
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         # One task a thread: encode_ordinary_batch makes a task a text and is 1.5 times slower.
         workers = os.cpu_count() or 1
         size = -(-len(texts) // workers) or 1
         shares = [texts[n : n + size] for n in range(0, len(texts), size)]
         return [ids for share in self._threads.map(self._encode_share, shares) for ids in share]
 
-    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
-        return Rows.of(self._encode_share(texts) if alone else self.encode(texts))
+    def _encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+        return Rows.of(self._encode_share(texts) if alone else self._encode(texts))
+
+    def _definition(self) -> Definition:
+        ranks, pattern = ranks_file(self.encoding._mergeable_ranks), self.encoding._pat_str
+        schemes = (name for name, own in PATTERNS.items() if own == pattern)
+        return Definition("ranks", ranks, pattern, next(schemes, "").removesuffix("_base"))
 
     def _encode_share(self, texts: Sequence[str]) -> list[list[int]]:
         with self._failing_clearly():
@@ -138,15 +144,11 @@ class TikToken(Tokenizer):
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.encoding.decode(list(row)) for row in ids]
 
-    @functools.cached_property
-    def word_prefix(self) -> str | None:
-        return " " if cuts_at_spaces(self.encoding._pat_str) else None
-
-    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
-        return count_batch(self._counter, texts)
-
-    def pretokens_of_words(self, words: Sequence[str], rows: Rows, begin: bool) -> Ints | None:
-        return self._pieces_of_words(self.encoding._pat_str, words, begin)
+    def pretokens(self, texts: Sequence[str], rows: Rows | None = None) -> Ints:
+        del rows
+        return self._pieces(
+            self.encoding._pat_str, texts, lambda odd: count_batch(self._counter, odd)
+        )
 
     @functools.cached_property
     def _counter(self) -> Any:

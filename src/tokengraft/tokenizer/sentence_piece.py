@@ -17,7 +17,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -37,11 +37,12 @@ from tokengraft.tokenizer.convert import (
     UNUSED,
     USER,
 )
+from tokengraft.tokenizer.fast import Definition
 from tokengraft.tokenizer.file_shape import check_highest_id, json_object, settings
 from tokengraft.tokenizer.insert import added_ids, family, merge_pairs, vocabulary
 from tokengraft.tokenizer.pipeline import load
+from tokengraft.tokenizer.rows import Rows
 from tokengraft.tokenizer.vocabulary import SPACE_MARK, Vocabulary
-from tokengraft.tokenizer.words import Rows, reaching
 
 _INERT = ("identity", "nmt_nfkc", "nfkc")  # normalisers that combine nothing with a space
 _OWN = (*_INERT, "nmt_nfkc_cf", "nfkc_cf")  # the library's normalisers, which remove no letter
@@ -54,6 +55,8 @@ class SentencePiece(Tokenizer):
     (T5's sentinels, M2M-100's language tokens). `table` is a `vocab.json`, for a model that knows
     fewer pieces than SentencePiece emits (M2M-100): the rest are UNK to the model.
     """
+
+    library = "sentencepiece"
 
     def __init__(
         self,
@@ -91,11 +94,11 @@ class SentencePiece(Tokenizer):
     def lossless(self) -> bool:
         return False  # even with byte fallback, some models normalise or trim spaces
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = self.processor.encode(list(texts), num_threads=self._threads)
         return ids
 
-    def encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
+    def _encode_texts(self, texts: Sequence[str], alone: bool = False) -> Rows:
         threads = 1 if alone else self._threads
         with self._failing_clearly():
             rows = list(map(bytes, self._buffers(list(texts), threads)))
@@ -148,42 +151,23 @@ class SentencePiece(Tokenizer):
         changed = self.spelled_after is None or self._model.denormalizer_spec.precompiled_charsmap
         return None if changed else self.vocabulary.is_silent_unknown
 
-    def gives_back(self, rows: Rows, texts: Sequence[str], begin: bool) -> NDArray[np.bool_]:
+    def gives_back(self, rows: Rows, texts: Sequence[str]) -> NDArray[np.bool_]:
         """As in `Tokenizer`, with a shortcut: plain ASCII without UNK is spelled by its pieces."""
         if self.not_spelled is None or self._model.normalizer_spec.name not in _INERT:
-            return super().gives_back(rows, texts, begin)
+            return super().gives_back(rows, texts)
         back = _plain(texts)
         back &= (rows.sums(self.not_spelled) == 0) & (rows.sizes > 0)
         others = np.flatnonzero(~back)
-        own = [texts[n] for n in others.tolist()]
-        back[others] = super().gives_back(rows.chosen(others), own, begin)
+        back[others] = super().gives_back(rows.chosen(others), [texts[n] for n in others.tolist()])
         return back
 
-    @functools.cached_property
-    def word_prefix(self) -> str | None:
-        rules, trained = self._model.normalizer_spec, self._model.trainer_spec
-        apart = (
-            trained.model_type == BYTE_PAIRS
-            and rules.name in _INERT
-            and self.spelled_after is not None
-            and self._reaching is not None
-        )
-        return "" if apart else None
+    def _definition(self) -> Definition | None:
+        trained = self._model.trainer_spec
+        if trained.model_type != BYTE_PAIRS or not trained.byte_fallback or self._table is not None:
+            return None
+        return Definition("sentencepiece", self.processor.serialized_model_proto())
 
-    @functools.cached_property
-    def _reaching(self) -> frozenset[str] | None:
-        return reaching(name for name in self._names if pieces.goes_on_after_mark(name))
-
-    @functools.cached_property
-    def across(self) -> frozenset[str]:
-        return self._reaching or frozenset()
-
-    def unruly(self, characters: Collection[str]) -> frozenset[str]:
-        read = self.processor.normalize([f"a{character}b" for character in characters])
-        mark, pairs = pieces.SPACE_MARK, zip(characters, read, strict=True)
-        return frozenset(c for c, text in pairs if mark in text[1:] or text[1:] == "ab")
-
-    def pretokens(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    def pretokens(self, texts: Sequence[str], rows: Rows | None = None) -> None:
         return None  # SentencePiece cuts nothing before it consults the vocabulary
 
     @functools.cached_property

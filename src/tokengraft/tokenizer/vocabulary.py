@@ -59,11 +59,6 @@ class Vocabulary:
         return np.asarray((self._first & 0xC0) == 0x80)
 
     @functools.cached_property
-    def starts_with_space(self) -> NDArray[np.bool_]:
-        """For each id, whether its first byte is a space."""
-        return np.asarray(self._first == ord(" "))
-
-    @functools.cached_property
     def _first(self) -> NDArray[np.uint8]:
         """For each id, its first byte, 0 where it has none."""
         spelled, starts, sizes = self.spelling
@@ -137,11 +132,6 @@ def sentencepiece_piece(token: str) -> bytes:
     if token.startswith("<") and (match := _BYTE_PIECE.fullmatch(token)):
         return bytes([int(match[1], 16)])
     return token.replace(SPACE_MARK, " ").encode("utf-8")
-
-
-def goes_on_after_mark(token: str) -> bool:
-    """Whether a SentencePiece token holds a mark after other characters."""
-    return SPACE_MARK in token.lstrip(SPACE_MARK)
 
 
 def wordpiece_piece(token: str) -> bytes:
