@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tokengraft.api.compare import compare
 from tokengraft.api.report import collect, page_of
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit, plan, survey
+from tokengraft.auditing.frames import summary
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
@@ -46,6 +48,7 @@ from tokengraft.render.page.document import font_css, safe_json, without_paths
 from tokengraft.render.page.runs import evaluation_data, plan_data
 from tokengraft.render.page.samples import choose_units, segment
 from tokengraft.render.page.site import language_title
+from tokengraft.render.selection import lead
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -246,7 +249,7 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     data = page_of([run]).data["audits"][0]
     assert data["headline"]["title"] == headline(data)["title"]
     assert "in Shan as in English" in data["headline"]["title"]
-    assert ", a tokenizer of 20" in data["headline"]["lead"]
+    assert "(a tokenizer of 20" in data["headline"]["lead"]
     labels = [t["label"] for t in data["tokenizers"]]
     shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
@@ -255,11 +258,30 @@ def test_headline_leaves_unk_out(run: Path) -> None:
 def _measured(
     bad: list[str], premiums: list[list[float | None]], unk: float = 0.5
 ) -> dict[str, object]:
-    names = ["English", "A", "B", "C"]
+    names = ["English", *(chr(65 + n) for n in range(len(bad[0]) - 1))]
+    tokenizers = ["T1", "T2"][: len(bad)]
+    frame = pl.DataFrame(
+        [
+            {
+                "tokenizer": tokenizer,
+                "label": tokenizer,
+                "language": name,
+                "premium": value,
+                "ratio_of_sums": value,
+                "meaningless": mark == "1",
+            }
+            for tokenizer, marks, values in zip(tokenizers, bad, premiums, strict=True)
+            for name, mark, value in zip(names, marks, values, strict=True)
+        ],
+        schema_overrides={"premium": pl.Float64, "ratio_of_sums": pl.Float64},
+    )
+    led = lead(frame, "English")
     return {
         "pivot": 0,
-        "languages": [{"name": name} for name in names],
-        "tokenizers": [{"label": "T1"}, {"label": "T2"}][: len(bad)],
+        "lead": None if led is None else asdict(led),
+        "summary": summary(frame, "English").to_dicts(),
+        "languages": [{"code": name, "name": name} for name in names],
+        "tokenizers": [{"name": name, "label": name} for name in tokenizers],
         "cells": {
             "premium": premiums,
             "unk": [[unk if mark == "1" else 0.0 for mark in row] for row in bad],
@@ -283,34 +305,30 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     one = headline(_measured(["0001", "0000"], premiums))
     assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
     assert one["figures"][1]["number"].endswith(" of 3")
-    pair = _measured(["00", "00"], [[1, 3.0], [1, 2.5]])
-    alone = headline({**pair, "languages": [{"name": "English"}, {"name": "A"}]})
+    alone = headline(_measured(["00", "00"], [[1, 3.0], [1, 2.5]]))
     assert [figure["number"] for figure in alone["figures"]] == ["3.0×"]
-    assert alone["lead"].endswith("T2, the fairest of the tokenizers measured here, counts "
-                                  "2.5 times as many.")  # fmt: skip
-    many = _measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2)
-    world = headline({**many, "languages": [{"name": str(n)} for n in range(21)]})
+    assert alone["lead"].endswith("On all that write A it is 2.5 to 3.0 times.")
+    world = headline(_measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2))
     assert world["figures"][1]["number"] == "100%"
     nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
     assert nothing["title"] == "No language shares a line of text with English"
 
 
 def test_headline_is_of_what_is_in_use_today() -> None:
-    audit = _measured(["0000", "0000"], [[1, 9, 20, 3], [1, 8, 4, 3]])
-    dated = [
-        {**one, "released": f"{year}-05"}
-        for one, year in zip(audit["tokenizers"], (2019, 2024), strict=True)
-    ]
-    assert headline(audit)["figures"][0]["number"] == "20.0×"  # none has a date
-    told = headline({**audit, "tokenizers": dated})
-    assert told["figures"][0]["number"] == "8.0×" and told["tokenizer"] == 1
-    assert told["figures"][0]["words"].endswith(
-        "the highest premium of scripts and tokenizers in use today"
-    )
-    readers = [{**one, "readers": one["name"] in "AC"} for one in audit["languages"]]
-    assert headline({**audit, "languages": readers})["figures"][0]["number"] == "9.0×"
-    alone = headline({**audit, "tokenizers": [{**one, "released": "2019-05"} for one in dated]})
-    assert alone["figures"][0]["number"] == "20.0×"
+    """Whatever was named first: the tokenizer used most, and a script that people read."""
+    codes = ["eng_Latn", "shn_Mymr", "vie_Hani", "deu_Latn"]
+    found = audit("udhr", ["gpt2", "llama-3", "gpt-4o"], codes[1:], resamples=0)
+    led = lead(found.premiums, found.pivot)
+    assert led is not None and (led.tokenizer, led.language) == ("o200k_base", "shn_Mymr")
+    shan = found.premiums.filter(language="shn_Mymr")["premium"]
+    assert (led.low, led.high) == (shan.min(), shan.max()) and led.premium == led.low
+    unread = found.premiums.filter(pl.col("language").is_in(["eng_Latn", "vie_Hani"]))
+    only = lead(unread, found.pivot)
+    assert only is not None and only.language == "vie_Hani"
+    lost = found.premiums.with_columns(meaningless=pl.col("tokenizer") == "o200k_base")
+    other = lead(lost, found.pivot)
+    assert other is not None and other.tokenizer == "llama-3"
+    assert lead(found.premiums.filter(language="eng_Latn"), found.pivot) is None
 
 
 def test_headline_tells_text_lost_in_part_from_text_lost() -> None:

@@ -6,7 +6,7 @@ import inspect
 import re
 import shlex
 import sqlite3
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
+from tokengraft.render.selection import Lead
 from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
 
@@ -113,9 +114,12 @@ def test_an_old_price_list_is_shown_with_a_note() -> None:
 
 def test_no_headline_says_one_times() -> None:
     def titled(premium: float) -> str:
+        row = {"compared": 1, "above_2x": 0, "meaningless_cells": 0, "tokenizer": "T"}
         audit = {
-            "languages": [{"name": "English"}, {"name": "Scots"}],
-            "tokenizers": [{"label": "T"}],
+            "languages": [{"name": "English", "code": "eng"}, {"name": "Scots", "code": "sco"}],
+            "tokenizers": [{"label": "T", "name": "T"}],
+            "lead": asdict(Lead("T", "sco", premium, premium, premium, False, False)),
+            "summary": [{**row, "gini": 0.1, "median_premium": premium}],
             "pivot": 0,
             "bad": ["00"],
             "unkMost": 0.4,

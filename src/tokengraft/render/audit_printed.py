@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.wording import in_percent
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import (
     by_cost,
@@ -157,7 +158,10 @@ def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:
 
 
 def _summary(audit: AuditTables) -> Printed:
-    names = labels(audit)
+    names, exact = labels(audit), dict[str, float]()
+    if "lossless_share" in audit.premiums.columns:
+        shares = audit.premiums.group_by("tokenizer").agg(pl.col("lossless_share").mean())
+        exact = dict(shares.rows())
     rows = [
         [
             Cell(names[row["tokenizer"]]),
@@ -166,15 +170,17 @@ def _summary(audit: AuditTables) -> Printed:
             _number(row["gini"], "{:.3f}"),
             Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
             Cell(f"{row['meaningless_cells']:,}"),
+            Cell("—" if (share := exact.get(row["tokenizer"])) is None else in_percent(share)),
         ]
         for row in audit.summary.to_dicts()
     ]
     header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×",
-              f"UNK > {UNK_LIMIT:.0%}"]  # fmt: skip
+              f"UNK > {UNK_LIMIT:.0%}", "Exact %"]  # fmt: skip
     caption = (
         f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
         f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
-        "inequality of costs, how many pay over twice; last, how many languages have more UNK"
+        "inequality of costs, how many pay over twice; last, how many languages have more UNK, and "
+        "how many of the passages decode back exactly"
     )
     notes = list(filter(None, [comparable_note(audit)]))
     return Printed("summary", caption, header, rows, left=2, notes=notes)

@@ -200,14 +200,24 @@ def show_audit(console: Console, audit: AuditTables) -> None:
 
 def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
     from tokengraft.languages.codes import language_name
-    from tokengraft.render.selection import comparable_note, disagreements, nfc_notes
+    from tokengraft.render.selection import (
+        comparable_note,
+        disagreements,
+        inexact_notes,
+        lead_sentence,
+        nfc_notes,
+    )
 
     for note in disagreements(audit.premiums, names, audit.pivot):
+        console.print(note, markup=False)
+    for note in inexact_notes(audit.premiums, names):
         console.print(note, markup=False)
     if missing := comparable_note(audit):
         console.print(missing, markup=False)
     for note in nfc_notes(audit):
         console.print(note, markup=False)
+    if len(audit.tokenizers) > 1 or len(audit.corpus.languages) > 2:
+        console.print(lead_sentence(audit), markup=False)
     spoilt = set(audit.premiums.filter("meaningless").select("language", "tokenizer").rows())
     for row in audit.summary.to_dicts():
         lost = row["meaningless_cells"]

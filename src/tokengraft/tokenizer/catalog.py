@@ -94,6 +94,11 @@ PAPER = tuple(entry.name for entry in ENTRIES if entry.paper)
 BUNDLED = tuple(entry.name for entry in ENTRIES if entry.bundled)
 
 
+#: Whose models are used most today, in our judgement, most first: what headlines are about.
+MOST_USED = (
+    "o200k_base", "gemma3", "qwen3", "deepseek-v3", "llama-3", "llama-4", "gpt-oss",
+    "mistral-nemo", "mistral-v0.3", "command-r-plus", "phi-4", "cl100k_base", "olmo-2",
+)  # fmt: skip
 PLAN = "plan.json"
 BESIDE = ("vocab.json", "merges.txt", CONFIG)  # further files an adapter may need, from the hub
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.

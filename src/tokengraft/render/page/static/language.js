@@ -10,6 +10,13 @@ function ranked(n) {
     .sort((a, b) => a.premium - b.premium);
 }
 
+// The one to lead with: of the tokenizers that can write the language, the one used most today.
+const leading = (order) => audit().byUse.map((t) => order.find((r) => r.t === t)).find(Boolean);
+
+// “9.5 to 18.3 times”, over the tokenizers that can write the language; "" if only one can.
+const rangeWords = (order) =>
+  order.length > 1 ? `${plain(order[0].premium)} to ${plain(order.at(-1).premium)} times` : "";
+
 const pageTokens = (t, n) =>
   PAGE_CHARACTERS * audit().perCharacter[t][audit().pivot] * audit().cells.sums[t][n];
 
