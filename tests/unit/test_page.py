@@ -45,7 +45,12 @@ from tokengraft.render.page import browser_tokenizers
 from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT, readme
 from tokengraft.render.page.document import font_css, safe_json, without_paths
-from tokengraft.render.page.runs import evaluation_data, plan_data
+from tokengraft.render.page.runs import (
+    evaluation_data,
+    graft_data,
+    grafted_premiums,
+    plan_data,
+)
 from tokengraft.render.page.samples import choose_units, segment
 from tokengraft.render.page.site import language_title
 from tokengraft.render.selection import lead
@@ -596,3 +601,34 @@ def test_changes_are_first_shown_against_a_tokenizer_that_loses_no_text() -> Non
     lost = [True, False, False, False, False, False]
     premiums = pl.DataFrame({"tokenizer": names, "meaningless": lost})
     assert _reference(premiums) == "gpt2"
+
+
+def test_a_graft_shows_its_own_premiums_and_verdict(run: Path, tmp_path: Path) -> None:
+    """Plans of other tokenizers may stand on the same page."""
+    graft = {
+        "tokenizer": "a" * 64,
+        "languages": ["shn_Mymr"],
+        "premiums": {"shn_Mymr": [16.6, 1.9]},
+        "verdict": "This graft works: it does.",
+        "files": {},
+        "schema": 1,
+    }
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "tokengraft.json").write_text(json.dumps(graft))
+    (tmp_path / "old").mkdir()
+    earlier = {**graft, "premiums": None, "verdict": None, "tokenizer": "b" * 64}
+    (tmp_path / "old" / "tokengraft.json").write_text(json.dumps(earlier))
+    for place, tokenizer, before in (("p", "b" * 64, 9.4), ("q", "c" * 64, 7.0)):
+        outcome = {"premium_before": before, "premium_after": 2.3, "curve": []}
+        made = {"tokenizer": tokenizer, "tokens": [], "languages": {"shn_Mymr": outcome}}
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "plan.json").write_text(json.dumps(made))
+    plans = [plan_data(tmp_path / place / "plan.json") for place in "pq"]
+    shown = []
+    for name in ("new", "old"):
+        found = graft_data(tmp_path / name)
+        grafted_premiums(found, plans)
+        shown.append([(one["premium_before"], one["premium_after"]) for one in found["premiums"]])
+    assert shown == [[(16.6, 1.9)], [(9.4, 2.3)]]
+    assert graft_data(tmp_path / "new")["verdict"] == graft["verdict"]
+    assert graft_data(tmp_path / "old")["verdict"] is None

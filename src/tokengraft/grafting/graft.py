@@ -222,6 +222,11 @@ def graft(
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
         about: dict[str, Any] = {"earlier": earlier} if earlier else {}
+        about["premiums"] = {
+            code: [effect.premium_before, effect.premium_after]
+            for code, effect in plan.languages.items()
+        }
+        about["verdict"] = facts.verdict
         if adapting is not None:
             about["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
         if lanes:

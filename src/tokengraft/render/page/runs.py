@@ -99,6 +99,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     rows = manifest.get("rows") or {}
     policy = (manifest.get("output") or {}).get("policy")
+    premiums = manifest.get("premiums") or {}
     return without_paths(  # type: ignore[no-any-return]
         {
             "name": folder.resolve().name,
@@ -116,9 +117,27 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "replaced": len((manifest.get("places") or {}).get("replaced") or ()),
             "versions": manifest.get("versions") or {},
             "plan": manifest.get("plan"),
+            "tokenizer": manifest.get("tokenizer"),
+            "premiums": [
+                about(code) | dict(zip(_OUTCOMES[:2], map(digits, both), strict=True))
+                for code, both in premiums.items()
+            ],
+            "verdict": manifest.get("verdict") or None,
             "files": manifest.get("files") or {},
         }
     )
+
+
+def grafted_premiums(graft: dict[str, Any], plans: Sequence[Mapping[str, Any]]) -> None:
+    """Give a graft that does not state its premiums those of the plan it was made by, if here.
+
+    A plan is its own if it is for the same tokenizer, by hash, and for the same languages.
+    """
+    codes = {entry["code"] for entry in graft["languages"]}
+    for plan in plans:
+        same = plan["sha256"] and plan["sha256"] == graft["tokenizer"]
+        if same and codes == {entry["code"] for entry in plan["languages"]}:
+            graft["premiums"] = graft["premiums"] or plan["languages"]
 
 
 def evaluation_data(path: Path) -> dict[str, Any]:
