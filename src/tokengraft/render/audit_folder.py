@@ -32,6 +32,7 @@ from tokengraft.render.tables import Printed, markdown, read_data, write_data
 ENOUGH = 5  # languages that a Gini coefficient needs to be worth reporting
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
+    "premiums_compact": "the same without intervals, for a narrow page",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK "
     "spoils them",
     "premiums_all": "the same for every language, grouped by script",
@@ -144,6 +145,9 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
             paths.append(write_text(stem.with_suffix(".md"), markdown(forms[name])))
             paths.append(write_text(stem.with_suffix(".tex"), latex(forms[name])))
     if audit.parallel:
+        stem = folder / "tables" / "premiums_compact"
+        paths.append(write_text(stem.with_suffix(".md"), markdown(forms[stem.name])))
+        paths.append(write_text(stem.with_suffix(".tex"), latex(forms[stem.name])))
         paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
     if audit.parallel and figures:
         from tokengraft.render.figures import save_figures

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -27,6 +27,9 @@ from tokengraft.render.tables import Cell, Printed
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
+
+
+_WITH = ", with its 95% interval"
 
 
 def matrix(audit: AuditTables) -> pl.DataFrame:
@@ -54,12 +57,13 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
     alike = "Jaccard similarity of each pair of normalised vocabularies"
     contained = "Share of the row’s normalised vocabulary that the column’s holds too"
     makers: dict[str, Callable[[AuditTables], Printed]] = {
-        "premiums": _premiums, "summary": _summary, "vocabulary": _vocabulary,
-        "jaccard": partial(_square, name="jaccard", caption=alike),
+        "premiums": _premiums, "premiums_compact": _compact, "summary": _summary,
+        "vocabulary": _vocabulary, "jaccard": partial(_square, name="jaccard", caption=alike),
         "containment": partial(_square, name="containment", caption=contained),
         "coverage": _coverage, "cost": _cost, "equiprobable": _equiprobable,
     }  # fmt: skip
-    return {name: make(audit) for name, make in makers.items() if name in audit.frames}
+    there = {*audit.frames, *(f"{name}_compact" for name in audit.frames)}
+    return {name: make(audit) for name, make in makers.items() if name in there}
 
 
 def unk_note(cells: pl.DataFrame) -> str:
@@ -80,12 +84,22 @@ def unk_note(cells: pl.DataFrame) -> str:
     return note
 
 
+def _compact(audit: AuditTables) -> Printed:
+    """The premiums without their intervals, for a narrow page."""
+    table = _premiums(audit)
+    rows = [[replace(cell, beside="") for cell in row] for row in table.rows]
+    caption = table.caption.replace(_WITH, "")
+    return replace(table, name="premiums_compact", rows=rows, caption=caption)
+
+
 def _premiums(audit: AuditTables) -> Printed:
     caption = (
         f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
-        f"of the ratio of token counts ({audit.corpus.title})"
+        f"of the ratio of token counts{_WITH} ({audit.corpus.title})"
     )
     table = _wide(audit, "premiums", caption, "premium")
+    if not any(cell.beside for row in table.rows for cell in row):
+        table = replace(table, caption=caption.replace(_WITH, ""))
     return replace(table, notes=[*_notes(audit, audit.premiums), *nfc_notes(audit)])
 
 
@@ -111,7 +125,10 @@ def _wide(
     form, factor = ("{:.1f}", 100) if percent else ("{:.2f}", 1)
     cells = {
         (row["language"], row[by]): _number(
-            None if row[column] is None else factor * row[column], form, row.get("meaningless")
+            None if row[column] is None else factor * row[column],
+            form,
+            row.get("meaningless"),
+            _interval(row) if column == "premium" else "",
         )
         for row in frame.to_dicts()
     }
@@ -214,7 +231,13 @@ def _language(code: str) -> list[Cell]:
     return [Cell(language_name(code)), Cell(printed_code(code))]
 
 
-def _number(value: float | None, form: str, spoilt: bool | None = False) -> Cell:
+def _interval(row: Mapping[str, Any]) -> str:
+    """`[9.10, 10.02]`: the premium's 95% interval; empty without one, and for the pivot."""
+    low, high = row.get("premium_low"), row.get("premium_high")
+    return "" if low is None or row["meaningless"] or low == high else f"[{low:.2f}, {high:.2f}]"
+
+
+def _number(value: float | None, form: str, spoilt: bool | None = False, beside: str = "") -> Cell:
     if value is None or not math.isfinite(value):
         return Cell("—")
-    return Cell(form.format(value), None if spoilt else float(value), bool(spoilt))
+    return Cell(form.format(value), None if spoilt else float(value), bool(spoilt), beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -147,9 +148,11 @@ def lead_sentence(audit: AuditTables) -> str:
         return ""
     names, pivot = labels(audit), pivot_name(audit)
     among = " (used most today of those audited)" if led.used and len(names) > 1 else ""
+    exact = audit.premium(led.tokenizer, led.language)
+    interval = "" if isnan(exact.low) else f" (95% interval {exact.low:.2f} to {exact.high:.2f})"
     text = (
         f"On {names[led.tokenizer]}{among}, {language_name(led.language)} takes "
-        f"{led.premium:.2f} times the tokens of {pivot}"
+        f"{led.premium:.2f} times the tokens of {pivot}{interval}"
     )
     if led.several:
         text += f"; on all that write it, {led.low:.2f} to {led.high:.2f} times"
