@@ -535,7 +535,7 @@ def test_text_that_is_not_parallel_has_a_page_without_premiums(tmp_path: Path) -
     rows = {row["code"]: row for row in shown["rows"]}
     assert set(rows) == {"eng_Latn", "<img src=x>"}
     cells = found.counts.filter(pl.col("language") == "eng_Latn")["tokens_per_byte"].to_list()
-    assert rows["eng_Latn"]["values"] == [float(f"{value:.4g}") for value in cells]
+    assert rows["eng_Latn"]["values"] == [float(f"{value:.6g}") for value in cells]
     assert "<img src=x>" not in page.html
 
 

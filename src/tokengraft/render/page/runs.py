@@ -184,7 +184,7 @@ def _score(row: Mapping[str, Any]) -> dict[str, Any]:
         "method": ", ".join(str(name) for name in named if name) or None,
         "language": code,
         "name": None if code is None else language_name(str(code)),
-        **{key: digits(row.get(key)) for key in ("value", "low", "high", "floor", "ceiling")},
+        **{key: digits(row.get(key), 4) for key in ("value", "low", "high", "floor", "ceiling")},
         "n": row.get("n"),
         "definition": row.get("definition"),
     }
