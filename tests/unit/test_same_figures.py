@@ -25,7 +25,7 @@ from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.render.page.site import language_rows, language_title
 from tokengraft.render.terminal import show_audit, show_comparison, show_plans
 
-LANGUAGES = ["shn_Mymr", "tam_Taml", "hin_Deva", "zul_Latn", "vie_Latn", "deu_Latn"]
+LANGUAGES = ["shn_Mymr", "tam_Taml", "hin_Deva", "zul_Latn", "deu_Latn"]
 Said = dict[tuple[str, ...], str]
 
 
@@ -85,9 +85,9 @@ def _cells(header: list[str], rows: list[list[str]]) -> Said:
     said = {}
     for row in rows:
         for label, cell in zip(header[2:], row[2:], strict=True):
-            if (number := re.match(r"(?:.*\} )?(\d+\.\d+)", cell)) and "dag" not in cell:
-                if "†" not in cell:
-                    said["premium", label, row[0]] = number[1]
+            number = re.match(r"(?:.*\} )?(\d+\.\d+)", cell)
+            if number and "dag" not in cell and "†" not in cell:
+                said["premium", label, row[0]] = number[1]
     return said
 
 
@@ -113,11 +113,9 @@ def _terminal(text: str) -> Said:
     for line in lines[lines.index(header) :]:
         cells = [cell.strip() for cell in line.split("│")[1:-1]]
         if len(cells) != len(titles):
-            break_here = line.startswith("└")
-            if break_here:
+            if line.startswith("└"):
                 break
-            continue
-        if cells[0]:
+        elif cells[0]:
             said |= _cells(titles, [[cells[1], cells[0], *cells[2:]]])
     said |= _compared(text)
     for row in re.finditer(r"│ (\w{3}_\w{4}) +│ \w+ +│ +([\d.]+) │ +([\d.]+) │", text):
@@ -156,7 +154,7 @@ def _page(text: str) -> Said:
                 value = shown["cells"]["premium"][t][n]
                 said["premium", tokenizer["label"], entry["name"]] = f"{value:.2f}"
     for row in shown["summary"]:
-        said |= _summary(row["label"], row)
+        said = _summary(row["label"], row) | said
     said |= _compared(" ".join(page["comparisons"][0]["pairs"][0]["words"]))
     for made in (*page["plans"], {"languages": page["grafts"][0]["premiums"]}):
         for entry in made["languages"]:
