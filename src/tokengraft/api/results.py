@@ -365,7 +365,7 @@ class Evaluation(Measurements, Result):
         return self.summary
 
     def _repr_html_(self) -> str:
-        return html(f"{self!r}: {self.verdict}", self._lead())
+        return html(f"{self!r}: {self.verdict} {self.next_step}".strip(), self._lead())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

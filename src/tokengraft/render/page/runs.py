@@ -15,7 +15,7 @@ from fontTools.unicodedata import script
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json
-from tokengraft.core.verdict import DECIDING, Judged, judge
+from tokengraft.core.verdict import DECIDING, Done, Judged, judge
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
 from tokengraft.grafting.output_policies import POLICIES
@@ -159,7 +159,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "scores": scores,
         "measures": {score["measure"]: described(score["measure"]) for score in scores},
         "notes": without_paths([_CODE.sub(lambda m: language_name(m[0]), note) for note in said]),
-        "verdict": _verdict(scores),
+        "verdict": _verdict(scores, value.get("settings")),
         "costs": list(_costs(generation)),
         "writing": list(_writing(generation, scores)),
         "samples": samples[:12],  # in full: readers compare them letter by letter
@@ -190,13 +190,16 @@ def _score(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _verdict(scores: Sequence[Mapping[str, Any]]) -> str | None:
+def _verdict(scores: Sequence[Mapping[str, Any]], settings: Any) -> str | None:
     """Whether the graft works, in a sentence; None where no floor was measured."""
     own = [score for score in scores if score["name"] and score["method"] is None]
     if not any(score["measure"] in DECIDING and score["floor"] is not None for score in own):
         return None
     named = ("measure", "name", "value", "floor", "ceiling")
-    return judge([Judged(*(score[key] for key in named)) for score in own]).sentence
+    verdict = judge([Judged(*(score[key] for key in named)) for score in own])
+    done = settings.get("done") if isinstance(settings, Mapping) else None
+    made = Done(**done) if isinstance(done, Mapping) else None
+    return f"{verdict} {verdict.caution(made)}".strip()
 
 
 def _costs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
