@@ -15,7 +15,7 @@ from tokengraft.auditing.cost import age_note
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.wording import counted
-from tokengraft.languages.codes import language, script_group, well_formed
+from tokengraft.languages.codes import language, other_names, script_group, well_formed
 from tokengraft.render.page.document import digits, last_name, pack, without_paths
 from tokengraft.render.selection import (
     by_use,
@@ -128,6 +128,7 @@ def about(code: str) -> dict[str, Any]:
         "code": code,
         "name": entry.name,
         "autonym": entry.autonym,
+        "also": other_names(code),
         "script": entry.script,
         "scriptName": entry.script_name or entry.script,
         "group": script_group(entry.script),
