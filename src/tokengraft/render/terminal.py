@@ -201,6 +201,7 @@ def show_audit(console: Console, audit: AuditTables) -> None:
 def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
     from tokengraft.languages.codes import language_name
     from tokengraft.render.selection import (
+        by_use,
         comparable_note,
         disagreements,
         inexact_notes,
@@ -216,10 +217,11 @@ def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]
         console.print(missing, markup=False)
     for note in nfc_notes(audit):
         console.print(note, markup=False)
-    if len(audit.tokenizers) > 1 or len(audit.corpus.languages) > 2:
+    if len(audit.corpus.languages) > 2:  # of one language, the lines below say all
         console.print(lead_sentence(audit), markup=False)
     spoilt = set(audit.premiums.filter("meaningless").select("language", "tokenizer").rows())
-    for row in audit.summary.to_dicts():
+    rows = {row["tokenizer"]: row for row in audit.summary.to_dicts()}
+    for row in map(rows.__getitem__, by_use(rows)):
         lost = row["meaningless_cells"]
         unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
         if (audit.pivot, row["tokenizer"]) in spoilt:
