@@ -269,7 +269,7 @@ def inexact_notes(premiums: pl.DataFrame, names: Mapping[str, str]) -> list[str]
     for (name,), rows in cells.group_by(["tokenizer"], maintain_order=True):
         whose = some_languages([str(one) for one in rows["name"]])
         low, high = (
-            f"{share:.0%}" for share in (rows["lossless_share"].min(), rows["lossless_share"].max())
+        low, high = (f"{float(share):.0%}" for share in (shares[0], shares[-1]))
         )
         share = low if low == high else f"{low} to {high}"
         notes.append(
