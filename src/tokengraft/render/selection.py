@@ -268,9 +268,8 @@ def inexact_notes(premiums: pl.DataFrame, names: Mapping[str, str]) -> list[str]
     notes = []
     for (name,), rows in cells.group_by(["tokenizer"], maintain_order=True):
         whose = some_languages([str(one) for one in rows["name"]])
-        low, high = (
-        low, high = (f"{float(share):.0%}" for share in (shares[0], shares[-1]))
-        )
+        shares = rows["lossless_share"].sort().to_list()
+        low, high = f"{shares[0]:.0%}", f"{shares[-1]:.0%}"
         share = low if low == high else f"{low} to {high}"
         notes.append(
             f"{names[str(name)]} gives back {share} of the passages exactly in {whose}: what it "
