@@ -89,7 +89,7 @@ def test_a_site_tells_how_far_it_is(
     monkeypatch.setattr("tokengraft.cli.console.EVERY", 0.0)
     said = tokengraft("report", run, "--site", "-o", tmp_path / "site").stderr.splitlines()
     assert said[0].startswith("Tokenizers for the browser: 0 of 1 tokenizers, after")
-    assert said[1].startswith("Making the page: ")
+    assert said[1].startswith("Making the page, after ")
     told = [line.partition(",")[0] for line in said[2:7]]
     assert told == [f"Pages of languages: {done} of 5 languages" for done in range(5)]
 
