@@ -552,3 +552,24 @@ def test_axe_finds_nothing_serious(open_page: Open, address: str, axe: str) -> N
         ]
         assert grave == [], scheme
     assert len(grounds) == 2
+
+
+def test_a_common_name_opens_the_most_spoken_of_its_languages(
+    open_page: Open, tmp_path: Path
+) -> None:
+    codes = ["quy_Latn", "quz_Latn", "tzm_Latn", "zgh_Tfng", "kab_Latn"]
+    audit("udhr", ["gpt2"], codes, resamples=0).save(tmp_path / "run", figures=False)
+    page = open_page(build_page([tmp_path / "run"], tmp_path / "site").as_uri())
+    for typed, shown in (
+        ("Tamazight", "Standard Moroccan Tamazight"),
+        ("Berber", "Standard Moroccan Tamazight"),
+        ("Kabyle", "Kabyle"),
+        ("Quechua", "Ayacucho Quechua"),
+    ):
+        page.fill("#pick", typed)
+        page.keyboard.press("Tab")
+        expect(page.locator(".card-name")).to_have_text(shown)
+    expect(page.locator("#language .problem")).to_contain_text("Others: Cusco Quechua")
+    page.fill("#pick", "Klingonese")
+    page.keyboard.press("Tab")
+    expect(page.locator("#language .problem")).to_have_text("No language Klingonese")

@@ -6,13 +6,13 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tokengraft.core.errors import CorpusError
-from tokengraft.corpus.archive import open_bundle
-from tokengraft.corpus.catalog import LAYOUTS, described, load
+from tokengraft.corpus.catalog import LAYOUTS, described, load, open_files
 from tokengraft.corpus.layout import CorpusLayout
 
 
@@ -36,7 +36,7 @@ def test_a_row_says_what_it_is(layout: CorpusLayout) -> None:
 
 
 def test_the_first_to_recognise_its_files_is_itself(layout: CorpusLayout, folder: Path) -> None:
-    with open_bundle(folder) as bundle:
+    with open_files(folder) as bundle:
         assert next(one for one in LAYOUTS if one.recognise(bundle)) is layout
 
 
@@ -81,3 +81,18 @@ def test_damage_names_its_file(layout: CorpusLayout, folder: Path, damage: bytes
     last.write_bytes(last.read_bytes()[:-2] + damage + b"\n")
     with pytest.raises(CorpusError, match=last.name):
         load(folder)
+
+
+def test_a_new_layout_is_one_row(
+    layout: CorpusLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file ending that no other layout has is read as soon as a row names it."""
+    if layout.name != "text files":
+        pytest.skip("tried with one layout")
+    (tmp_path / "eng_Latn.verse").write_text("One.\n", encoding="utf-8")
+    with open_files(tmp_path) as bundle:
+        assert bundle.names == ()
+    new = replace(layout, name="verses", suffixes=(".verse",))
+    monkeypatch.setattr("tokengraft.corpus.catalog.LAYOUTS", (*LAYOUTS, new))
+    with open_files(tmp_path) as bundle:
+        assert bundle.names == ("eng_Latn.verse",)

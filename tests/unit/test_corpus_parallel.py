@@ -43,7 +43,7 @@ def test_select_takes_full_and_bare_codes() -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("zho", r"'zho' is ambiguous; say which one: zho_Hans \(.*\), zho_Hant \(.*\)\.$"),
+        ("zho", r"'zho' is ambiguous; .*: zho_Hans \(.*\), zho_Hant \(.*\)\. The most .*Hans\.$"),
         ("shn_Mynr", r"'shn_Mynr' in mine, which has eng_.*Hant\. Did you mean shn_Mymr"),
         ("Shann", r"Did you mean shn_Mymr \(Shan\)"),
         ("qqq", "No language 'qqq' in mine"),

@@ -145,3 +145,18 @@ def test_a_macrolanguage_named_without_a_variety_lists_them() -> None:
     assert resolve("que_Latn") == "que_Latn"
     assert language("que_Latn").name == "Quechua (variety not stated)"
     assert resolve("Ayacucho Quechua") == "quy_Latn"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Tamazight", r"Did you mean zgh_Tfng .*, tzm_Latn .*, tzm_Tfng"),
+        ("Kurdish", r"Did you mean kmr_Latn .*, ckb_Arab"),
+        ("Quechua", r"quy_Latn.*quz_Latn.*The most spoken is que_Latn\.$"),
+        ("Amazigh", r"kab_Latn.*tzm_Latn.*The most spoken is zgh_Tfng\.$"),
+        ("vie", r"The most spoken is vie_Latn\.$"),
+    ],
+)
+def test_a_common_name_finds_its_members_and_offers_the_most_spoken(said: str, told: str) -> None:
+    with pytest.raises(CorpusError, match=told):
+        resolve(said)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tokengraft.api.compare import compare
 from tokengraft.api.report import collect, page_of
 from tokengraft.api.report import report as build_page
 from tokengraft.api.verbs import audit, plan, survey
+from tokengraft.auditing.frames import summary
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus import load_pairs
 from tokengraft.corpus.rows import Layout
@@ -43,9 +45,15 @@ from tokengraft.render.page import browser_tokenizers
 from tokengraft.render.page.audits import _reference, downloads, headline
 from tokengraft.render.page.build import LIMIT, readme
 from tokengraft.render.page.document import font_css, safe_json, without_paths
-from tokengraft.render.page.runs import evaluation_data, plan_data
+from tokengraft.render.page.runs import (
+    evaluation_data,
+    graft_data,
+    grafted_premiums,
+    plan_data,
+)
 from tokengraft.render.page.samples import choose_units, segment
 from tokengraft.render.page.site import language_title
+from tokengraft.render.selection import lead
 from tokengraft.tokenizer import load
 
 LANGUAGES = ["shn_Mymr", "hin_Deva", "arb_Arab", "fra_Latn"]
@@ -81,7 +89,7 @@ def test_a_site_tells_how_far_it_is(
     monkeypatch.setattr("tokengraft.cli.console.EVERY", 0.0)
     said = tokengraft("report", run, "--site", "-o", tmp_path / "site").stderr.splitlines()
     assert said[0].startswith("Tokenizers for the browser: 0 of 1 tokenizers, after")
-    assert said[1].startswith("Making the page: ")
+    assert said[1].startswith("Making the page, after ")
     told = [line.partition(",")[0] for line in said[2:7]]
     assert told == [f"Pages of languages: {done} of 5 languages" for done in range(5)]
 
@@ -246,7 +254,7 @@ def test_headline_leaves_unk_out(run: Path) -> None:
     data = page_of([run]).data["audits"][0]
     assert data["headline"]["title"] == headline(data)["title"]
     assert "in Shan as in English" in data["headline"]["title"]
-    assert ", a tokenizer of 20" in data["headline"]["lead"]
+    assert "(a tokenizer of 20" in data["headline"]["lead"]
     labels = [t["label"] for t in data["tokenizers"]]
     shan = [entry["code"] for entry in data["languages"]].index("shn_Mymr")
     assert data["bad"][labels.index("BERT")][shan] == "1"  # cheap, but thrown away
@@ -255,11 +263,30 @@ def test_headline_leaves_unk_out(run: Path) -> None:
 def _measured(
     bad: list[str], premiums: list[list[float | None]], unk: float = 0.5
 ) -> dict[str, object]:
-    names = ["English", "A", "B", "C"]
+    names = ["English", *(chr(65 + n) for n in range(len(bad[0]) - 1))]
+    tokenizers = ["T1", "T2"][: len(bad)]
+    frame = pl.DataFrame(
+        [
+            {
+                "tokenizer": tokenizer,
+                "label": tokenizer,
+                "language": name,
+                "premium": value,
+                "ratio_of_sums": value,
+                "meaningless": mark == "1",
+            }
+            for tokenizer, marks, values in zip(tokenizers, bad, premiums, strict=True)
+            for name, mark, value in zip(names, marks, values, strict=True)
+        ],
+        schema_overrides={"premium": pl.Float64, "ratio_of_sums": pl.Float64},
+    )
+    led = lead(frame, "English")
     return {
         "pivot": 0,
-        "languages": [{"name": name} for name in names],
-        "tokenizers": [{"label": "T1"}, {"label": "T2"}][: len(bad)],
+        "lead": None if led is None else asdict(led),
+        "summary": summary(frame, "English").to_dicts(),
+        "languages": [{"code": name, "name": name} for name in names],
+        "tokenizers": [{"name": name, "label": name} for name in tokenizers],
         "cells": {
             "premium": premiums,
             "unk": [[unk if mark == "1" else 0.0 for mark in row] for row in bad],
@@ -283,34 +310,30 @@ def test_headline_figures_are_of_what_their_words_say() -> None:
     one = headline(_measured(["0001", "0000"], premiums))
     assert "Even T2, the fairest of the tokenizers measured here that can write" in one["lead"]
     assert one["figures"][1]["number"].endswith(" of 3")
-    pair = _measured(["00", "00"], [[1, 3.0], [1, 2.5]])
-    alone = headline({**pair, "languages": [{"name": "English"}, {"name": "A"}]})
+    alone = headline(_measured(["00", "00"], [[1, 3.0], [1, 2.5]]))
     assert [figure["number"] for figure in alone["figures"]] == ["3.0×"]
-    assert alone["lead"].endswith("T2, the fairest of the tokenizers measured here, counts "
-                                  "2.5 times as many.")  # fmt: skip
-    many = _measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2)
-    world = headline({**many, "languages": [{"name": str(n)} for n in range(21)]})
+    assert alone["lead"].endswith("On all that write A it is 2.5 to 3.0 times.")
+    world = headline(_measured(["0" * 21] * 2, [[1, *[3.0] * 20]] * 2))
     assert world["figures"][1]["number"] == "100%"
     nothing = headline(_measured(["0000", "0000"], [[1, None, None, None]] * 2))
     assert nothing["title"] == "No language shares a line of text with English"
 
 
 def test_headline_is_of_what_is_in_use_today() -> None:
-    audit = _measured(["0000", "0000"], [[1, 9, 20, 3], [1, 8, 4, 3]])
-    dated = [
-        {**one, "released": f"{year}-05"}
-        for one, year in zip(audit["tokenizers"], (2019, 2024), strict=True)
-    ]
-    assert headline(audit)["figures"][0]["number"] == "20.0×"  # none has a date
-    told = headline({**audit, "tokenizers": dated})
-    assert told["figures"][0]["number"] == "8.0×" and told["tokenizer"] == 1
-    assert told["figures"][0]["words"].endswith(
-        "the highest premium of scripts and tokenizers in use today"
-    )
-    readers = [{**one, "readers": one["name"] in "AC"} for one in audit["languages"]]
-    assert headline({**audit, "languages": readers})["figures"][0]["number"] == "9.0×"
-    alone = headline({**audit, "tokenizers": [{**one, "released": "2019-05"} for one in dated]})
-    assert alone["figures"][0]["number"] == "20.0×"
+    """Whatever was named first: the tokenizer used most, and a script that people read."""
+    codes = ["eng_Latn", "shn_Mymr", "vie_Hani", "deu_Latn"]
+    found = audit("udhr", ["gpt2", "llama-3", "gpt-4o"], codes[1:], resamples=0)
+    led = lead(found.premiums, found.pivot)
+    assert led is not None and (led.tokenizer, led.language) == ("o200k_base", "shn_Mymr")
+    shan = found.premiums.filter(language="shn_Mymr")["premium"]
+    assert (led.low, led.high) == (shan.min(), shan.max()) and led.premium == led.low
+    unread = found.premiums.filter(pl.col("language").is_in(["eng_Latn", "vie_Hani"]))
+    only = lead(unread, found.pivot)
+    assert only is not None and only.language == "vie_Hani"
+    lost = found.premiums.with_columns(meaningless=pl.col("tokenizer") == "o200k_base")
+    other = lead(lost, found.pivot)
+    assert other is not None and other.tokenizer == "llama-3"
+    assert lead(found.premiums.filter(language="eng_Latn"), found.pivot) is None
 
 
 def test_headline_tells_text_lost_in_part_from_text_lost() -> None:
@@ -512,7 +535,7 @@ def test_text_that_is_not_parallel_has_a_page_without_premiums(tmp_path: Path) -
     rows = {row["code"]: row for row in shown["rows"]}
     assert set(rows) == {"eng_Latn", "<img src=x>"}
     cells = found.counts.filter(pl.col("language") == "eng_Latn")["tokens_per_byte"].to_list()
-    assert rows["eng_Latn"]["values"] == [float(f"{value:.4g}") for value in cells]
+    assert rows["eng_Latn"]["values"] == [float(f"{value:.6g}") for value in cells]
     assert "<img src=x>" not in page.html
 
 
@@ -578,3 +601,34 @@ def test_changes_are_first_shown_against_a_tokenizer_that_loses_no_text() -> Non
     lost = [True, False, False, False, False, False]
     premiums = pl.DataFrame({"tokenizer": names, "meaningless": lost})
     assert _reference(premiums) == "gpt2"
+
+
+def test_a_graft_shows_its_own_premiums_and_verdict(run: Path, tmp_path: Path) -> None:
+    """Plans of other tokenizers may stand on the same page."""
+    graft = {
+        "tokenizer": "a" * 64,
+        "languages": ["shn_Mymr"],
+        "premiums": {"shn_Mymr": [16.6, 1.9]},
+        "verdict": "This graft works: it does.",
+        "files": {},
+        "schema": 1,
+    }
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "tokengraft.json").write_text(json.dumps(graft))
+    (tmp_path / "old").mkdir()
+    earlier = {**graft, "premiums": None, "verdict": None, "tokenizer": "b" * 64}
+    (tmp_path / "old" / "tokengraft.json").write_text(json.dumps(earlier))
+    for place, tokenizer, before in (("p", "b" * 64, 9.4), ("q", "c" * 64, 7.0)):
+        outcome = {"premium_before": before, "premium_after": 2.3, "curve": []}
+        made = {"tokenizer": tokenizer, "tokens": [], "languages": {"shn_Mymr": outcome}}
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "plan.json").write_text(json.dumps(made))
+    plans = [plan_data(tmp_path / place / "plan.json") for place in "pq"]
+    shown = []
+    for name in ("new", "old"):
+        found = graft_data(tmp_path / name)
+        grafted_premiums(found, plans)
+        shown.append([(one["premium_before"], one["premium_after"]) for one in found["premiums"]])
+    assert shown == [[(16.6, 1.9)], [(9.4, 2.3)]]
+    assert graft_data(tmp_path / "new")["verdict"] == graft["verdict"]
+    assert graft_data(tmp_path / "old")["verdict"] is None

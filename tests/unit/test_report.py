@@ -31,10 +31,11 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import known
 from tokengraft.render.audit_folder import COLUMNS, findings
 from tokengraft.render.audit_printed import matrix, printed
+from tokengraft.render.colours import PLAIN
 from tokengraft.render.figures import draw
 from tokengraft.render.latex import colours, in_latex, latex
 from tokengraft.render.page.build import Page, save_page
-from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, one_a_script
+from tokengraft.render.selection import PAPER_ORDER, column_order, disagreements, lead, one_a_script
 from tokengraft.render.tables import Cell, Printed, markdown
 from tokengraft.render.terminal import show_audit
 
@@ -136,7 +137,7 @@ def test_a_little_unk_is_not_called_all_of_the_text() -> None:
     note = tables["premiums"].notes[0]
     assert "(here 1.1%)" in note and "says too little" in note
     assert "the text was thrown away" not in note and "no premium" not in note
-    assert tables["summary"].header[-1] == "UNK > 1%"
+    assert tables["summary"].header[-2:] == ["UNK > 1%", "Exact %"]
     said = " ".join([*findings(found), tables["summary"].caption])
     assert "meaning" not in said and "lost to UNK" not in said
     figure = draw(found, "premiums")
@@ -214,8 +215,8 @@ def test_every_column_is_explained(small: Audit, folder: Path) -> None:
 
 def test_findings_come_from_the_tables(small: Audit) -> None:
     said = " ".join(findings(small))
-    worst = small.premiums.filter(~pl.col("meaningless")).sort("premium").row(-1, named=True)
-    assert f"{worst['premium']:.1f}×: {worst['name']}" in said
+    led = lead(small.premiums, small.pivot)
+    assert led is not None and f"takes {led.premium:.2f} times the tokens of English" in said
     spoilt = small.premiums["meaningless"].sum()
     assert f"{spoilt} of {small.premiums.height} cells have no premium because of UNK" in said
 
@@ -416,7 +417,7 @@ def test_few_or_equal_languages_give_no_inequality() -> None:
     equal = findings(some(["olmo-2", "cl100k_base"], LANGUAGES))
     assert not any("Gini" in finding for finding in equal)
     apart = findings(some(["llama-3", "o200k_base"], LANGUAGES))
-    assert any("GPT-4o is the most even" in finding for finding in apart)
+    assert any("GPT-4o is the fairest" in finding for finding in apart)
     lost = findings(some(["t5"], ["shn"]))
     assert lost[0] == "No language but English has a premium free of UNK."
 
@@ -486,3 +487,71 @@ def test_a_better_tokenizer_with_a_higher_premium_is_told(tmp_path: Path) -> Non
     assert line in " ".join(console.file.getvalue().split())
     assert "GPT-4o needs fewer tokens than GPT-2/3 in every language (10% fewer in all)" in line
     assert "1.80 against 1.50" in line
+
+
+def test_figures_for_print_have_no_headline_and_no_mark(tmp_path: Path) -> None:
+    found = some(["gpt2"], ["shn", "deu"])
+    written = {path.name: path for path in found.save(tmp_path / "print", figures="plain")}
+    assert written["premiums.pdf"].read_bytes().startswith(b"%PDF")
+    again = found.save(tmp_path / "again", figures="plain")
+    assert next(p for p in again if p.name == "premiums.pdf").read_bytes() == (
+        written["premiums.pdf"].read_bytes()
+    )
+    before = PLAIN.set(True)
+    try:
+        figure = draw(found, "premiums")
+    finally:
+        PLAIN.reset(before)
+    assert figure is not None and not figure.texts
+    titled = draw(found, "premiums")
+    assert titled is not None and "Made with tokengraft" in words(titled)
+    assert "premiums.pdf" not in {path.name for path in found.save(tmp_path / "screen")}
+    assert figure.get_size_inches()[1] < titled.get_size_inches()[1]
+
+
+def test_a_figure_shows_itself_in_a_notebook() -> None:
+    found = some(["gpt2"], ["shn"])
+    picture = found.figure("premiums")
+    assert picture is not None and picture._repr_png_().startswith(b"\x89PNG")
+    assert repr(picture) == "Picture('premiums')"
+    assert found.figure("speakers") is None
+    shown = repr(found.premium("gpt2", "shn"))
+    assert re.match(r"\d+\.\d\d \(mean of ratios, n=", shown)
+
+
+def test_intervals_stand_beside_premiums_unless_compact(small: Audit, folder: Path) -> None:
+    honest = small.premiums.filter(~pl.col("meaningless"), pl.col("language") != small.pivot)
+    row = honest.row(0, named=True)
+    figure = f"{row['premium']:.2f}"
+    interval = f"[{row['premium_low']:.2f}, {row['premium_high']:.2f}]"
+    tables = folder / "tables"
+    assert rf"{figure} {{\tiny {interval}}}" in (tables / "premiums.tex").read_text("utf-8")
+    shown = interval.replace("[", "\\[").replace("]", "\\]")
+    assert f"{figure} {shown}" in (tables / "premiums.md").read_text("utf-8")
+    for form in ("tex", "md"):
+        compact = (tables / f"premiums_compact.{form}").read_text("utf-8")
+        assert interval not in compact and shown not in compact and figure in compact
+
+
+def test_apart_names_what_it_leaves_out(tmp_path: Path) -> None:
+    figure = draw(
+        some(["t5", "gpt2", "llama-3", "o200k_base", "cl100k_base", "olmo-2"], ["shn"]), "apart"
+    )
+    assert figure is not None
+    said = words(figure)
+    assert "cut nothing in advance: T5." in said and "No room for GPT-2/3." in said
+
+
+def test_a_tokenizer_that_changes_text_is_told(tmp_path: Path) -> None:
+    found = some(["gpt2", "llama-3"], ["shn", "deu"])
+    cells = found.premiums.with_columns(
+        lossless_share=pl.when(pl.col("tokenizer") == "gpt2").then(0.0).otherwise(1.0)
+    )
+    changed = replace(found, frames={**found.frames, "premiums": cells})
+    told = [line for line in findings(changed) if "gives back" in line]
+    assert len(told) == 1 and told[0].startswith("GPT-2/3 gives back 0% of the passages exactly")
+    assert "English" in told[0]
+    assert not any("gives back" in line for line in findings(found))
+    console = Console(file=io.StringIO(), width=200)
+    show_audit(console, changed)
+    assert "gives back 0%" in console.file.getvalue()  # type: ignore[attr-defined]

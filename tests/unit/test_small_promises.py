@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import sqlite3
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import typer
 from typer.main import get_command
 
 import tokengraft as tg
+from tokengraft.api import verbs
 from tokengraft.auditing.cost import age_note, read_prices
 from tokengraft.cli.app import app
+from tokengraft.cli.options import check_out
 from tokengraft.core.cache import Store
-from tokengraft.core.errors import CorpusError
+from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.evaluating.score import Measurements
 from tokengraft.render.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import draw
@@ -27,8 +30,10 @@ from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
 from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
+from tokengraft.render.selection import Lead
 from tokengraft.render.tables import Cell, Printed
 from tokengraft.reproduce.claim import judge, read_claim
+from tokengraft.tokenizer.catalog import rootstock
 
 
 def test_audit_and_plan_take_a_split() -> None:
@@ -113,9 +118,12 @@ def test_an_old_price_list_is_shown_with_a_note() -> None:
 
 def test_no_headline_says_one_times() -> None:
     def titled(premium: float) -> str:
+        row = {"compared": 1, "above_2x": 0, "meaningless_cells": 0, "tokenizer": "T"}
         audit = {
-            "languages": [{"name": "English"}, {"name": "Scots"}],
-            "tokenizers": [{"label": "T"}],
+            "languages": [{"name": "English", "code": "eng"}, {"name": "Scots", "code": "sco"}],
+            "tokenizers": [{"label": "T", "name": "T"}],
+            "lead": asdict(Lead("T", "sco", premium, premium, premium, False, False)),
+            "summary": [{**row, "gini": 0.1, "median_premium": premium}],
             "pivot": 0,
             "bad": ["00"],
             "unkMost": 0.4,
@@ -241,3 +249,34 @@ def test_every_cell_of_the_field_leads_somewhere() -> None:
             verb, *options = words.split()
             known = {option for one in commands[verb].params for option in one.opts}
             assert {one for one in options if one.startswith("-")} <= known, words
+
+
+def test_a_folder_or_price_list_may_be_a_string(tmp_path: Path) -> None:
+    prices = {"model": "Mine", "tokenizer": "gpt2", "input": 1, "output": 2, "context": 9,
+              "source": "me"}  # fmt: skip
+    (tmp_path / "prices.yaml").write_text(
+        json.dumps({"as_of": "2026-01-01", "models": [prices]}), encoding="utf-8"
+    )
+    found = verbs.audit(
+        "udhr", "gpt2", "deu", search=str(tmp_path), prices=str(tmp_path / "prices.yaml"),
+        resamples=0,
+    )  # fmt: skip
+    assert set(found.cost["model"]) == {"Mine"}
+    assert verbs.folders("a/b") == (Path("a/b"),) == verbs.folders([Path("a/b")])
+
+
+def test_what_is_missing_is_said_before_anything_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(TokengraftError, match="vllm is not installed here: pip install vllm"):
+        verbs.verify(tmp_path, rootstock(), served_by=["transformers", "vllm"])
+
+
+def test_a_folder_behind_a_missing_one_is_guarded(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"already holds notes\.txt"):
+        check_out(tmp_path / "missing" / ".." / "there", lambda _: False)
+    assert not (tmp_path / "missing").exists()

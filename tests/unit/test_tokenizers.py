@@ -317,3 +317,9 @@ def test_byte_level_pieces_are_read_letter_by_letter(token):
     known = all(letter in table for letter in token)
     expected = bytes(table[letter] for letter in token) if known else token.encode()
     assert byte_level_piece(token) == expected
+
+
+@pytest.mark.parametrize("name", ["claude-4-opus", "gemini-2.5-pro"])
+def test_an_unpublished_tokenizer_is_said_to_be_so(name: str) -> None:
+    with pytest.raises(TokenizerError, match=r"is not published.*token-counting service"):
+        find(name)

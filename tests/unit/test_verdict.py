@@ -13,8 +13,10 @@ from tokengraft.api import verbs
 from tokengraft.api.results import Evaluation
 from tokengraft.cli.app import app
 from tokengraft.core.errors import UsageError
-from tokengraft.core.verdict import Judged, judge
+from tokengraft.core.verdict import Done, Judged, judge
+from tokengraft.deriving.distil.recipe import SETTLED
 from tokengraft.evaluating.score import SCORES
+from tokengraft.grafting.manifest import done
 
 GOOD = {"kl": (0.3, 4.0, 0.2), "top1": (0.73, 0.1, 0.8), "aligned_cosine": (0.9, 0.4, 0.95)}
 BAD = {"kl": (4.5, 4.0, 0.2), "top1": (0.08, 0.1, 0.8), "aligned_cosine": (0.9, 0.4, 0.95)}
@@ -113,3 +115,47 @@ def test_the_readme_opens_with_it_and_the_exit_code_follows(
     assert CliRunner().invoke(app, arguments).exit_code == 0
     ran = CliRunner().invoke(app, [*arguments, "--bare", "--fail-below-floor"])
     assert isinstance(ran.exception, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("done", "said", "unsaid"),
+    [
+        (Done(), ["Nothing was trained yet", "--text"], ["--start", "--train", "longer"]),
+        (Done("rows", unread=True, lanes=True), ["--start", "not read yet", "--train lanes"], []),
+        (Done("rows", settled=True), ["more text", "--train lora"], ["longer", "lanes"]),
+        (
+            Done("lanes", writes=True, lanes=True, by_text=0.5),
+            ["--start goes on from it, with --train lanes --policy write"],
+            ["--by-text", "more than its rows"],
+        ),
+        (Done("lora"), ["--policy write, without --by-text"], ["--by-text 1", "more than its"]),
+        (Done("rows", by_text=1.0, lanes=True), ["--policy write"], ["--by-text 1"]),
+        (Done("rows", fixed=True), ["longer"], ["--policy", "--by-text", "--train lora"]),
+    ],
+)
+def test_the_maker_is_told_what_was_not_done_and_can_be(
+    done: Done, said: list[str], unsaid: list[str]
+) -> None:
+    verdict = judge([Judged("kl", "x", 0.3, 4.0), Judged("continuation_excess", "x", 2.0, 1.0)])
+    told = verdict.next_step(done)
+    assert all(words in told for words in said), told
+    assert not any(words in told for words in unsaid), told
+    assert "--" not in verdict.caution(done) and verdict.caution(done)
+
+
+def test_what_works_needs_no_advice() -> None:
+    works = judge([Judged("kl", "x", 0.3, 4.0)])
+    assert works.next_step(Done("rows")) == works.caution(Done("rows")) == ""
+    assert judge([Judged("kl", "x", 5.0, 4.0)]).next_step(None) == ""
+    assert "its base may serve better" in judge([Judged("kl", "x", 5.0, 4.0)]).caution(None)
+
+
+def test_what_was_done_is_read_from_the_manifest() -> None:
+    config = {"architectures": ["LlamaForCausalLM"]}
+    params = {"steps_done": 10, "passages": 4, "training_passages": 50, "by_text": 0.5}
+    rows = {"method": "distil", "params": {**params, "stopped": SETTLED}}
+    manifest = {"rows": rows, "output": {"policy": "write"}, "trained": {"train": "lanes"}}
+    assert done(manifest, config) == Done("lanes", True, True, True, 0.5, True)
+    untrained = {"rows": {"method": "mean", "params": {}}, "output": {"policy": "input-only"}}
+    assert done(untrained, {}) == Done()
+    assert done({**untrained, "rows": {"method": "given"}}, {}) is None

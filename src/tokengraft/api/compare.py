@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengraft.api.results import Audit, Comparison, Grafted, Place, Planned, Result
-from tokengraft.api.verbs import Corpus, audit, open_corpus
+from tokengraft.api.verbs import Corpus, audit, folders, open_corpus
 from tokengraft.auditing.side_by_side import pairs, same_text, side_by_side, summed
 from tokengraft.core import __version__
 from tokengraft.core.errors import CorpusError, UsageError
@@ -47,7 +47,7 @@ def compare(
     skip_empty: bool = False,
     pivot: str | None = None,
     base: Place | None = None,
-    search: Sequence[Path] = (),
+    search: Place | Iterable[Place] = (),
     resamples: int = RESAMPLES,
     progress: OnProgress | None = None,
 ) -> Comparison:
@@ -60,7 +60,7 @@ def compare(
     names. The other options are those of `audit`.
     """
     with ExitStack() as temporary:
-        sides = [_side(what, base, search, temporary) for what in (a, b)]
+        sides = [_side(what, base, folders(search), temporary) for what in (a, b)]
         first, second = (side.audit for side in sides)
         if first is not None and second is not None:
             if any(one is not None for one in (corpus, languages, split, pivot)):

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import polars as pl
 
@@ -28,6 +28,7 @@ from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan_files import TestedPlan, read_plan
 from tokengraft.render.audit_folder import read_audit, write_audit
 from tokengraft.render.audit_printed import matrix
+from tokengraft.render.colours import PLAIN
 from tokengraft.render.comparison_folder import COMPARISON, read_comparison, write_comparison
 from tokengraft.render.evaluation_folder import write_evaluation
 from tokengraft.render.plan_folder import PROVENANCE, curves, outcomes, write_plan
@@ -39,7 +40,10 @@ from tokengraft.tokenizer.vocabulary import piece_reader
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tokengraft.render.figures import Picture
+
 Place = Path | str
+Figures = bool | Literal["plain"]
 
 
 class Result(abc.ABC):
@@ -62,13 +66,22 @@ class Result(abc.ABC):
     def tables(self) -> dict[str, pl.DataFrame]:
         """Every table by name."""
 
-    def save(self, out: Place, figures: bool = True) -> list[Path]:
-        """Write everything into the folder `out`, all files or none; returns their paths."""
-        return self._save(out, lambda new: self._write(new, figures))
+    def save(self, out: Place, figures: Figures = True) -> list[Path]:
+        """Write everything into the folder `out`, all files or none; returns their paths.
 
-    def _save(self, out: Place, write: Callable[[Path], list[Path]]) -> list[Path]:
-        with adding(Path(out)) as new:
-            paths = write(new)
+        `figures="plain"` draws them for print: without title, credit or mark, as PDF too.
+        """
+        return self._save(out, lambda new: self._write(new, bool(figures)), figures)
+
+    def _save(
+        self, out: Place, write: Callable[[Path], list[Path]], figures: Figures
+    ) -> list[Path]:
+        before = PLAIN.set(figures == "plain")
+        try:
+            with adding(Path(out)) as new:
+                paths = write(new)
+        finally:
+            PLAIN.reset(before)
         return [Path(out) / path.relative_to(new) for path in paths]
 
     @classmethod
@@ -135,6 +148,13 @@ class Audit(AuditTables, Result):
         findings = check(self, fail_above, before, read_share(max_regression))
         return Checked(findings, labels(self), self.corpus.name)
 
+    def figure(self, name: str = "premiums") -> Picture | None:
+        """The figure of that name, as a notebook shows it; None without the data for it."""
+        from tokengraft.render.figures import Picture, draw
+
+        drawn = draw(self, name)
+        return None if drawn is None else Picture(name, drawn)
+
     def _write(self, folder: Path, figures: bool) -> list[Path]:
         return write_audit(self, folder, figures)
 
@@ -171,13 +191,13 @@ class Planned(TestedPlan, Result):
         }
 
     def save(
-        self, out: Place, figures: bool = True, others: Mapping[str, TestedPlan] | None = None
+        self, out: Place, figures: Figures = True, others: Mapping[str, TestedPlan] | None = None
     ) -> list[Path]:
         """Write `plan.json`, tables of what it gains, and the what-if curve as a figure.
 
         `others` are plans by objective, to be drawn side by side.
         """
-        return self._save(out, lambda new: write_plan(self, new, figures, others))
+        return self._save(out, lambda new: write_plan(self, new, bool(figures), others), figures)
 
     def _write(self, folder: Path, figures: bool) -> list[Path]:
         return write_plan(self, folder, figures)
@@ -298,10 +318,10 @@ class Grafted(Result):
             "files": pl.DataFrame(files, {"file": pl.String, "sha256": pl.String}),
         }
 
-    def save(self, out: Place, figures: bool = True) -> list[Path]:
+    def save(self, out: Place, figures: Figures = True) -> list[Path]:
         """Copy the model to `out`, unless it is there already; returns the paths of its files."""
         if Path(out).resolve() != self.folder.resolve():
-            super().save(out, figures)
+            super().save(out, bool(figures))
         return [Path(out) / name for name in (*self.facts["files"], MANIFEST)]
 
     def _write(self, folder: Path, figures: bool) -> list[Path]:
@@ -365,7 +385,7 @@ class Evaluation(Measurements, Result):
         return self.summary
 
     def _repr_html_(self) -> str:
-        return html(f"{self!r}: {self.verdict}", self._lead())
+        return html(f"{self!r}: {self.verdict} {self.next_step}".strip(), self._lead())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

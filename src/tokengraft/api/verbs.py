@@ -63,8 +63,8 @@ def audit(
     split: str | None = None,
     skip_empty: bool = False,
     pivot: str = PIVOT,
-    search: Sequence[Path] = (),
-    prices: Path | None = None,
+    search: Place | Iterable[Place] = (),
+    prices: Place | None = None,
     resamples: int = RESAMPLES,
     skip_missing: bool = False,
     equiprobable: int | None = None,
@@ -82,13 +82,22 @@ def audit(
     machines, with the same result; counts are kept in `store` (default: the cache). All inputs are
     checked before anything is encoded.
     """
-    options = Auditing(pivot, search, prices, resamples, skip_missing, equiprobable, reference)
+    options = Auditing(
+        pivot, folders(search), None if prices is None else Path(prices), resamples,
+        skip_missing, equiprobable, reference,
+    )  # fmt: skip
     tables = audit_corpus(
         open_corpus(corpus, split, skip_empty), _names(tokenizers), languages, options, store=store,
         progress=progress,
         engine=make_engine(engine) if isinstance(engine, str) else engine,
     )  # fmt: skip
     return Audit.of(tables)
+
+
+def folders(search: Place | Iterable[Place]) -> tuple[Path, ...]:
+    """One folder or several, as paths: a string is one, not its letters."""
+    several = [search] if isinstance(search, str | Path) else search
+    return tuple(Path(one) for one in several)
 
 
 def survey(
@@ -99,7 +108,7 @@ def survey(
     parallel: bool = False,
     pivot: str = PIVOT,
     format_: Format | None = None,
-    search: Sequence[Place] = (),
+    search: Place | Iterable[Place] = (),
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -120,7 +129,7 @@ def survey(
     layout = layout or Layout()
     tables = survey_files(
         sources, _names(tokenizers),
-        Surveying(layout, parallel, pivot, format_, search, reference),
+        Surveying(layout, parallel, pivot, format_, folders(search), reference),
         counting=Counting(engine, workers, address, shard_bytes, skip_bad, state),
         progress=progress,
         beside=WordWork(Layout(text_column=layout.text_column)) if words else None,
@@ -167,7 +176,7 @@ def plan(
     split: str | None = None,
     pivot: str = PIVOT,
     chosen_on: str | None = None,
-    search: Sequence[Path] = (),
+    search: Place | Iterable[Place] = (),
     progress: OnProgress | None = None,
 ) -> Planned:
     """Choose new tokens for `languages`, and measure the premium they lead to; no model is touched.
@@ -185,8 +194,8 @@ def plan(
         budget, mode, boundaries, objective, pivot, same_size=same_size, keep_names=keep_names
     )
     made = plan_tokens(
-        _name(tokenizer), codes, text, options, chosen_on=chosen_on, test=corpus, search=search,
-        protect=protect,
+        _name(tokenizer), codes, text, options, chosen_on=chosen_on, test=corpus,
+        search=folders(search), protect=protect,
     )  # fmt: skip
     return Planned.of(made)
 
@@ -371,11 +380,13 @@ def verify(
     from tokengraft.model.folder import CONFIG, MANIFEST, SIGNATURE, resolve
     from tokengraft.serving import named
     from tokengraft.serving.export_gguf import check_corpus
+    from tokengraft.serving.in_programs import refuse_missing
 
     base, path = resolve(_name(model)), Path(_name(folder))
     if not any((path / name).is_file() for name in (MANIFEST, CONFIG)):
         raise ModelError(f"{path} is no model's folder: it holds neither {MANIFEST} nor {CONFIG}")
     programs = [named(name) for name in served_by]
+    refuse_missing([program.name for program in programs])
     lines = None if text is None else list(lines_of(text))
     checks = []
     if key is not None:

@@ -60,7 +60,7 @@ class CorpusFacts:
         return in_words(self.name, self.source)
 
     def __repr__(self) -> str:
-        return f"{self.name}: {len(self.languages)} languages, {self.units:,} units"
+        return f"{self.name}: {len(self.languages)} languages, {self.units:,} passages"
 
 
 @dataclass(frozen=True)

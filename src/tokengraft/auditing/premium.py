@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Premium:
     """One premium with all that is needed to read it; never a bare number."""
 
@@ -35,6 +35,8 @@ class Premium:
         flag = f", {share} UNK" if self.unk_share else ""
         interval = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
         return f"{self.value:.2f}{interval} ({self.definition}, n={self.n}{flag})"
+
+    __repr__ = __str__  # what a notebook shows
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def audit(
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, options.output(help="Draw figures (with --out).")] = True,
+    plain: options.PlainOption = False,
     json: Annotated[bool, options.output("--json", help="Print the premiums as JSON.")] = False,
     fail_above: FailAboveOption = None,
     baseline: BaselineOption = None,
@@ -213,7 +214,7 @@ def audit(
         warn(f"The price list of {as_of} is {note}.")
     if result.total is not None:
         tell_left_out(result.total)
-    written = result.save(out, figures=figures) if out else []
+    written = result.save(out, figures="plain" if plain and figures else figures) if out else []
     if json:
         print_json((result.premiums if result.parallel else result.counts).to_dicts())
     else:

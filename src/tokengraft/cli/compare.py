@@ -43,6 +43,7 @@ def compare(
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, options.output(help="Draw figures (with --out).")] = True,
+    plain: options.PlainOption = False,
     json: Annotated[bool, options.output("--json", help="Print every language as JSON.")] = False,
 ) -> None:
     """Compare two audits, tokenizers, plans or grafts side by side.
@@ -71,7 +72,7 @@ def compare(
             base=base, search=tokenizers or (), progress=progress,
         )  # fmt: skip
     options.tell_empty(result.facts["corpus"].get("left_out", 0))
-    written = result.save(out, figures=figures) if out else []
+    written = result.save(out, figures="plain" if plain and figures else figures) if out else []
     if json:
         print_json(result.languages.to_dicts())
         return

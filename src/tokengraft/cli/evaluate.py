@@ -148,9 +148,9 @@ def evaluate(
     written = result.save(out) if out else []
     verdict = result.verdict
     if json:
-        print_json({"verdict": verdict.sentence, **result.to_json()})
+        print_json({"verdict": verdict.sentence, "next_step": result.next_step, **result.to_json()})
     else:
-        stdout.print(verdict.sentence, markup=False)
+        stdout.print(f"{verdict.sentence} {result.next_step}".strip(), markup=False)
         show_evaluation(stdout, result)
         say_written(written, out)
     if fail_below_floor and verdict.below:

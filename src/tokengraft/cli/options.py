@@ -220,6 +220,15 @@ ResultsOption = Annotated[
 ]
 
 
+PlainOption = Annotated[
+    bool,
+    output(
+        help="Draw figures for print: without title, credit or mark, as PDF too. "
+        "tables/premiums_compact.tex has no intervals."
+    ),
+]
+
+
 def _known_engine(name: str) -> str:
     if name not in ENGINES:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, ENGINES))}.")

@@ -141,6 +141,7 @@ def plan(
     ] = None,
     force: ForceOption = False,
     figures: Annotated[bool, options.output(help="Draw the curve (with --out).")] = True,
+    plain: options.PlainOption = False,
     json: Annotated[bool, options.output("--json", help="Print the plan as JSON.")] = False,
     engine: options.EngineOption = "local",
     address: options.AddressOption = None,
@@ -209,7 +210,11 @@ def plan(
     chosen = plans[objective]
     warn(*chosen.plan.notes)
     others = plans if compare else None
-    written = chosen.save(out, figures=figures, others=others) if out else []
+    written = (
+        chosen.save(out, figures="plain" if plain and figures else figures, others=others)
+        if out
+        else []
+    )
     if json:
         print_json(chosen.plan.to_json())
         return

@@ -97,8 +97,8 @@ def _refilling(path: Path) -> Iterator[Path]:
 
 
 def real(path: Path) -> Path:
-    """The target of a symlink, existing or not; any other path, or a symlink loop, as it is."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    """The target of a symlink, existing or not, or of a path with `..`; any other as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
 
 
 @contextlib.contextmanager

@@ -65,6 +65,19 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Done:
+    """How a graft was made, as far as it decides what to try next."""
+
+    trained: str | None = None  # what learned: rows, lanes, lora or all; None if nothing did
+    writes: bool = False
+    settled: bool = False  # whether training stopped since held-out text was read no better
+    unread: bool = False  # whether some of the text was never trained on
+    by_text: float | None = None
+    lanes: bool = False  # whether the model can have lanes
+    fixed: bool = False  # whether the graft can only read by its rows: an encoder, or same size
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The sentence, and the deciding figures that are no better than their floor."""
 
@@ -73,6 +86,48 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.sentence
+
+    @property
+    def reads(self) -> bool:
+        """Whether only what follows a prompt is below its floor."""
+        return all(figure.measure == "continuation_excess" for figure in self.below)
+
+    def next_step(self, done: Done | None) -> str:
+        """What whoever made the graft can do about it; "" if it works.
+
+        Nothing is proposed that was done already or that `graft` refuses for this graft.
+        """
+        if not self.below or done is None:
+            return ""
+        if done.trained is None:
+            return "Nothing was trained yet: give text of its languages to graft (--text FILE)."
+        same = "" if done.trained == "rows" else f" --train {done.trained}"
+        same += " --policy write" if done.writes else ""
+        ways = [f"train longer (graft --start goes on from it{f', with{same}' if same else ''})"]
+        if done.settled:
+            ways = ["give more text: with this text it stopped getting better"]
+        elif done.unread:
+            ways[0] += ": part of the text was not read yet"
+        if done.trained == "rows" and not done.fixed:
+            ways.append(f"train more than its rows (--train {'lanes' if done.lanes else 'lora'})")
+        if self.reads and not done.writes and not done.fixed:
+            if done.trained in ("rows", "lanes") and done.by_text != 1:
+                ways.append("learn all that follows a prompt from the text (--by-text 1)")
+            ways.append("let it write its new tokens (--policy write, without --by-text)")
+        return f"To make it better: {'; or '.join(ways)}."
+
+    def caution(self, done: Done | None) -> str:
+        """What whoever uses the graft has to know; "" if it works."""
+        if not self.below:
+            return ""
+        if done is not None and done.trained is None:
+            return "Its new tokens were not trained on any text: do not rely on what it reads."
+        if self.reads:
+            return (
+                "It reads its new tokens, but do not rely on what it says after a prompt that "
+                "ends in them."
+            )
+        return "Do not rely on what it reads in its new tokens: its base may serve better."
 
 
 def judge(figures: Sequence[Judged]) -> Verdict:
@@ -90,7 +145,7 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         return Verdict(
             f"This graft {outcome}: {len(below)} of {len(deciding)} deciding figures "
             f"{'is' if len(below) == 1 else 'are'} no better than if the new tokens had learned "
-            f"nothing ({named}). {_advice(below)}",
+            f"nothing ({named}).",
             below,
         )
     # Text without new tokens is read as before, so that its averages equal their floor.
@@ -104,18 +159,6 @@ def judge(figures: Sequence[Judged]) -> Verdict:
         else ""
     )
     return Verdict(f"This graft works: {_kept(deciding)}.{more}")
-
-
-def _advice(below: Sequence[Judged]) -> str:
-    if any(figure.measure != "continuation_excess" for figure in below):
-        return "Train it longer (graft --start goes on from it) or on more text before you use it."
-    return (
-        "It reads, but what follows a prompt in new tokens is worse than after an unrelated text: "
-        "train longer (graft --start goes on from it), train the body too (--train lanes or lora), "
-        "leave the end of every prompt in old tokens or, if the graft only reads, learn more of it "
-        "from the text (--by-text, at most 1) or let the graft write (--policy write; "
-        "docs/write.md)."
-    )
 
 
 def _kept(deciding: Sequence[Judged]) -> str:

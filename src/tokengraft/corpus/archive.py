@@ -33,9 +33,6 @@ from tokengraft.core.untrusted import (
 )
 from tokengraft.corpus.shards import COMPRESSIONS
 
-TEXT = (".dev", ".devtest", ".txt")
-PREFIXES = ("dev", "devtest")
-TABLES = (".jsonl", ".parquet", ".tsv", ".csv")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2")
 ARCHIVES = (*TARS, ".zip")
 
@@ -73,18 +70,36 @@ _DAMAGE = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which files are text: those of one of these suffixes, or of one of these stems.
+
+    A single file is a corpus if its suffix is one of `alone`.
+    """
+
+    suffixes: frozenset[str]
+    stems: frozenset[str]
+    alone: frozenset[str]
+
+    def __call__(self, name: str) -> bool:
+        path = PurePosixPath(name)
+        # macOS adds hidden files to archives (`._eng_Latn.dev`), and hubs add them to folders.
+        hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
+        return not hidden and (path.suffix.lower() in self.suffixes or path.stem in self.stems)
+
+
 @contextlib.contextmanager
-def open_bundle(path: Path) -> Iterator[Bundle]:
+def open_bundle(path: Path, wanted: Wanted) -> Iterator[Bundle]:
     """The files at `path`; a CorpusError if it cannot be read, or is a damaged archive."""
     try:
         if path.is_dir():
-            yield _folder(path)
+            yield _folder(path, wanted)
         elif path.name.lower().endswith(TARS):
-            yield _tar(path)
+            yield _tar(path, wanted)
         elif path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as file:
-                yield _zip(path, file)
-        elif path.suffix.lower() in TABLES:
+                yield _zip(path, file, wanted)
+        elif path.suffix.lower() in wanted.alone:
             yield Bundle(
                 str(path), (path.name,), lambda _: read_bounded(path, CorpusError), _single=True
             )
@@ -101,39 +116,31 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _folder(path: Path) -> Bundle:
-    refuse_links_out(path, CorpusError, _is_wanted)
+def _folder(path: Path, is_wanted: Wanted) -> Bundle:
+    refuse_links_out(path, CorpusError, is_wanted)
     names = []
     for folder, subfolders, files in os.walk(path):
         below = Path(folder).relative_to(path)
         if len(below.parts) >= DEPTH:
             subfolders.clear()
         names += [(below / name).as_posix() for name in files if (path / below / name).is_file()]
-    wanted = tuple(sorted(filter(_is_wanted, names)))
+    wanted = tuple(sorted(filter(is_wanted, names)))
     return Bundle(str(path), wanted, lambda name: read_bounded(path / name, CorpusError))
 
 
-def _zip(path: Path, file: zipfile.ZipFile) -> Bundle:
+def _zip(path: Path, file: zipfile.ZipFile, is_wanted: Wanted) -> Bundle:
     for info in file.infolist():
         if not info.flag_bits & 1:  # encrypted
             file.open(info).close()  # raises if a name is damaged, which would else be skipped
     sizes = {info.filename: info.file_size for info in file.infolist() if not info.is_dir()}
-    wanted = tuple(sorted(filter(_is_wanted, sizes)))
+    wanted = tuple(sorted(filter(is_wanted, sizes)))
     check_unpacked(sum(sizes[name] for name in wanted), path, CorpusError)
     return Bundle(str(path), wanted, file.read)
 
 
-def _tar(path: Path) -> Bundle:
-    contents = read_tar(path, _is_wanted, CorpusError)
+def _tar(path: Path, is_wanted: Wanted) -> Bundle:
+    contents = read_tar(path, is_wanted, CorpusError)
     return Bundle(str(path), tuple(sorted(contents)), contents.__getitem__)
-
-
-def _is_wanted(name: str) -> bool:
-    path = PurePosixPath(name)
-    # macOS adds hidden files to archives (`._eng_Latn.dev`), and hubs add them to folders.
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
-    wanted = path.suffix.lower() in (*TEXT, *TABLES) or path.stem in PREFIXES
-    return not hidden and wanted
 
 
 BLOCK = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tokengraft.corpus import ntrex_layout as ntrex
 from tokengraft.corpus import plain_layout as plain
 from tokengraft.corpus import table_layout as tables
 from tokengraft.corpus import udhr
-from tokengraft.corpus.archive import ARCHIVES, open_bundle
+from tokengraft.corpus.archive import ARCHIVES, Bundle, Wanted, open_bundle
 from tokengraft.corpus.layout import choose_splits
 from tokengraft.corpus.parallel import ParallelCorpus
 
@@ -22,6 +23,16 @@ VARIABLE = "TOKENGRAFT_CORPORA"
 
 #: The first that recognises the files reads them, so the most specific come first.
 LAYOUTS = (flores.LAYOUT, ntrex.LAYOUT, plain.LAYOUT, tables.LAYOUT)
+
+
+def open_files(path: Path) -> AbstractContextManager[Bundle]:
+    """The files at `path` that some layout reads (`open_bundle`)."""
+    wanted = Wanted(
+        frozenset(suffix for layout in LAYOUTS for suffix in layout.suffixes),
+        frozenset(stem for layout in LAYOUTS for stem in layout.stems),
+        frozenset(suffix for layout in LAYOUTS if layout.alone for suffix in layout.suffixes),
+    )
+    return open_bundle(path, wanted)
 
 
 def described() -> str:
@@ -135,7 +146,7 @@ def load(
 def _load_path(
     path: Path, split: str | None, languages: Iterable[str] | None, skip_empty: bool
 ) -> ParallelCorpus:
-    with open_bundle(path) as opened:
+    with open_files(path) as opened:
         bundle = replace(opened, skip_empty=skip_empty)
         for layout in LAYOUTS:
             if layout.recognise(bundle):

@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from tokengraft.core.errors import CorpusError
-from tokengraft.corpus.archive import PREFIXES, Bundle
+from tokengraft.corpus.archive import Bundle
 from tokengraft.corpus.layout import CorpusLayout, check_counts, choose_splits, read_lines
 from tokengraft.corpus.parallel import ParallelCorpus, choose, whole_units
 from tokengraft.languages.codes import check_code
 
 _GLOTTOCODE = re.compile(r"_(?=[a-z]{4}\d{4}$)")
+
+PREFIXES = ("dev", "devtest")
 
 
 def recognise(bundle: Bundle) -> bool:
@@ -93,4 +95,6 @@ LAYOUT = CorpusLayout(
         "devtest/eng_Latn.devtest": "Three.\n",
         "devtest/fra_Latn.devtest": "Trois.\n",
     },
+    (".dev", ".devtest"),
+    PREFIXES,
 )

@@ -27,7 +27,9 @@ class CorpusLayout:
     """A way in which parallel text is laid out in files.
 
     `load` takes the files, and the splits and languages wanted (None: all). `example` holds the
-    files of a small corpus in this layout, by name; the contract suite runs on them.
+    files of a small corpus in this layout, by name; the contract suite runs on them. Of a folder or
+    archive only files are read whose suffix is one of `suffixes`, or whose name without it one of
+    `stems`, of any layout. `alone` is whether a single file may be a corpus.
     """
 
     name: str
@@ -35,6 +37,9 @@ class CorpusLayout:
     recognise: Callable[[Bundle], bool]
     load: Callable[[Bundle, str | None, Iterable[str] | None], ParallelCorpus]
     example: Mapping[str, str]
+    suffixes: tuple[str, ...]
+    stems: tuple[str, ...] = ()
+    alone: bool = False
 
 
 def choose_splits(split: str | None, have: Iterable[str], where: str) -> list[str]:

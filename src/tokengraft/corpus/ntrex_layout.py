@@ -94,4 +94,5 @@ LAYOUT = CorpusLayout(
         "NTREX-128/newstest2019-src.eng.txt": "One.\nTwo.\n",
         "NTREX-128/newstest2019-ref.fra.txt": "Un.\nDeux.\n",
     },
+    (".txt",),
 )

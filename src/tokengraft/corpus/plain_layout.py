@@ -79,4 +79,5 @@ LAYOUT = CorpusLayout(
     recognise,
     load,
     {"eng_Latn.txt": "One.\nTwo.\n", "fra_Latn.txt": "Un.\nDeux.\n"},
+    (".txt",),
 )

@@ -23,7 +23,7 @@ from typing import Any
 from tokengraft.core.errors import CorpusError, MissingExtra, TokengraftError
 from tokengraft.core.untrusted import check_ratio
 from tokengraft.core.wording import counted
-from tokengraft.corpus.archive import TABLES, Bundle
+from tokengraft.corpus.archive import Bundle
 from tokengraft.corpus.layout import CorpusLayout, choose_splits, decode, describe, split
 from tokengraft.corpus.parallel import ParallelCorpus, choose
 from tokengraft.corpus.rows import BadRow, parse_record
@@ -179,6 +179,7 @@ def _parquet(data: bytes, where: str) -> Table:
 
 
 _UNIT = ("id", "unit")
+TABLES = (".jsonl", ".parquet", ".tsv", ".csv")
 _TEXT = ("text", "sentence")
 _CODE = (("iso_639_3", "iso_15924"), ("language", "script"), ("language",), ("code",), ("lang",))
 
@@ -359,4 +360,6 @@ LAYOUT = CorpusLayout(
     recognise,
     load,
     {"table.tsv": "id\teng_Latn\tfra_Latn\n1\tOne.\tUn.\n2\tTwo.\tDeux.\n"},
+    TABLES,
+    alone=True,
 )

@@ -33,10 +33,12 @@ from tokengraft.evaluating.question import asked_scores
 from tokengraft.evaluating.score import SCORES, Bootstrap, Measurements, Score
 from tokengraft.evaluating.translations import translation_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
+from tokengraft.grafting.manifest import done
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.same_size import grown, is_same_size
 from tokengraft.languages.codes import listed
-from tokengraft.model.folder import resolve
+from tokengraft.model.checkpoint import read_json
+from tokengraft.model.folder import CONFIG, resolve
 from tokengraft.model.frozen import FrozenModel, Reading
 
 Teller: TypeAlias = Callable[[str], Callable[[int], None] | None]
@@ -187,7 +189,7 @@ def _measure(
     settings = {
         "lines": options.lines, "window": room, "seed": options.seed,
         "resamples": options.resamples, "most_positions": options.most_positions,
-        "policy": new.policy,
+        "policy": new.policy, "done": _done(new),
         "dtype": str(old.weight.dtype).removeprefix("torch."), "device": old.device.type,
         "digests": {code: corpus.digest(code)[:16] for code in corpus.languages},
     }  # fmt: skip
@@ -197,6 +199,14 @@ def _measure(
         pl.DataFrame(flat, schema=SCORES, orient="row"), pl.DataFrame(tables["sizes"]),
         **optional, notes=_notes(measured if options.against else {}, unread),
     )  # fmt: skip
+
+
+def _done(graft: FrozenModel) -> dict[str, Any] | None:
+    """How the graft was made, for advice; None if its manifest does not say."""
+    if "rows" not in graft.manifest:
+        return None
+    found = done(graft.manifest, read_json(graft.folder / CONFIG))
+    return None if found is None else asdict(found)
 
 
 def _fidelity(

@@ -23,7 +23,7 @@ import polars as pl
 from tokengraft.auditing.premium import percentile_interval
 from tokengraft.core.errors import CorpusError, ModelError, UsageError
 from tokengraft.core.options import RESAMPLES
-from tokengraft.core.verdict import Judged, Verdict, judge
+from tokengraft.core.verdict import Done, Judged, Verdict, judge
 from tokengraft.languages.codes import language_name, resolve
 from tokengraft.tokenizer.align import Floats
 
@@ -174,6 +174,17 @@ class Measurements:
                 if r["value"] is not None
             ]
         )
+
+    @property
+    def done(self) -> Done | None:
+        """How the graft was made; None if that is not known."""
+        known = self.settings.get("done")
+        return None if known is None else Done(**known)
+
+    @property
+    def next_step(self) -> str:
+        """What the graft's maker can do about the verdict; "" if it works."""
+        return self.verdict.next_step(self.done)
 
     @property
     def summary(self) -> pl.DataFrame:

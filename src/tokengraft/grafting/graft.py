@@ -17,10 +17,11 @@ from tokengraft.core.errors import MissingExtra, TokengraftError, UsageError, no
 from tokengraft.core.files import writing_folder
 from tokengraft.core.options import options_from
 from tokengraft.core.progress import OnProgress, Progress
+from tokengraft.core.verdict import Done
 from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
-from tokengraft.deriving.distil.recipe import TRAINED, Adapting, Writing
+from tokengraft.deriving.distil.recipe import SETTLED, TRAINED, WIDENED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, write_manifest
@@ -209,19 +210,37 @@ def graft(
         from tokengraft.deriving.distil.student import changes
 
         changed = changes(derived.student)
+    config = read_json(base.path / CONFIG)
     facts = Facts(
         name=out.name, base=base.name, license=options.license or base.license, policy=chosen,
         method=derived.method, params=derived.params, notes=derived.notes,
         fidelity={"held-out text": derived.scores} if derived.scores else {},
         measured=Pair(old, new).premiums(plan.languages), verdict=derived.verdict,
-        encoder=is_encoder(read_json(base.path / CONFIG)),
+        encoder=is_encoder(config),
     )  # fmt: skip
-    if derived.judged is not None and derived.judged.below:  # the card says it already
-        derived = replace(derived, notes=(*derived.notes, derived.verdict))
+    made = Done(
+        trained=("rows" if adapting is None else adapting.train) if derived.scores else None,
+        writes=chosen.trains,
+        settled=derived.params.get("stopped") == SETTLED,
+        by_text=derived.params.get("by_text"),
+        lanes=next(iter(config.get("architectures") or ()), None) in WIDENED,
+        fixed=plan.places is not None or is_encoder(config),
+    )
+    if derived.judged is not None:  # the card is for users, what is printed for the maker
+        said = f"{derived.verdict} {derived.judged.caution(made)}".strip()
+        facts = replace(facts, verdict=said)
+        if derived.judged.below:
+            advice = f"{derived.verdict} {derived.judged.next_step(made)}"
+            derived = replace(derived, notes=(*derived.notes, advice))
     report, shifts = None, {}
 
     def describe(folder: Path, written: Written, facts: Facts) -> None:
         about: dict[str, Any] = {"earlier": earlier} if earlier else {}
+        about["premiums"] = {
+            code: [effect.premium_before, effect.premium_after]
+            for code, effect in plan.languages.items()
+        }
+        about["verdict"] = facts.verdict
         if adapting is not None:
             about["trained"] = {**adapting.promise(), "tensors": list(written.trained)}
         if lanes:

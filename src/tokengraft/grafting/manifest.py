@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from tokengraft.core import __version__
 from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
+from tokengraft.core.verdict import Done
+from tokengraft.deriving.distil.recipe import SETTLED, WIDENED
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.grafting.write_folder import Written
 from tokengraft.model.checkpoint import read_json
+from tokengraft.model.embedding_tables import is_encoder
 from tokengraft.model.folder import MANIFEST
 from tokengraft.planning.plan import Plan
 
@@ -86,6 +89,25 @@ def new_ids(manifest: Mapping[str, Any]) -> Sequence[int]:
         ids: list[int] = manifest["places"]["ids"]
         return ids
     return range(*manifest["output"]["new"])
+
+
+def done(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Done | None:
+    """What was done to make the graft of that manifest, whose config is given; None if unknown."""
+    if manifest["rows"]["method"] == "given":
+        return None
+    params = manifest["rows"].get("params") or {}
+    read, there = params.get("steps_done", 0) * params.get("passages", 0), "training_passages"
+    learned = manifest["rows"]["method"] == "distil" or "trained" in manifest
+    architecture = next(iter(config.get("architectures") or ()), None)
+    return Done(
+        trained=(manifest.get("trained") or {}).get("train", "rows") if learned else None,
+        writes=POLICIES[manifest["output"]["policy"]].trains,
+        settled=params.get("stopped") == SETTLED,
+        unread=read < params.get(there, 0),
+        by_text=params.get("by_text"),
+        lanes=architecture in WIDENED,
+        fixed="places" in manifest or is_encoder(config),
+    )
 
 
 def outputs(manifest: Mapping[str, Any] | None) -> list[dict[str, Any]]:

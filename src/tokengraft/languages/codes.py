@@ -105,7 +105,12 @@ def resolve(code: str, among: Collection[str] | None = None, where: str = "") ->
         return codes[0]
     if codes:
         listed = ", ".join(_label(choice) for choice in codes)
-        raise CorpusError(f"Language {code!r} is ambiguous; say which one: {listed}.")
+        speakers = {choice: language(choice).speakers_total or 0 for choice in codes}
+        first = max(codes, key=lambda choice: speakers[choice])
+        most = (
+            f" The most spoken is {first}." if list(speakers.values()).count(0) < len(codes) else ""
+        )
+        raise CorpusError(f"Language {code!r} is ambiguous; say which one: {listed}.{most}")
     if among is None:
         raise CorpusError(_not_a_code(code, known()))
     place = f" in {where}" if where else ""
@@ -175,6 +180,12 @@ def _index(choices: frozenset[str]) -> _Index:
         if row.autonym:
             index.autonyms.setdefault(row.autonym.casefold(), []).append(row.code)
     return index
+
+
+def other_names(code: str) -> list[str]:
+    """What else a language is called, tags apart: `Quechua` for quy_Latn."""
+    rows = _rows("other_names.csv")
+    return [r["name"] for r in rows if len(r["name"]) > 3 and base(code) in r["codes"].split()]
 
 
 @functools.cache

@@ -15,15 +15,24 @@ from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json, write_json, write_text
 from tokengraft.core.wording import counted, in_markdown
-from tokengraft.languages.codes import language_name
 from tokengraft.render.audit_printed import matrix, printed, unk_note
 from tokengraft.render.latex import latex
-from tokengraft.render.selection import comparable_note, disagreements, labels, pivot_name
+from tokengraft.render.selection import (
+    comparable_note,
+    disagreements,
+    fairest,
+    inexact_notes,
+    labels,
+    lead_sentence,
+    pivot_name,
+    units,
+)
 from tokengraft.render.tables import Printed, markdown, read_data, write_data
 
 ENOUGH = 5  # languages that a Gini coefficient needs to be worth reporting
 FILES = {
     "premiums": "premiums of every language and tokenizer, with intervals, taken apart",
+    "premiums_compact": "the same without intervals, for a narrow page",
     "premium_matrix": "the same premiums as languages × tokenizers, unrounded; empty where UNK "
     "spoils them",
     "premiums_all": "the same for every language, grouped by script",
@@ -51,12 +60,12 @@ COLUMNS = {
     "family": "language family",
     "speakers_total": "people who use it, as a first language or later; empty where not known",
     "strings": "equiprobable strings that each language has, {pivot} too",
-    "n": "units of text (sentences, articles) that both languages have",
-    "premium": "mean over units of tokens(language) / tokens({pivot}); {pivot} is 1; empty where "
-    "no unit is in both",
-    "premium_low": "lower end of the premium’s 95% bootstrap interval over units",
+    "n": "passages (sentences, articles) that both languages have",
+    "premium": "mean over passages of tokens(language) / tokens({pivot}); {pivot} is 1; empty "
+    "where no passage is in both",
+    "premium_low": "lower end of the premium’s 95% bootstrap interval over passages",
     "premium_high": "upper end of the same interval",
-    "ratio_of_sums": "sum of tokens(language) / sum of tokens({pivot}) over the same units",
+    "ratio_of_sums": "sum of tokens(language) / sum of tokens({pivot}) over the same passages",
     "ratio_of_sums_low": "lower end of its 95% bootstrap interval",
     "ratio_of_sums_high": "upper end of the same interval",
     "tokens": "tokens of the whole text in this language, without special tokens",
@@ -67,7 +76,7 @@ COLUMNS = {
     "tokens_per_character": "tokens per Unicode character",
     "unk_share": "share of the tokens that are UNK: text the tokenizer threw away; a character "
     "that it drops without a token counts as one",
-    "lossless_share": "share of units that decode back to exactly the text",
+    "lossless_share": "share of passages that decode back to exactly the text",
     "utf8": "premium of a tokenizer whose tokens are single bytes",
     "meaningless": f"true where more than {UNK_LIMIT:.0%} of the tokens, or of the tokens of "
     "{pivot}, are UNK, so that the premium is none",
@@ -75,12 +84,12 @@ COLUMNS = {
     "empty where the tokenizer cuts nothing in advance",
     "missing_tokens": "the part of the premium that longer tokens would save",
     "missing_characters": "the part of the premium due to characters split into several tokens",
-    "floor_lines": "units on which the floor was measured",
-    "not_nfc": "units whose text is not in Unicode’s composed form (NFC)",
+    "floor_lines": "passages on which the floor was measured",
+    "not_nfc": "passages whose text is not in Unicode’s composed form (NFC)",
     "premium_nfc": "the premium if these were; empty where all are",
     "languages": "languages audited",
     "compared": "languages that the figures are over: all but {pivot}, those marked meaningless "
-    "and those without a unit in common",
+    "and those without a passage in common",
     "gini": "Gini coefficient of what the compared languages and {pivot} pay (ratio of sums): "
     "0 equal, 1 unequal",
     "median_premium": "median premium over the compared languages",
@@ -88,7 +97,7 @@ COLUMNS = {
     "worst_premium": "its premium",
     "above_2x": "compared languages that pay more than twice what {pivot} pays",
     "meaningless_cells": "languages whose premium is marked meaningless",
-    "not_comparable": "languages without a premium: no unit of text in common with {pivot}",
+    "not_comparable": "languages without a premium: no passage in common with {pivot}",
     "clean_vocab_size": "entries of the normalised vocabulary (markers of spaces removed)",
     "unicode_blocks": "Unicode blocks among its characters",
     **{f"chars_{n}b": f"distinct characters of {counted(n, 'byte')} in UTF-8" for n in range(1, 5)},
@@ -136,6 +145,9 @@ def write_audit(audit: AuditTables, folder: Path, figures: bool = True) -> list[
             paths.append(write_text(stem.with_suffix(".md"), markdown(forms[name])))
             paths.append(write_text(stem.with_suffix(".tex"), latex(forms[name])))
     if audit.parallel:
+        stem = folder / "tables" / "premiums_compact"
+        paths.append(write_text(stem.with_suffix(".md"), markdown(forms[stem.name])))
+        paths.append(write_text(stem.with_suffix(".tex"), latex(forms[stem.name])))
         paths += write_data(matrix(audit), folder / "tables" / "premium_matrix")
     if audit.parallel and figures:
         from tokengraft.render.figures import save_figures
@@ -174,8 +186,8 @@ def write_up(
         f"{counted(len(audit.tokenizers), 'tokenizer')}, "
         f"{counted(len(audit.corpus.languages), 'language')}, "
         + (
-            f"{counted(audit.corpus.units, 'passage')} of parallel text. A *premium* of 2 means "
-            f"that the same content takes twice the tokens it takes in {pivot}."
+            f"{units(audit)} of parallel text. A *premium* of 2 means that the same content "
+            f"takes twice the tokens it takes in {pivot}."
             if audit.parallel
             else f"{counted(audit.corpus.units, 'row')} of text that is not parallel."
         ),
@@ -215,23 +227,18 @@ def findings(audit: AuditTables) -> list[str]:
     names = labels(audit)
     if not audit.parallel:
         return _densest(audit, names)
-    rows = [row for row in audit.summary.to_dicts() if row["worst_language"] is not None]
+    rows = fairest(audit.summary.to_dicts())
     sentences = [f"No language but {pivot_name(audit)} has a premium free of UNK."]
     if audit.premiums.filter(pl.col("language") == audit.pivot)["meaningless"].all():
         sentences = [f"No premiums: text of {pivot_name(audit)} itself is lost to UNK."]
-    if rows:
-        worst = max(rows, key=lambda row: float(row["worst_premium"]))
-        sentences = [
-            f"The highest premium is {worst['worst_premium']:.1f}×: "
-            f"{language_name(worst['worst_language'])} with {names[worst['tokenizer']]}."
-        ]
-    # A tokenizer that loses a language to UNK would look fair, since that language is not counted.
-    honest = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
-    ranked = sorted((row for row in honest if row["gini"] is not None), key=lambda r: r["gini"])
+    if said := lead_sentence(audit):
+        sentences = [said]
+    ranked = [row for row in rows if not row["meaningless_cells"] and row["compared"] >= ENOUGH]
     if ranked and (low := f"{ranked[0]['gini']:.2f}") != (high := f"{ranked[-1]['gini']:.2f}"):
         sentences.append(
             f"Among tokenizers that encode every language, {names[ranked[0]['tokenizer']]} is the "
-            f"most even (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least (Gini {high})."
+            f"fairest (Gini {low}) and {names[ranked[-1]['tokenizer']]} the least fair (Gini "
+            f"{high})."
         )
     cells = audit.premiums.filter((pl.col("floor") > 1) & ~pl.col("meaningless"))
     for top in cells.sort("floor", descending=True, nulls_last=True).head(1).to_dicts():
@@ -253,7 +260,11 @@ def findings(audit: AuditTables) -> list[str]:
         sentences.append(f"In no cell are more than {UNK_LIMIT:.0%} of the tokens UNK.")
     if missing := comparable_note(audit):
         sentences.append(missing)
-    return [*sentences, *disagreements(audit.premiums, names, audit.pivot)]
+    return [
+        *sentences,
+        *disagreements(audit.premiums, names, audit.pivot),
+        *inexact_notes(audit.premiums, names),
+    ]
 
 
 def _densest(audit: AuditTables, names: dict[str, str]) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tokengraft.auditing.frames import UNK_LIMIT
+from tokengraft.core.wording import in_percent
 from tokengraft.languages.codes import language_name
 from tokengraft.render.selection import (
     by_cost,
@@ -26,6 +27,9 @@ from tokengraft.render.tables import Cell, Printed
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
+
+
+_WITH = ", with its 95% interval"
 
 
 def matrix(audit: AuditTables) -> pl.DataFrame:
@@ -53,12 +57,13 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
     alike = "Jaccard similarity of each pair of normalised vocabularies"
     contained = "Share of the row’s normalised vocabulary that the column’s holds too"
     makers: dict[str, Callable[[AuditTables], Printed]] = {
-        "premiums": _premiums, "summary": _summary, "vocabulary": _vocabulary,
-        "jaccard": partial(_square, name="jaccard", caption=alike),
+        "premiums": _premiums, "premiums_compact": _compact, "summary": _summary,
+        "vocabulary": _vocabulary, "jaccard": partial(_square, name="jaccard", caption=alike),
         "containment": partial(_square, name="containment", caption=contained),
         "coverage": _coverage, "cost": _cost, "equiprobable": _equiprobable,
     }  # fmt: skip
-    return {name: make(audit) for name, make in makers.items() if name in audit.frames}
+    there = {*audit.frames, *(f"{name}_compact" for name in audit.frames)}
+    return {name: make(audit) for name, make in makers.items() if name in there}
 
 
 def unk_note(cells: pl.DataFrame) -> str:
@@ -79,12 +84,22 @@ def unk_note(cells: pl.DataFrame) -> str:
     return note
 
 
+def _compact(audit: AuditTables) -> Printed:
+    """The premiums without their intervals, for a narrow page."""
+    table = _premiums(audit)
+    rows = [[replace(cell, beside="") for cell in row] for row in table.rows]
+    caption = table.caption.replace(_WITH, "")
+    return replace(table, name="premiums_compact", rows=rows, caption=caption)
+
+
 def _premiums(audit: AuditTables) -> Printed:
     caption = (
         f"Tokenization premiums over {pivot_name(audit)}: mean over {units(audit)} "
-        f"of the ratio of token counts ({audit.corpus.title})"
+        f"of the ratio of token counts{_WITH} ({audit.corpus.title})"
     )
     table = _wide(audit, "premiums", caption, "premium")
+    if not any(cell.beside for row in table.rows for cell in row):
+        table = replace(table, caption=caption.replace(_WITH, ""))
     return replace(table, notes=[*_notes(audit, audit.premiums), *nfc_notes(audit)])
 
 
@@ -110,7 +125,10 @@ def _wide(
     form, factor = ("{:.1f}", 100) if percent else ("{:.2f}", 1)
     cells = {
         (row["language"], row[by]): _number(
-            None if row[column] is None else factor * row[column], form, row.get("meaningless")
+            None if row[column] is None else factor * row[column],
+            form,
+            row.get("meaningless"),
+            _interval(row) if column == "premium" else "",
         )
         for row in frame.to_dicts()
     }
@@ -157,7 +175,10 @@ def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:
 
 
 def _summary(audit: AuditTables) -> Printed:
-    names = labels(audit)
+    names, exact = labels(audit), dict[str, float]()
+    if "lossless_share" in audit.premiums.columns:
+        shares = audit.premiums.group_by("tokenizer").agg(pl.col("lossless_share").mean())
+        exact = dict(shares.rows())
     rows = [
         [
             Cell(names[row["tokenizer"]]),
@@ -166,15 +187,17 @@ def _summary(audit: AuditTables) -> Printed:
             _number(row["gini"], "{:.3f}"),
             Cell(f"{row['above_2x']:,} of {row['compared']:,}"),
             Cell(f"{row['meaningless_cells']:,}"),
+            Cell("—" if (share := exact.get(row["tokenizer"])) is None else in_percent(share)),
         ]
         for row in audit.summary.to_dicts()
     ]
     header = ["Tokenizer", "Worst language", "Premium", "Median", "Gini", "Above 2×",
-              f"UNK > {UNK_LIMIT:.0%}"]  # fmt: skip
+              f"UNK > {UNK_LIMIT:.0%}", "Exact %"]  # fmt: skip
     caption = (
         f"Each tokenizer at a glance, over the languages other than {pivot_name(audit)} with at "
         f"most {UNK_LIMIT:.0%} of UNK: the worst and its premium, the median premium, the "
-        "inequality of costs, how many pay over twice; last, how many languages have more UNK"
+        "inequality of costs, how many pay over twice; last, how many languages have more UNK, and "
+        "how many of the passages decode back exactly"
     )
     notes = list(filter(None, [comparable_note(audit)]))
     return Printed("summary", caption, header, rows, left=2, notes=notes)
@@ -208,7 +231,13 @@ def _language(code: str) -> list[Cell]:
     return [Cell(language_name(code)), Cell(printed_code(code))]
 
 
-def _number(value: float | None, form: str, spoilt: bool | None = False) -> Cell:
+def _interval(row: Mapping[str, Any]) -> str:
+    """`[9.10, 10.02]`: the premium's 95% interval; empty without one, and for the pivot."""
+    low, high = row.get("premium_low"), row.get("premium_high")
+    return "" if low is None or row["meaningless"] or low == high else f"[{low:.2f}, {high:.2f}]"
+
+
+def _number(value: float | None, form: str, spoilt: bool | None = False, beside: str = "") -> Cell:
     if value is None or not math.isfinite(value):
         return Cell("—")
-    return Cell(form.format(value), None if spoilt else float(value), bool(spoilt))
+    return Cell(form.format(value), None if spoilt else float(value), bool(spoilt), beside)

@@ -7,8 +7,12 @@ part of a premium looks the same wherever it is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 
 from tokengraft.languages.codes import SCRIPT_GROUPS
+
+#: Whether figures are drawn for print: without title, credit or mark, as PDF too.
+PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
 
 Pair = tuple[str, str]  # in light mode, in dark mode
 

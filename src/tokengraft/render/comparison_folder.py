@@ -229,7 +229,7 @@ def _change(row: Mapping[str, Any]) -> str:
 
 
 def _move(row: Mapping[str, Any]) -> str:
-    return f"{row['tokens_a']:,} → {row['tokens_b']:,} tokens ({in_percent(row['change'])})"
+    return f"{row['tokens_a']:,} → {row['tokens_b']:,} tokens ({percent(row['change'])})"
 
 
 def _people(count: int) -> str:

@@ -46,6 +46,7 @@ def write_up(measured: Measurements) -> str:
         "",
         f"**{in_markdown(measured.verdict.sentence)}**",
         "",
+        *([in_markdown(measured.next_step), ""] if measured.next_step else []),
         f"Measured on {in_markdown(measured.corpus)}. Each figure is given with a 95% interval "
         "over lines, with its floor, which a model that kept nothing reaches, and with its "
         "ceiling, which the base itself reaches when the same text is cut into other tokens. "

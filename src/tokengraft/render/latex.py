@@ -11,7 +11,7 @@ _LONG = 40  # rows; a longer table breaks over pages
 PORTRAIT, LANDSCAPE = 455.0, 660.0  # points across the text of A4 with margins of an inch
 #: Opens a box that is shrunk to the width of the line if it is wider.
 SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-_COLOURED = ("premiums", "cost", "jaccard", "containment")
+_COLOURED = ("premiums", "premiums_compact", "cost", "jaccard", "containment")
 
 # ColorBrewer's nine reds, which the paper's table uses through matplotlib and pandas.
 _REDS = (
@@ -116,8 +116,9 @@ def _fitting(table: Printed) -> tuple[str, bool]:
     space between columns.
     """
     longest = [
-        max([1.15 * len(title), *(len(row[n].text) for row in table.rows)])
+        max([1.15 * len(title), *(len(c.text) + 0.7 * len(c.beside) for c in column)])
         for n, title in enumerate(table.header)
+        for column in [[row[n] for row in table.rows]]
     ]
     for name, points, turned in (
         ("footnotesize", 8.0, False), ("scriptsize", 7.0, False), ("scriptsize", 7.0, True),
@@ -137,12 +138,14 @@ def colours(share: float) -> tuple[str, str]:
 
 
 def _cell(cell: Cell, low: float, high: float, shade: bool) -> str:
+    beside = rf" {{\tiny {in_latex(cell.beside)}}}" if cell.beside else ""
     if cell.spoilt:
-        return _SPOILT + in_latex(cell.text + "†")
+        return _SPOILT + in_latex(cell.text + "†") + beside
     if not shade or cell.value is None:
-        return in_latex(cell.text)
+        return in_latex(cell.text) + beside
     background, text = colours((cell.value - low) / (high - low))
-    return rf"{{\cellcolor[HTML]{{{background}}}}} \color[HTML]{{{text}}} {in_latex(cell.text)}"
+    colour = rf"{{\cellcolor[HTML]{{{background}}}}} \color[HTML]{{{text}}}"
+    return f"{colour} {in_latex(cell.text)}{beside}"
 
 
 def _line(cells: Sequence[str]) -> str:

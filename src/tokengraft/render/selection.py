@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tokengraft.core.wording import counted
-from tokengraft.languages.codes import language, language_name
+from tokengraft.core.wording import counted, some_languages
+from tokengraft.languages.codes import language, language_name, well_formed
+from tokengraft.tokenizer.catalog import MOST_USED
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
@@ -25,6 +28,8 @@ FEW, ASKED = 12, 40
 
 #: From this change of a premium on, a note tells it, with so many tokenizers as examples.
 _TOLD, _EXAMPLES = 0.01, 3
+#: Below this share of passages that decode back exactly, a note tells it.
+_EXACT = 0.5
 
 
 def pivot_name(audit: AuditTables) -> str:
@@ -92,8 +97,84 @@ def disagreements(premiums: pl.DataFrame, names: Mapping[str, str], pivot: str) 
     return said
 
 
+def by_use(names: Iterable[str]) -> list[str]:
+    """Tokenizers, those used most today first, then the others as given."""
+    return sorted(names, key=lambda n: MOST_USED.index(n) if n in MOST_USED else len(MOST_USED))
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The figure that page, card, README and terminal lead with.
+
+    It is of the tokenizer used most today among those audited that have an honest premium, and of
+    the language that it makes pay most; `low` to `high` is what the honest ones make it pay.
+    """
+
+    tokenizer: str
+    language: str
+    premium: float
+    low: float
+    high: float
+    several: bool  # whether other tokenizers have an honest premium there
+    used: bool  # whether the tokenizer is known to be in wide use, not only the first given
+
+
+def lead(premiums: pl.DataFrame, pivot: str, code: str | None = None) -> Lead | None:
+    """What to lead with, of all languages or of `code`; None without an honest premium.
+
+    Of all languages, one whose script has no readers leads only if none has.
+    """
+    cells = premiums.filter(
+        ~pl.col("meaningless") & pl.col("premium").is_finite() & (pl.col("language") != pivot)
+    )
+    if code is not None:
+        cells = cells.filter(pl.col("language") == code)
+    if cells.is_empty():
+        return None
+    first = by_use(cells["tokenizer"].unique(maintain_order=True))[0]
+    rows = cells.filter(pl.col("tokenizer") == first).sort("language").to_dicts()
+    read = [row for row in rows if readers(row["language"])] or rows
+    top = max(read, key=lambda row: float(row["premium"]))
+    same = cells.filter(pl.col("language") == top["language"]).sort("premium")
+    low, high = same["premium"][0], same["premium"][-1]
+    several, used = same.height > 1, first in MOST_USED
+    return Lead(first, top["language"], top["premium"], low, high, several, used)
+
+
+def lead_sentence(audit: AuditTables) -> str:
+    """The lead in words; empty without one."""
+    led = lead(audit.premiums, audit.pivot)
+    if led is None:
+        return ""
+    names, pivot = labels(audit), pivot_name(audit)
+    among = " (used most today of those audited)" if led.used and len(names) > 1 else ""
+    exact = audit.premium(led.tokenizer, led.language)
+    interval = "" if isnan(exact.low) else f" (95% interval {exact.low:.2f} to {exact.high:.2f})"
+    text = (
+        f"On {names[led.tokenizer]}{among}, {language_name(led.language)} takes "
+        f"{led.premium:.2f} times the tokens of {pivot}{interval}"
+    )
+    if led.several:
+        text += f"; on all that write it, {led.low:.2f} to {led.high:.2f} times"
+    return f"{text}."
+
+
+def fairest(summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `summary` that compare any language, fairest first.
+
+    Those that lose the fewest languages to UNK come first, since such a language is not counted;
+    of these the one with the lowest Gini coefficient, then with the lowest median premium.
+    """
+    rows = [dict(row) for row in summary if row["compared"]]
+    return sorted(
+        rows, key=lambda row: (row["meaningless_cells"], row["gini"], row["median_premium"])
+    )
+
+
 def readers(code: str) -> int:
     """Speakers, or 0 for a language's second script, since most of its speakers write the first."""
+    if not well_formed(code):
+        return 0
     entry = language(code)
     return 0 if entry.name.endswith(("script)", "(Romanized)")) else entry.speakers_total or 0
 
@@ -143,8 +224,10 @@ def printed_code(code: str) -> str:
 
 
 def units(audit: AuditTables) -> str:
-    """How many units of text premiums are means of: `2,009 passages`, or `12 to 61 passages`."""
-    n = audit.premiums.filter(pl.col("n") > 0)["n"]
+    """How many passages premiums are means of: `2,009 passages`, or `12 to 61 passages`."""
+    cells = audit.premiums.filter(pl.col("n") > 0)
+    others = cells.filter(pl.col("language") != audit.pivot)
+    n = (cells if others.is_empty() else others)["n"]
     low, high = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     return counted(high, "passage") if low == high else f"{low:,} to {high:,} passages"
 
@@ -173,6 +256,24 @@ def nfc_notes(audit: AuditTables) -> list[str]:
             f"{language_name(str(code))} ({code}) is not in Unicode’s composed form (NFC) in "
             f"{counted(rows['not_nfc'][0], 'line')}. In NFC its premium would be {said}"
             f"{more if rows.height > _EXAMPLES else ''}."
+        )
+    return notes
+
+
+def inexact_notes(premiums: pl.DataFrame, names: Mapping[str, str]) -> list[str]:
+    """A sentence for each tokenizer that changes most passages of a language, UNK apart."""
+    if "lossless_share" not in premiums.columns:
+        return []
+    cells = premiums.filter(~pl.col("meaningless") & (pl.col("lossless_share") < _EXACT))
+    notes = []
+    for (name,), rows in cells.group_by(["tokenizer"], maintain_order=True):
+        whose = some_languages([str(one) for one in rows["name"]])
+        shares = rows["lossless_share"].sort().to_list()
+        low, high = f"{shares[0]:.0%}", f"{shares[-1]:.0%}"
+        share = low if low == high else f"{low} to {high}"
+        notes.append(
+            f"{names[str(name)]} gives back {share} of the passages exactly in {whose}: what it "
+            "changes or drops never reaches a model, so these premiums say too little."
         )
     return notes
 

@@ -29,11 +29,20 @@ _NOTEBOOK_ROWS = 20  # of a table that a notebook shows
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed cell: its text, its value for the colour scale, whether UNK spoils it."""
+    """A printed cell: its text, its value for the colour scale, whether UNK spoils it.
+
+    `beside` is set after the text in smaller type: the interval of a figure.
+    """
 
     text: str
     value: float | None = None
     spoilt: bool = False
+    beside: str = ""
+
+    @property
+    def plain(self) -> str:
+        """All that the cell says, without type or colour."""
+        return self.text + "†" * self.spoilt + (f" {self.beside}" if self.beside else "")
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ def markdown(table: Printed) -> str:
     """The table in Markdown with its caption above and notes below."""
     aligned = [":---" if n < table.left else "---:" for n in range(len(table.header))]
     lines = [list(map(in_cell, table.header)), aligned]
-    lines += [[in_cell(c.text) + ("†" if c.spoilt else "") for c in row] for row in table.rows]
+    lines += [[in_cell(c.plain) for c in row] for row in table.rows]
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     notes = "".join(f"\n{in_markdown(note)}\n" for note in table.notes)
     return f"**{in_markdown(table.caption)}**\n\n{body}\n{notes}"

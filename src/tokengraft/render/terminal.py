@@ -200,16 +200,28 @@ def show_audit(console: Console, audit: AuditTables) -> None:
 
 def _show_summary(console: Console, audit: AuditTables, names: Mapping[str, str]) -> None:
     from tokengraft.languages.codes import language_name
-    from tokengraft.render.selection import comparable_note, disagreements, nfc_notes
+    from tokengraft.render.selection import (
+        by_use,
+        comparable_note,
+        disagreements,
+        inexact_notes,
+        lead_sentence,
+        nfc_notes,
+    )
 
     for note in disagreements(audit.premiums, names, audit.pivot):
+        console.print(note, markup=False)
+    for note in inexact_notes(audit.premiums, names):
         console.print(note, markup=False)
     if missing := comparable_note(audit):
         console.print(missing, markup=False)
     for note in nfc_notes(audit):
         console.print(note, markup=False)
+    if len(audit.corpus.languages) > 2:  # of one language, the lines below say all
+        console.print(lead_sentence(audit), markup=False)
     spoilt = set(audit.premiums.filter("meaningless").select("language", "tokenizer").rows())
-    for row in audit.summary.to_dicts():
+    rows = {row["tokenizer"]: row for row in audit.summary.to_dicts()}
+    for row in map(rows.__getitem__, by_use(rows)):
         lost = row["meaningless_cells"]
         unk = f", text lost to UNK in {counted(lost, 'language')}" if lost else ""
         if (audit.pivot, row["tokenizer"]) in spoilt:

@@ -25,7 +25,7 @@ from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError
 from tokengraft.core.files import ASSETS
 from tokengraft.core.progress import OnProgress
-from tokengraft.corpus.archive import open_bundle
+from tokengraft.corpus.catalog import open_files
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.planning.paper import absent_characters
@@ -267,7 +267,7 @@ def _with_absent(base: dict[str, object], old: Tokenizer, lines: list[str]) -> T
 def _raw_lines(corpus: Path, codes: Iterable[str]) -> dict[str, dict[str, list[str]]]:
     """Lines by language and split, unstripped; the archive is read once."""
     lines_by_code: dict[str, dict[str, list[str]]] = {}
-    with open_bundle(corpus) as bundle:
+    with open_files(corpus) as bundle:
         for code in codes:
             for name in bundle.names:
                 for part in _SPLITS:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.core.errors import TokengraftError, optional
+from tokengraft.core.errors import MissingExtra, TokengraftError, optional
 from tokengraft.grafting.manifest import new_ids, read_manifest
 from tokengraft.grafting.small_files import barred_ids
 from tokengraft.grafting.verify import loading
@@ -48,6 +48,17 @@ def write(prompts, temperature):
 answer = {"ids": ids, "english": write(asked["english"], 0.0), "free": write(asked["free"], 1.0),
           "version": vllm.__version__}
 """
+
+
+def refuse_missing(programs: Sequence[str]) -> None:
+    """Raise unless what each of these needs is installed, before the first one is run."""
+    for program in programs:
+        if program == "vllm":
+            _require(program, ("vllm",))
+        elif program == "llama.cpp" and llama_cpp.installed() is None:
+            raise MissingExtra("Running llama.cpp", "serve")
+        elif program in OWN_READERS:
+            _require(program, OWN_READERS[program][0])
 
 
 def in_transformers(folder: Path, base: Path, lines: Sequence[str]) -> list[Check]:

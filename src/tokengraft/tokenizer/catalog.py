@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -94,6 +95,17 @@ PAPER = tuple(entry.name for entry in ENTRIES if entry.paper)
 BUNDLED = tuple(entry.name for entry in ENTRIES if entry.bundled)
 
 
+#: Whose models are used most today, in our judgement, most first: what headlines are about.
+MOST_USED = (
+    "o200k_base", "gemma3", "qwen3", "deepseek-v3", "llama-3", "llama-4", "gpt-oss",
+    "mistral-nemo", "mistral-v0.3", "command-r-plus", "phi-4", "cl100k_base", "olmo-2",
+)  # fmt: skip
+#: Models whose makers keep their tokenizers to themselves, and what comes nearest.
+_UNPUBLISHED = re.compile(r"(claude|gemini)(-|$)", re.I)
+_NEAREST = {
+    "claude": "The last one that Anthropic published is claude-2.1.",
+    "gemini": "Google says that Gemini 2.0 has the tokenizer of Gemma 3: audit gemma3.",
+}
 PLAN = "plan.json"
 BESIDE = ("vocab.json", "merges.txt", CONFIG)  # further files an adapter may need, from the hub
 #: Files beside `tokenizer.json` that a model folder needs to tokenize as before.
@@ -174,6 +186,12 @@ def find(name: str, search: Sequence[Path] = ()) -> Located:
     if entry is not None and entry.hub_id is None:
         raise Unavailable(
             f"{name}: not bundled here; give a folder that holds it with --tokenizers."
+        )
+    if entry is None and (unpublished := _UNPUBLISHED.match(name)):
+        raise TokenizerError(
+            f"The tokenizer of {name} is not published, so its tokens cannot be counted here. "
+            f"{_NEAREST[unpublished[1].lower()]} For exact numbers, ask its maker's own "
+            "token-counting service."
         )
     if entry is None and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise TokenizerError(

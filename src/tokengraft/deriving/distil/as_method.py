@@ -121,7 +121,8 @@ def distil(task: Task) -> Rows:
     begun = task.options.start
     task.params = {
         **asdict(recipe), "start": begun if isinstance(begun, str) else "an earlier graft",
-        "passages": out.passages, "steps_done": out.steps, "training_passages": len(lots.train),
+        "passages": out.passages, "steps_done": out.steps, "stopped": out.stopped,
+        "training_passages": len(lots.train),
     }  # fmt: skip
     score = replace(out.score, excess=run.excess(out.rows))
     task.scores = {"held_out": score, "start": out.start, "floor": run.floor()}

@@ -47,7 +47,7 @@ from tokengraft.deriving.distil.bridge import Composed, Ends, features
 from tokengraft.deriving.distil.lanes import Laned, begin
 from tokengraft.deriving.distil.matching import continued, gradient, judge, unrelated
 from tokengraft.deriving.distil.passages import Lots, Mixture, choose, evenly, shuffled_batches
-from tokengraft.deriving.distil.recipe import CurvePoint, Distillation, HeldOut, Recipe
+from tokengraft.deriving.distil.recipe import SETTLED, CurvePoint, Distillation, HeldOut, Recipe
 from tokengraft.deriving.distil.replay import Replay
 from tokengraft.deriving.distil.student import (
     Weights,
@@ -302,7 +302,7 @@ class Distiller:
         if over and out.steps < self.recipe.steps:
             out.stopped = "max_minutes"
         elif self.recipe.patience and _stale(out) >= self.recipe.patience:
-            out.stopped = "held-out score no longer better"
+            out.stopped = SETTLED
         if self.weights is not None and learned is not None:
             self.weights.take(learned)
         self._whole = True

@@ -38,11 +38,9 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.distil.recipe import Adapting
+from tokengraft.deriving.distil.recipe import WIDENED, Adapting
 from tokengraft.model.frozen import FrozenModel, NewRows
 
-#: Separate q, k, v and o, a gated MLP, norms that only multiply, rows that are not scaled.
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 _ALIGNED = 8  # GPUs multiply matrices fast whose sizes are multiples of it
 _COMPONENT = 1e-4  # of the largest: smaller components are rounding
 _TABLE = "lanes"  # the new tokens' lanes, once they are learned
@@ -218,9 +216,9 @@ class Laned(FrozenModel):
 
 def refuse_unfit(architecture: str, activation: object) -> None:
     """Raise UsageError if a model of that architecture and activation cannot have lanes."""
-    if architecture not in ARCHITECTURES:
+    if architecture not in WIDENED:
         raise UsageError(
-            f"a body of {architecture} cannot have lanes, only {', '.join(ARCHITECTURES)}: graft "
+            f"a body of {architecture} cannot have lanes, only {', '.join(WIDENED)}: graft "
             "with --train rows or lora"
         )
     if not isinstance(activation, str) or activation not in ACT2FN:

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.methods import Rows
 
+#: Why training stopped, where that was for no better score, and not for time or steps.
+SETTLED = "held-out score no longer better"
+#: Separate q, k, v and o, a gated MLP, norms that only multiply, rows that are not scaled.
+WIDENED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
 if TYPE_CHECKING:
     import torch
 

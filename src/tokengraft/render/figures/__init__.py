@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from tokengraft.core.errors import look_up
 from tokengraft.render.figures.bars import apart, cost, vocabulary
 from tokengraft.render.figures.heatmap import containment, coverage, jaccard, premiums, premiums_all
 from tokengraft.render.figures.speakers import speakers
-from tokengraft.render.figures.style import save_figure, styled
+from tokengraft.render.figures.style import DPI, save_figure, styled
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
@@ -34,6 +36,23 @@ def draw(audit: AuditTables, name: str) -> Figure | None:
     """The figure called `name`, or None if the audit lacks the data for it."""
     with styled():
         return look_up("figure", name, FIGURES)(audit)
+
+
+@dataclass(frozen=True, repr=False)
+class Picture:
+    """A figure that a notebook shows; `figure` is matplotlib's own, to change or to save."""
+
+    name: str
+    figure: Figure
+
+    def __repr__(self) -> str:
+        return f"Picture({self.name!r})"
+
+    def _repr_png_(self) -> bytes:
+        held = io.BytesIO()
+        with styled():
+            self.figure.savefig(held, format="png", dpi=DPI / 2, metadata={"Software": None})
+        return held.getvalue()
 
 
 def save_figures(audit: AuditTables, folder: Path) -> list[Path]:

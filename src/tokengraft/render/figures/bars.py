@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from tokengraft.render.figures.style import (
 )
 from tokengraft.render.selection import (
     all_of_few,
+    by_use,
     column_order,
     labels,
     not_comparable,
@@ -40,6 +41,7 @@ from tokengraft.render.selection import (
     readers,
     units,
 )
+from tokengraft.tokenizer.catalog import BY_NAME
 
 if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
@@ -49,7 +51,7 @@ LANGUAGES = 16
 ROWS, COSTLIEST = 25, 5
 _KEYS = 10.5  # inches that the legend takes
 _NUMBERS = 76  # points left of the bars for two columns of numbers
-PREFERRED = ("llama-3", "o200k_base")
+PANELS = 4  # tokenizers that `apart` shows
 _FLOOR, _LONGER, _SPLIT = (colours.PARTS[part][0] for part in ("floor", "longer", "split"))
 PARTS = {
     "floor": (_FLOOR, "Split pattern", "forced by how words are cut before any merge"),
@@ -194,18 +196,19 @@ def vocabulary(audit: AuditTables) -> Figure | None:
 def apart(audit: AuditTables) -> Figure | None:
     """The premium taken apart: what the split pattern forces, and what a vocabulary could save.
 
-    One panel each for Llama 3 and GPT-4o, or one for the first tokenizer if the audit has neither.
-    None if no tokenizer of the audit has a floor.
+    One panel for each tokenizer with a floor, up to `PANELS`: those that are not in the catalog
+    first, then those used most. The subtitle names the others. None if no tokenizer has a floor.
     """
     floored = set(audit.premiums.filter(pl.col("floor").is_not_null())["tokenizer"])
-    shown = [name for name in PREFERRED if name in floored]
-    shown = shown or [name for name in column_order(audit) if name in floored][:1]
+    every = sorted(by_use(column_order(audit)), key=lambda name: name in BY_NAME)
+    shown = [name for name in every if name in floored][:PANELS]
     if not shown:
         return None
+    absent = _absent(audit, [name for name in every if name not in shown], floored)
     codes, which = all_of_few(audit, shown[0]), ""
     if codes is None:
         codes = one_a_script(audit, shown[0], ROWS, COSTLIEST)
-        which = "The most spoken language of each script, and the costliest."
+        which = " The most spoken language of each script, and the costliest."
     missing = not_comparable(audit)
     codes = [code for code in codes if code not in missing]
     cells = {
@@ -220,13 +223,14 @@ def apart(audit: AuditTables) -> Figure | None:
     subtitle = (
         f"Premium over {pivot} (tokens ÷ tokens of the same passage in {pivot}, mean over "
         f"{units(audit)}), taken apart exactly. The floor counts the pieces into which the "
-        f"tokenizer’s pattern cuts text before any merge: no vocabulary can go below it. {which}"
+        f"tokenizer’s pattern cuts text before any merge: no vocabulary can go below "
+        f"it.{which}{absent}"
     )
     left, row, gap = 3.3, 0.29, 1.1
     wide = 3.7 if len(shown) > 1 else _KEYS - left
     width = left + len(shown) * wide + (len(shown) - 1) * gap
     tall = row * len(codes)
-    title = _apart_title(audit, cells, shown, codes)
+    title = _apart_title(audit, cells, shown)
     note = f"Text: {audit.corpus.title}."
     page = sheet(max(width, _KEYS), tall + 1.35, title, subtitle, note)
     parts = [sum(max(0.0, float(c[part] or 0)) for part in PARTS) for c in cells.values()]
@@ -240,24 +244,32 @@ def apart(audit: AuditTables) -> Figure | None:
     return page.figure
 
 
+def _absent(audit: AuditTables, names: Sequence[str], floored: Collection[str]) -> str:
+    """Which tokenizers are not shown, and why; empty if all are."""
+    uncut = [labels(audit)[name] for name in names if name not in floored]
+    rest = [labels(audit)[name] for name in names if name in floored]
+    text = f" Without a floor, since they cut nothing in advance: {', '.join(uncut)}." * bool(uncut)
+    return text + f" No room for {', '.join(rest)}." * bool(rest)
+
+
 def _apart_title(
     audit: AuditTables,
     cells: dict[tuple[str, str], dict[str, Any]],
     shown: Sequence[str],
-    codes: Sequence[str],
 ) -> str:
-    first = [cells[shown[0], code] for code in codes]
-    worst = max(first, key=lambda cell: float(cell["floor"] or 0))
-    name = labels(audit)[shown[0]]
-    if not (worst["floor"] or 0) > 1.2:
-        return f"What {name}’s premiums consist of"
+    every = [cell for cell in cells.values() if not cell["meaningless"]]
+    worst = max(every, key=lambda cell: float(cell["floor"] or 0), default=None)
+    names = labels(audit)
+    if worst is None or not (worst["floor"] or 0) > 1.2:
+        return "What the premiums consist of"
     title = (
-        f"{name}’s split pattern alone makes {worst['name']} cost {worst['floor']:.1f} times "
-        f"{pivot_name(audit)}, whatever the vocabulary"
+        f"{names[worst['tokenizer']]}’s split pattern alone makes {worst['name']} cost "
+        f"{worst['floor']:.1f} times {pivot_name(audit)}, whatever the vocabulary"
     )
-    other = cells.get((shown[-1], worst["language"]))
-    if len(shown) > 1 and other and other["floor"] is not None and other["floor"] < worst["floor"]:
-        title += f"; {labels(audit)[shown[-1]]}’s only {other['floor']:.1f}"
+    same = [cells[name, worst["language"]] for name in shown]
+    least = min((cell for cell in same if cell["floor"] is not None), key=lambda c: c["floor"])
+    if least["floor"] < worst["floor"]:
+        title += f"; {names[least['tokenizer']]}’s only {least['floor']:.1f}"
     return title
 
 

@@ -71,6 +71,7 @@ def styled() -> Iterator[None]:
         "savefig.facecolor": PAPER_WHITE,
         "svg.fonttype": "path",  # outlines: readers need none of the fonts
         "svg.hashsalt": "tokengraft",
+        "pdf.fonttype": 42,  # as TrueType, which journals ask for
     }
     with mpl.rc_context():
         mpl.rcdefaults()  # whatever the user's own matplotlibrc says
@@ -124,10 +125,15 @@ class Sheet:
 
 
 def sheet(width: float, height: float, title: str, subtitle: str, note: str) -> Sheet:
-    """An empty sheet whose body is `width` × `height` inches; `note` credits the data."""
+    """An empty sheet whose body is `width` × `height` inches; `note` credits the data.
+
+    For print (`colours.PLAIN`) all three texts are left out: a paper has its own captions.
+    """
     titles = _balanced(title, width)
     subtitles = _wrapped(subtitle, width, 9.5)
     credits = _wrapped(f"{note} Made with tokengraft {__version__}.", width, 7.5)
+    if colours.PLAIN.get():
+        titles, subtitles, credits = [], [], []
     head = _MARGIN + 0.27 * len(titles) + 0.175 * len(subtitles) + 0.16
     below = _MARGIN + 0.135 * len(credits) + 0.12
     total, across = head + height + below, width + 2 * _MARGIN
@@ -135,7 +141,8 @@ def sheet(width: float, height: float, title: str, subtitle: str, note: str) -> 
     FigureCanvasAgg(figure)
 
     def say(lines: list[str], at: float, **look: Any) -> None:
-        figure.text(_MARGIN / across, at / total, "\n".join(lines), **look)
+        if lines:
+            figure.text(_MARGIN / across, at / total, "\n".join(lines), **look)
 
     top = total - _MARGIN + 0.04
     under = top - 0.27 * len(titles) - 0.02
@@ -219,8 +226,8 @@ def contrasting(rgba: Sequence[float]) -> str:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.svg and `stem`.png (200 dpi), without dates or versions in them."""
-    svg, png = stem.with_name(stem.name + ".svg"), stem.with_name(stem.name + ".png")
+    """Write `stem`.svg and .png (200 dpi), for print .pdf too, without dates or versions."""
+    svg, png, pdf = (stem.with_name(f"{stem.name}.{form}") for form in ("svg", "png", "pdf"))
     with styled():
         with writing(svg) as temporary:
             figure.savefig(
@@ -228,4 +235,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
             )
         with writing(png) as temporary:
             figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
-    return [svg, png]
+        if colours.PLAIN.get():
+            with writing(pdf) as temporary:
+                about = {"CreationDate": None, "Creator": None, "Producer": None}
+                figure.savefig(temporary, format="pdf", metadata=about)
+    return [svg, png, *([pdf] if colours.PLAIN.get() else [])]

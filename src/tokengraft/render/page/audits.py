@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,9 +15,18 @@ from tokengraft.auditing.cost import age_note
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.wording import counted
-from tokengraft.languages.codes import language, script_group, well_formed
+from tokengraft.languages.codes import language, other_names, script_group, well_formed
 from tokengraft.render.page.document import digits, last_name, pack, without_paths
-from tokengraft.render.selection import disagreements, readers
+from tokengraft.render.selection import (
+    by_use,
+    disagreements,
+    fairest,
+    inexact_notes,
+    labels,
+    lead,
+    readers,
+    units,
+)
 from tokengraft.tokenizer.catalog import BY_NAME
 
 # From this share of UNK on, most of the text is lost: an UNK stands for a whole word or more, and
@@ -40,7 +50,7 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
         raise TokengraftError(f"{audit.corpus.name}: the audit has no premiums")
     codes = sorted(premiums["language"].unique())
     names = _order(premiums, pivot)
-    labels = dict(premiums.select("tokenizer", "label").unique().rows())
+    called, led = labels(audit), lead(premiums, pivot)
     grid = _Grid(premiums, names, codes)
     first = premiums.filter(pl.col("tokenizer") == premiums["tokenizer"][0])
     by_code = {row["language"]: row for row in first.to_dicts()}
@@ -48,14 +58,21 @@ def audit_data(audit: AuditTables) -> dict[str, Any]:
     return {
         "title": without_paths(audit.corpus.title),
         "corpus": audit.corpus.name,
+        "units": units(audit),
+        "lead": None if led is None else without_paths(asdict(led)),
+        "summary": without_paths(audit.summary.to_dicts()),
         "pivot": codes.index(pivot),
         "unkLimit": UNK_LIMIT,
         "unkMost": _MOST,
-        "tokenizers": [_tokenizer(name, str(labels[name])) for name in names],
+        "tokenizers": [_tokenizer(name, called[name]) for name in names],
+        "byUse": [names.index(name) for name in by_use(called)],
         "reference": names.index(_reference(premiums)),
         "languages": [about(code) | {"n": by_code[code]["n"]} for code in codes],
         "cells": {key: grid.numbers(column) for key, column in _CELLS.items()},
-        "disagreements": disagreements(premiums, labels, pivot),
+        "disagreements": [
+            *disagreements(premiums, called, pivot),
+            *inexact_notes(premiums, called),
+        ],
         "bad": grid.flags("meaningless"),
         "perCharacter": grid.numbers("tokens_per_character"),
         "utf8": [digits(by_code[code]["utf8"]) for code in codes],
@@ -111,6 +128,7 @@ def about(code: str) -> dict[str, Any]:
         "code": code,
         "name": entry.name,
         "autonym": entry.autonym,
+        "also": other_names(code),
         "script": entry.script,
         "scriptName": entry.script_name or entry.script,
         "group": script_group(entry.script),
@@ -229,16 +247,13 @@ def downloads(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-PremiumCell = tuple[float, int, int]  # premium, tokenizer, language
 _MANY = 20  # of fewer languages no percentage is given
-_RECENT = 3  # years by which a tokenizer of today may be older than the newest one measured
 
 
 def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
     """Title, lead and three figures of an audit, all computed from its numbers."""
-    cells = _honest(audit)
-    pivot = audit["languages"][audit["pivot"]]["name"]
-    if not cells:
+    led, pivot = audit["lead"], audit["languages"][audit["pivot"]]["name"]
+    if led is None:
         lost, most = _lost(audit)
         title = f"No language shares a line of text with {pivot}"
         if all(row[audit["pivot"]] == "1" for row in audit["bad"]):
@@ -247,42 +262,43 @@ def headline(audit: Mapping[str, Any]) -> dict[str, Any]:
             verb = "is lost to" if lost == most else "loses text to"
             title = f"Every language but {pivot} {verb} UNK"
         return {"title": title, "lead": "", "figures": []}
-    highest = value, tokenizer, worst_place = _highest(audit, cells)
-    worst = audit["languages"][worst_place]["name"]
-    fair = _fairest(audit, cells)
+    value = led["premium"]
+    worst = next(n for n, e in enumerate(audit["languages"]) if e["code"] == led["language"])
     many = "" if value < 1.05 else f"{_times(value)} "
-    title = f"The same words cost {many}as many tokens in {worst} as in {pivot}"
+    title = f"The same words cost {many}as many tokens in {_name(audit, led)} as in {pivot}"
     return {
         "title": f"No language here takes as many tokens as {pivot}" if value < 1 else title,
-        "lead": _lead(audit, cells, highest, fair),
-        "figures": _figures(audit, cells, highest, fair),
-        "worst": worst_place,
-        "tokenizer": tokenizer,
+        "lead": _lead(audit),
+        "figures": _figures(audit),
+        "worst": worst,
+        "tokenizer": _place(audit, led["tokenizer"]),
     }
 
 
-def _lead(
-    audit: Mapping[str, Any], cells: Sequence[PremiumCell], highest: PremiumCell, fair: int
-) -> str:
-    above, total = _above(cells, fair)
-    value, tokenizer, _ = highest
-    label, released = audit["tokenizers"][tokenizer]["label"], _year(audit, tokenizer)
-    pivot = audit["languages"][audit["pivot"]]["name"]
-    whose = f"the count of {label}, a tokenizer of {released}," if released else f"{label}’s count,"
-    text = f"That is {whose} and tokens are what models charge for and what fills their memory. "
-    name, lost = audit["tokenizers"][fair]["label"], audit["bad"][fair].count("1")
+def _lead(audit: Mapping[str, Any]) -> str:
+    led, fair = audit["lead"], fairest(audit["summary"])[0]
+    tokenizer = audit["tokenizers"][_place(audit, led["tokenizer"])]
+    label, released = tokenizer["label"], str(tokenizer.get("released", ""))[:4]
+    pivot, several = audit["languages"][audit["pivot"]]["name"], len(audit["tokenizers"]) > 1
+    whose = f"That is the count of {label}"
+    about = f"a tokenizer of {released}" if released else ""
+    if led["used"] and several:
+        about += f"{', ' if about else ''}used most today of those measured here"
+    whose += f" ({about})" if about else ""
+    text = f"{whose}; tokens are what models charge for and what fills their memory. "
+    if led["several"]:
+        text += f"On all that write {_name(audit, led)} it is {_range(led)}. "
+    name = audit["tokenizers"][_place(audit, fair["tokenizer"])]["label"]
+    above, total, lost = fair["above_2x"], fair["compared"], fair["meaningless_cells"]
     if len(audit["languages"]) == 2:
-        own = next(value for value, t, _ in cells if t == fair)
-        if own < value:
-            many = f"{_times(own)} as many"
-            text += f"{name}, the fairest of the tokenizers measured here, counts {many}."
-    elif len(audit["tokenizers"]) > 1 and not lost:
+        pass  # the range has said all there is
+    elif several and not lost:
         text += (
             f"Even {name}, the fairest of the tokenizers measured here that can write every "
             f"language, makes {above} of {counted(total, 'language')} pay more than double what "
             f"{pivot} pays."
         )
-    elif len(audit["tokenizers"]) > 1:
+    elif several:
         text += (
             f"Every tokenizer measured here loses text to UNK in some language. Even {name}, "
             f"which does so in the fewest ({lost}), makes {above} of the other {total} pay more "
@@ -293,34 +309,32 @@ def _lead(
     return text.rstrip()
 
 
-def _figures(
-    audit: Mapping[str, Any], cells: Sequence[PremiumCell], highest: PremiumCell, fair: int
-) -> list[dict[str, str]]:
-    value, tokenizer, worst_place = highest
-    worst, label = audit["languages"][worst_place]["name"], audit["tokenizers"][tokenizer]["label"]
+def _figures(audit: Mapping[str, Any]) -> list[dict[str, str]]:
+    led, fair = audit["lead"], fairest(audit["summary"])[0]
+    label = audit["tokenizers"][_place(audit, led["tokenizer"])]["label"]
     pivot = audit["languages"][audit["pivot"]]["name"]
-    among = "" if highest == max(cells) else " of scripts and tokenizers in use today"
-    figures = [(f"{value:.1f}×", f"{worst} on {label}, the highest premium{among}")]
+    beside = f"; {_range(led)} on all that write it" if led["several"] else ""
+    figures = [(f"{led['premium']:.1f}×", f"{_name(audit, led)} on {label}{beside}")]
     several = len(audit["tokenizers"]) > 1
     if several:
-        premiums: dict[int, list[float]] = {}
-        for value, _, place in cells:
-            premiums.setdefault(place, []).append(value)
-        above = sum(median(values) > 2 for values in premiums.values())
+        typical = [
+            median(values)
+            for n, column in enumerate(zip(*audit["cells"]["premium"], strict=True))
+            if n != audit["pivot"] and (values := _honest(audit, n, column))
+        ]
+        above = sum(value > 2 for value in typical)
         words = f"pay more than double what {pivot} pays on the typical tokenizer"
-        if len(premiums) >= _MANY:
-            figures.append(
-                (f"{above / len(premiums):.0%}", f"of {len(premiums)} languages {words}")
-            )
-        elif len(premiums) > 1:
-            figures.append((f"{above} of {len(premiums)}", f"languages {words}"))
-    own = [value for value, t, _ in cells if t == fair]
+        if len(typical) >= _MANY:
+            figures.append((f"{above / len(typical):.0%}", f"of {len(typical)} languages {words}"))
+        elif len(typical) > 1:
+            figures.append((f"{above} of {len(typical)}", f"languages {words}"))
     lost, most = _lost(audit)
     # The lead already counts the languages above 2× on the fairest tokenizer.
-    if len(own) > 1 and not (several and lost):
-        on = f" on {audit['tokenizers'][fair]['label']}, the fairest" if several else ""
-        words = f"the median premium of {counted(len(own), 'language')}{on}"
-        figures.append((f"{median(own):.1f}×", words))
+    if fair["compared"] > 1 and not (several and lost):
+        name = audit["tokenizers"][_place(audit, fair["tokenizer"])]["label"]
+        on = f" on {name}, the fairest" if several else ""
+        words = f"the median premium of {counted(fair['compared'], 'language')}{on}"
+        figures.append((f"{fair['median_premium']:.1f}×", words))
     if lost:
         pairs = f"{'pair' if lost == 1 else 'pairs'} of language and tokenizer"
         what = pairs if several else "language" if lost == 1 else "languages"
@@ -331,20 +345,16 @@ def _figures(
     return [{"number": number, "words": words} for number, words in figures]
 
 
-def _highest(audit: Mapping[str, Any], cells: Sequence[PremiumCell]) -> PremiumCell:
-    """The highest premium in use: of a script that has readers, on a tokenizer not long outdated.
-
-    If no language is known to have readers, or no tokenizer's year is known, all count.
-    """
-    read = [cell for cell in cells if audit["languages"][cell[2]].get("readers")] or cells
-    years = {t: _year(audit, t) for _, t, _ in read}
-    newest = int(max(years.values()) or 0)
-    return max(cell for cell in read if newest - int(years[cell[1]] or newest) <= _RECENT)
+def _place(audit: Mapping[str, Any], tokenizer: str) -> int:
+    return next(n for n, one in enumerate(audit["tokenizers"]) if one["name"] == tokenizer)
 
 
-def _year(audit: Mapping[str, Any], tokenizer: int) -> str:
-    """When a tokenizer was released; "" if that is not known."""
-    return str(audit["tokenizers"][tokenizer].get("released", ""))[:4]
+def _name(audit: Mapping[str, Any], led: Mapping[str, Any]) -> str:
+    return next(str(e["name"]) for e in audit["languages"] if e["code"] == led["language"])
+
+
+def _range(led: Mapping[str, Any]) -> str:
+    return f"{led['low']:.1f} to {led['high']:.1f} times"
 
 
 def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
@@ -358,31 +368,14 @@ def _lost(audit: Mapping[str, Any]) -> tuple[int, int]:
     return len(shares), sum(share >= audit["unkMost"] for share in shares)
 
 
-def _honest(audit: Mapping[str, Any]) -> list[PremiumCell]:
-    return [
-        (value, t, n)
-        for t, row in enumerate(audit["cells"]["premium"])
-        for n, value in enumerate(row)
-        if value is not None and audit["bad"][t][n] == "0" and n != audit["pivot"]
-    ]
-
-
-def _fairest(audit: Mapping[str, Any], cells: Sequence[PremiumCell]) -> int:
-    """The tokenizer with the fewest languages above 2×, among those UNK spoils least.
-
-    Of several, the one with the lowest median.
-    """
-    lost = [row.count("1") for row in audit["bad"]]
-    own = {t: [value for value, other, _ in cells if other == t] for _, t, _ in cells}
-    return min(own, key=lambda t: (lost[t], _above(cells, t)[0], median(own[t])))
-
-
-def _above(cells: Sequence[PremiumCell], tokenizer: int) -> tuple[int, int]:
-    own = [value for value, t, _ in cells if t == tokenizer]
-    return sum(value > 2 for value in own), len(own)
+def _honest(audit: Mapping[str, Any], place: int, premiums: Sequence[float | None]) -> list[float]:
+    """A language's premiums on the tokenizers that lose none of its text."""
+    rows = zip(premiums, audit["bad"], strict=True)
+    return [value for value, bad in rows if value is not None and bad[place] == "0"]
 
 
 def _times(value: float) -> str:
+    """`two times`, `2.4 times`, `12 times`."""
     words = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     near = round(value)
     if value >= 9.95:

@@ -20,7 +20,13 @@ from tokengraft.languages.codes import SCRIPT_GROUPS
 from tokengraft.render.audit_folder import read_audit
 from tokengraft.render.page.audits import audit_data, counted_data, downloads, headline
 from tokengraft.render.page.document import alphabets, document, pack, safe_json, without_paths
-from tokengraft.render.page.runs import comparison_data, evaluation_data, graft_data, plan_data
+from tokengraft.render.page.runs import (
+    comparison_data,
+    evaluation_data,
+    graft_data,
+    grafted_premiums,
+    plan_data,
+)
 from tokengraft.render.page.samples import Shelf, graft_shelves, sample_data, shelves_of
 from tokengraft.render.tables import reading_back
 
@@ -81,14 +87,20 @@ def make_page(
                 audits.append(_audit(tables, grafts, tokenizers, corpus, notes) | files)
             else:
                 surveys.append(counted_data(tables) | files)
+    plans, made = (
+        _read(plan_data, runs.plans, "plan"),
+        _read(graft_data, runs.grafts, "graft"),
+    )
+    for one in made:
+        grafted_premiums(one, plans)
     comparisons = _read(comparison_data, runs.comparisons, "comparison")
     data: dict[str, Any] = {
         "version": __version__,
         "made": date.today().isoformat(),
         "audits": audits,
         "counted": surveys,
-        "plans": _read(plan_data, runs.plans, "plan"),
-        "grafts": _read(graft_data, runs.grafts, "graft"),
+        "plans": plans,
+        "grafts": made,
         "evaluations": _read(evaluation_data, runs.evaluations, "evaluation"),
         "comparisons": comparisons,
         "groups": SCRIPT_GROUPS,

@@ -170,10 +170,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
-def digits(value: Any) -> float | None:
-    """`value` to four significant digits; None if it is not a finite number."""
+def digits(value: Any, count: int = 6) -> float | None:
+    """`value` to so many significant digits; None if it is not a finite number.
+
+    More than are shown: what is rounded twice may end as another figure than elsewhere.
+    """
     number = isinstance(value, int | float) and math.isfinite(value)
-    return float(f"{value:.4g}") if number else None
+    return float(f"{value:.{count}g}") if number else None
 
 
 def without_paths(value: Any) -> Any:

@@ -15,7 +15,7 @@ from fontTools.unicodedata import script
 from tokengraft.auditing.frames import UNK_LIMIT
 from tokengraft.core.errors import TokengraftError
 from tokengraft.core.files import read_json
-from tokengraft.core.verdict import DECIDING, Judged, judge
+from tokengraft.core.verdict import DECIDING, Done, Judged, judge
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
 from tokengraft.grafting.output_policies import POLICIES
@@ -99,6 +99,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     rows = manifest.get("rows") or {}
     policy = (manifest.get("output") or {}).get("policy")
+    premiums = manifest.get("premiums") or {}
     return without_paths(  # type: ignore[no-any-return]
         {
             "name": folder.resolve().name,
@@ -116,9 +117,27 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "replaced": len((manifest.get("places") or {}).get("replaced") or ()),
             "versions": manifest.get("versions") or {},
             "plan": manifest.get("plan"),
+            "tokenizer": manifest.get("tokenizer"),
+            "premiums": [
+                about(code) | dict(zip(_OUTCOMES[:2], map(digits, both), strict=True))
+                for code, both in premiums.items()
+            ],
+            "verdict": manifest.get("verdict") or None,
             "files": manifest.get("files") or {},
         }
     )
+
+
+def grafted_premiums(graft: dict[str, Any], plans: Sequence[Mapping[str, Any]]) -> None:
+    """Give a graft that does not state its premiums those of the plan it was made by, if here.
+
+    A plan is its own if it is for the same tokenizer, by hash, and for the same languages.
+    """
+    codes = {entry["code"] for entry in graft["languages"]}
+    for plan in plans:
+        same = plan["sha256"] and plan["sha256"] == graft["tokenizer"]
+        if same and codes == {entry["code"] for entry in plan["languages"]}:
+            graft["premiums"] = graft["premiums"] or plan["languages"]
 
 
 def evaluation_data(path: Path) -> dict[str, Any]:
@@ -140,7 +159,7 @@ def evaluation_data(path: Path) -> dict[str, Any]:
         "scores": scores,
         "measures": {score["measure"]: described(score["measure"]) for score in scores},
         "notes": without_paths([_CODE.sub(lambda m: language_name(m[0]), note) for note in said]),
-        "verdict": _verdict(scores),
+        "verdict": _verdict(scores, value.get("settings")),
         "costs": list(_costs(generation)),
         "writing": list(_writing(generation, scores)),
         "samples": samples[:12],  # in full: readers compare them letter by letter
@@ -165,19 +184,22 @@ def _score(row: Mapping[str, Any]) -> dict[str, Any]:
         "method": ", ".join(str(name) for name in named if name) or None,
         "language": code,
         "name": None if code is None else language_name(str(code)),
-        **{key: digits(row.get(key)) for key in ("value", "low", "high", "floor", "ceiling")},
+        **{key: digits(row.get(key), 4) for key in ("value", "low", "high", "floor", "ceiling")},
         "n": row.get("n"),
         "definition": row.get("definition"),
     }
 
 
-def _verdict(scores: Sequence[Mapping[str, Any]]) -> str | None:
+def _verdict(scores: Sequence[Mapping[str, Any]], settings: Any) -> str | None:
     """Whether the graft works, in a sentence; None where no floor was measured."""
     own = [score for score in scores if score["name"] and score["method"] is None]
     if not any(score["measure"] in DECIDING and score["floor"] is not None for score in own):
         return None
     named = ("measure", "name", "value", "floor", "ceiling")
-    return judge([Judged(*(score[key] for key in named)) for score in own]).sentence
+    verdict = judge([Judged(*(score[key] for key in named)) for score in own])
+    done = settings.get("done") if isinstance(settings, Mapping) else None
+    made = Done(**done) if isinstance(done, Mapping) else None
+    return f"{verdict} {verdict.caution(made)}".strip()
 
 
 def _costs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

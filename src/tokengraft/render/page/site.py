@@ -95,6 +95,7 @@ def language_rows(audit: Mapping[str, Any], code: str) -> list[dict[str, Any]]:
     rows = [
         {
             "label": tokenizer["label"],
+            "use": audit["byUse"].index(t),
             "premium": cells["premium"][t][place],
             "low": cells["low"][t][place],
             "high": cells["high"][t][place],
@@ -125,14 +126,13 @@ def language_title(
         return f"{entry['name']} is what every other language is measured against"
     if not kept:
         return _no_title(audit, entry["name"], pivot["name"], rows)
-    best, worst = kept[0], kept[-1]
-    many = f"{best['premium']:.1f} times the tokens of"
-    if best["premium"] < 1.05:
+    first = min(kept, key=lambda row: int(row["use"]))
+    low, high = (f"{row['premium']:.1f}" for row in (kept[0], kept[-1]))
+    many = f"{first['premium']:.1f} times the tokens of"
+    if f"{first['premium']:.1f}" == "1.0":
         many = "about as many tokens as"
-    title = f"{entry['name']} takes {many} {pivot['name']} on {best['label']}"
-    if f"{worst['premium']:.1f}" == f"{best['premium']:.1f}":
-        return title
-    return f"{title}, {worst['premium']:.1f} times as many on {worst['label']}"
+    title = f"{entry['name']} takes {many} {pivot['name']} on {first['label']}"
+    return title if low == high else f"{title}; {low} to {high} times on all that write it"
 
 
 def _no_title(

@@ -14,11 +14,15 @@ function rowsBy({ method, params }) {
   return el("details", {}, el("summary", {}, `${method}, ${counted(settings.length, "setting")}`), settings.join(" · "));
 }
 
+// What the graft's own plan states, where it was measured.
+const premiumsOf = (graft) => graft.premiums.filter((l) => l.premium_before !== null && l.premium_after !== null);
+
 function graftCard(graft) {
   const table = graft.table;
   const facts = [
     ["Base", graft.base],
     ["Languages", graft.languages.map((l) => l.name).join(", ")],
+    ["Premium", premiumsOf(graft).map((l) => `${l.name} ${times(l.premium_before)} → ${times(l.premium_after)}`).join(", ")],
     ["Rows by", rowsBy(graft)],
     ["Output", graft.policy && [graft.policy, graft.writes].filter(Boolean).join(": ")],
     ["Also trained", graft.trained && !graft.lanes ? `${counted(graft.trained, "tensor")} of the body` : null],
@@ -30,6 +34,7 @@ function graftCard(graft) {
     "article",
     { class: "card" },
     el("h3", {}, graft.name),
+    graft.verdict ? el("p", { class: "verdict" }, graft.verdict) : null,
     el("dl", { class: "facts-list" }, facts.filter(([, v]) => v).map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)])),
   );
 }
@@ -192,8 +197,8 @@ sections.push({
   name: "Graft",
   needs: () => page.grafts.length > 0 || page.evaluations.length > 0,
   draw(host) {
-    const planned = page.plans.flatMap((p) => p.languages).filter((l) => l.premium_before !== null && l.premium_after !== null);
-    const over = [...new Set(page.plans.map((p) => p.pivotName))];
+    const several = page.grafts.length > 1;
+    const planned = page.grafts.flatMap((g) => premiumsOf(g).map((l) => ({ ...l, name: several ? `${l.name}, ${g.name}` : l.name })));
     const shown = evaluationsShown();
     const floors = shown.some((e) => e.scores.some((s) => s.floor !== null));
     const plot = el("div", { class: "plot" });
@@ -201,7 +206,7 @@ sections.push({
     draw(
       host,
       heading("graft", "Grafted into a model", whatStays() + (floors ? " A score is read against its floor, and its ceiling where there is one." : "")),
-      planned.length ? [el("h3", {}, `Premium${over.length === 1 && over[0] ? ` over ${over[0]}` : ""} before and after`), plot] : null,
+      planned.length ? [el("h3", {}, "Premium before and after, as its plan states it"), plot] : null,
       shown.map(drawEvaluation),
       el("div", { class: "pair grafts" }, page.grafts.map(graftCard)),
     );

@@ -3,13 +3,12 @@
 function drawHero(host) {
   const a = audit();
   const lead = a.headline;
-  const passages = a.languages[a.pivot].n;
   draw(
     host,
     el(
       "p",
       { class: "kicker" },
-      `${counted(a.tokenizers.length, "tokenizer")} · ${counted(a.languages.length, "language")} · ${a.title}${passages ? `, ${counted(passages, "passage")}` : ""}`,
+      `${counted(a.tokenizers.length, "tokenizer")} · ${counted(a.languages.length, "language")} · ${a.title}, ${a.units}`,
     ),
     el("h1", {}, lead.title),
     el("p", { class: "lead" }, lead.lead),

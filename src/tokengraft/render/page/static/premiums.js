@@ -34,7 +34,7 @@ class PremiumTable {
       n,
       entry,
       typical: median(a.tokenizers.map((_, t) => honest(t, n))),
-      words: folded([entry.name, entry.autonym ?? "", entry.code, entry.scriptName, entry.family ?? ""].join(" ")),
+      words: folded([entry.name, entry.autonym ?? "", ...(entry.also ?? []), entry.code, entry.scriptName, entry.family ?? ""].join(" ")),
       node: null,
     }));
     this.body = el("tbody", { role: "rowgroup" });

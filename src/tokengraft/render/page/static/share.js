@@ -45,12 +45,12 @@ function foldedLines(pen, text, font, room) {
 function pictureOfLanguage(n) {
   const entry = languages()[n];
   const order = ranked(n);
-  const worst = order.at(-1);
+  const first = leading(order);
   const title = !order.length
     ? whyNone(n)
     : n === audit().pivot
       ? `${entry.name}: what all others are measured against`
-      : `${entry.name} takes ${times(worst.premium).replace("×", " times")} the tokens of ${pivot().name} on ${worst.label}`;
+      : `${entry.name} takes ${plain(first.premium)} times the tokens of ${pivot().name} on ${first.label}${order.length > 1 ? `; ${rangeWords(order)} on all that write it` : ""}`;
   return cardCanvas(title, audit().title, 270 + 46 * order.length, (pen, top) => {
     const most = Math.max(1, ...order.map((r) => r.premium));
     order.forEach((r, i) => {
