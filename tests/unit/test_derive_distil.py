@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.core.options import options_from  # noqa: E402
+from tokengraft.core.verdict import Done
 from tokengraft.deriving.derive import Derived, derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil import training_state  # noqa: E402
@@ -966,9 +967,10 @@ def test_a_worse_answer_than_after_another_text_is_said():
     made = Derived(np.zeros((1, 2), np.float32), "distil", held_out=judged, floor=floor)
     assert "works only in part" in made.verdict
     assert "added surprise at the rest of a line 0.17" in made.verdict
-    assert "end of every prompt in old tokens" in made.verdict
+    assert "after a prompt that ends in them" in made.judged.caution(None)
     assert [one.measure for one in made.judged.below] == ["continuation_excess"]
-    assert "on more text" in replace(made, held_out=replace(judged, kl=3.0)).verdict
+    worse = replace(made, held_out=replace(judged, kl=3.0)).judged
+    assert "more text" in worse.next_step(Done("rows", settled=True))
     assert "works:" in replace(made, held_out=replace(judged, excess=0.02)).verdict
     assert "works:" in replace(made, held_out=replace(judged, excess=None)).verdict
 
