@@ -26,7 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 import tokengraft.model.divergence  # noqa: E402
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.core.options import options_from  # noqa: E402
-from tokengraft.core.verdict import Done
+from tokengraft.core.verdict import Done  # noqa: E402
 from tokengraft.deriving.derive import Derived, derive_rows  # noqa: E402
 from tokengraft.deriving.distil import distiller as distil  # noqa: E402
 from tokengraft.deriving.distil import training_state  # noqa: E402
