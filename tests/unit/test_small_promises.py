@@ -24,7 +24,8 @@ from tokengraft.cli.options import check_out
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.evaluating.score import Measurements
-from tokengraft.render.claim_folder import printed, write_verdict
+from tokengraft.paper.claim import judge, read_claim
+from tokengraft.paper.claim_folder import printed, write_verdict
 from tokengraft.render.evaluation_folder import draw
 from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
@@ -32,7 +33,6 @@ from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
 from tokengraft.render.selection import Lead
 from tokengraft.render.tables import Cell, Printed
-from tokengraft.reproduce.claim import judge, read_claim
 from tokengraft.tokenizer.catalog import rootstock
 
 

@@ -1,4 +1,4 @@
-"""Reproduced tables on disk, value by value: as data, as Markdown and as LaTeX.
+"""Reproduced tables, value by value: in the terminal, as data, as Markdown and as LaTeX.
 
 The grid of strategies has the paper's layout, with its figures beside ours: coloured by
 ColorBrewer's reds, light where a cell is good.
@@ -11,14 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
+from rich.console import Console
+from rich.table import Table
 
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
+from tokengraft.paper.claim import ClaimCell, ClaimVerdict
+from tokengraft.paper.fidelity import Fidelity, model_layers, paper_row
+from tokengraft.paper.grid import PAPER
 from tokengraft.render.latex import SHRUNK, colours, latex
 from tokengraft.render.tables import Cell, Printed, markdown, write_data
-from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
-from tokengraft.reproduce.grid import PAPER
-from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row
+from tokengraft.render.terminal import plain
 
 _TITLES = {"knn": "KNN", "linear": "LinReg", "local-linear": "LocalLinReg"}
 _OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
@@ -206,3 +209,52 @@ def _strategy_cell(
     share = (value - low) / (high - low) if high > low else 0.0
     background, text = colours(1 - share if higher else share)
     return _OURS % (background, text, cosine(value)) + theirs
+
+
+def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
+    """Print a claim cell by cell, what differs, and whether it holds."""
+    claim, (rows, columns) = verdict.claim, verdict.axes
+    marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
+    down, across = rows, columns
+    if len(columns) > len(rows):  # terminals are taller than wide
+        down, across = columns, rows
+        marks = {(column, row): mark for (row, column), mark in marks.items()}
+    table = Table("", *across, title=claim.title)
+    for name in down:
+        table.add_row(name, *(marks.get((name, other), "") for other in across))
+    console.print(table)
+    judged = [column for column in columns if column not in claim.besides]
+    exact = [column for column in judged if verdict.exact(column)]
+    console.print(f"{len(exact)} of {len(judged)} columns exact for all {len(rows)} rows.")
+    for column in claim.besides:
+        console.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
+    if claim.known:
+        console.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
+    for cell in verdict.cells:
+        if cell.verdict in ("differs", "missing"):
+            ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
+            console.print(
+                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
+                f"paper {cell.paper:g}, {ours}"
+            )
+    console.print(verdict.line, markup=False)
+
+
+def _mark(cell: ClaimCell, decimals: int) -> str:
+    paper = f"{cell.paper:.{decimals}f}"
+    if cell.verdict == "reproduced":
+        return f"[green]{paper}[/green]"
+    if cell.ours is None:
+        return f"[red]{paper} → ?[/red]"
+    colour = "yellow" if cell.verdict == "known difference" else "red"
+    return f"[{colour}]{paper} → {cell.ours:.{decimals}f}[/{colour}]"
+
+
+def show_fidelity(console: Console, fidelity: Fidelity) -> None:
+    """Print the grid by the paper's metric and by KL."""
+    for metric in ("pooled_cosine", "kl"):
+        best = fidelity.table(metric)
+        table = Table(*best.columns, title=f"{fidelity.model}, paper mode: {metric}")
+        for row in best.rows():
+            table.add_row(*(plain(value) for value in row))
+        console.print(table)

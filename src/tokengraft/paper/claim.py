@@ -28,7 +28,7 @@ from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.catalog import open_files
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.planning.paper import absent_characters
+from tokengraft.paper.literals import absent_characters
 from tokengraft.tokenizer.catalog import PAPER, as_json, find
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.pipeline import lengths, load

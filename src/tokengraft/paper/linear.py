@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from tokengraft.deriving.methods import Fitted, Floats, Rows
+from tokengraft.deriving.methods import Floats, Rows
+from tokengraft.paper.deriver import Fitted
 
 Matrix = npt.NDArray[np.float64]
 _BLOCK = 8192

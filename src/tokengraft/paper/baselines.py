@@ -17,7 +17,7 @@ from itertools import accumulate, islice, pairwise
 import numpy as np
 from tokenizers import Tokenizer, models, trainers
 
-from tokengraft.auditing.equiprobable import LONGEST, grow
+from tokengraft.paper.tunstall import LONGEST, grow
 from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
 _PLACES = 4  # words in which a string is looked for

@@ -20,9 +20,7 @@ from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.neighbours import blend, nearest, regress
-from tokengraft.deriving.states import Layer, part_states, vocabulary_states
+from tokengraft.deriving.states import Layer, part_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
@@ -32,7 +30,10 @@ from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import BATCH_TOKENS
 from tokengraft.model.tokenizer_files import base_tokenizer
-from tokengraft.planning.paper import plan_literals
+from tokengraft.paper.linear import Linear
+from tokengraft.paper.literals import plan_literals
+from tokengraft.paper.neighbours import blend, nearest, regress
+from tokengraft.paper.states import vocabulary_states
 from tokengraft.planning.plan import with_plan
 from tokengraft.tokenizer.huggingface import HuggingFace
 

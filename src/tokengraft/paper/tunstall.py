@@ -18,14 +18,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tokengraft.auditing.frames import about, without_nan
 from tokengraft.auditing.premium import estimate
+from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.lines_of import count_chunks
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.languages.codes import language
+from tokengraft.render.latex import latex
+from tokengraft.render.tables import Cell, Printed, markdown, write_data
 
 LONGEST = 32  # characters of a string
 _END = "\0"
@@ -94,3 +99,33 @@ def equiprobable(corpus: ParallelCorpus, pivot: str, size: int, resamples: int) 
     }  # fmt: skip
     rows = [{"language": code, **about(code), "strings": size} for code in codes]
     return without_nan(pl.DataFrame(rows, infer_schema_length=None).with_columns(**figures))
+
+
+def printed(frame: pl.DataFrame, pivot: str) -> Printed:
+    """The table in printed form, the highest premium first."""
+    rows = [
+        [Cell(row["name"]), Cell(row["language"]), *map(_number, figures)]
+        for row in frame.sort("premium", "language", descending=[True, False]).to_dicts()
+        if (figures := [row[name] for name in ("premium", "premium_low", "premium_high")])
+    ]
+    caption = (
+        f"What each language would pay if it and {language(pivot).name} had "
+        f"{frame['strings'][0]:,} equiprobable strings of their own and nothing else; chosen on "
+        "every other unit, counted on the others"
+    )
+    header = ["Language", "Code", "Premium", "from", "to"]
+    return Printed("equiprobable", caption, header, rows, left=2, codes=1)
+
+
+def _number(value: float | None) -> Cell:
+    return Cell("" if value is None else f"{value:.2f}", value)
+
+
+def write(frame: pl.DataFrame, pivot: str, out: Path) -> list[Path]:
+    """Write the table as data, Markdown and LaTeX into `out`; returns the paths."""
+    table = printed(frame, pivot)
+    with adding(out) as new:
+        paths = write_data(frame, new / table.name)
+        paths.append(write_text(new / f"{table.name}.md", markdown(table)))
+        paths.append(write_text(new / f"{table.name}.tex", latex(table)))
+    return [out / path.name for path in paths]
