@@ -57,21 +57,29 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method(
-            "mean", "mean of the parts' rows", _MEAN_URL, "rows",
+            "mean",
+            "mean of the parts' rows",
+            _MEAN_URL,
+            "rows",
             Later("tokengraft.deriving.methods.mean:mean"),
         ),
         Method(
-            "mean-late", "mean of the parts' rows, later ones weigh more", _MEAN_URL, "rows",
+            "mean-late",
+            "mean of the parts' rows, later ones weigh more",
+            _MEAN_URL,
+            "rows",
             Later("tokengraft.deriving.methods.mean:mean_late"),
         ),
         Method(
-            "distil", "rows trained so that the frozen model reads new tokens as old ones",
-            "https://arxiv.org/abs/2505.20133", "text",
+            "distil",
+            "rows trained so that the frozen model reads new tokens as old ones",
+            "https://arxiv.org/abs/2505.20133",
+            "text",
             Later("tokengraft.deriving.distil.as_method:distil"),
             ("minutes", "steps", "own", "by-text", "start", "checkpoint-dir"),
         ),
     )
-}  # fmt: skip
+}
 
 
 def named(name: str) -> Method:

@@ -3,7 +3,7 @@
 The folder holds the rows and the map as safetensors, the new tokenizer, a card, and the loader, a
 copy of `input_adapter`, which does not need tokengraft. It is proved by loading it afresh
 with that copy: planned text must be read as in training, other text as by the base, to the bit.
-How it compares with rows alone and with LoRA: `docs/ideas.md`.
+How it compares with rows alone and with LoRA: `docs/paper.md`.
 """
 
 from __future__ import annotations
@@ -124,9 +124,14 @@ def adapt_input(
     new = insert_proved(old, plan, base.name)
     texts = texts_of(text)
     settings = {
-        "max_minutes": minutes, "steps": steps, "device": device, "seed": seed,
-        "progress": progress, "student": partial(student, kind), **(derive_options or {}),
-    }  # fmt: skip
+        "max_minutes": minutes,
+        "steps": steps,
+        "device": device,
+        "seed": seed,
+        "progress": progress,
+        "student": partial(student, kind),
+        **(derive_options or {}),
+    }
     derived = derive_for(base.path, plan, new, "distil", texts, settings)
     model_behind, rows = derived.student, derived.rows
     assert isinstance(model_behind, Behind)

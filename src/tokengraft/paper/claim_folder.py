@@ -88,11 +88,13 @@ def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Pa
     for metric in ("pooled_cosine", "kl", "top1") if PAPER in modes else ():
         written.append(write_text(out / f"{metric}.tex", fidelity_latex(fidelity, metric)))
     facts = {  # best() is empty where the paper's mode was not run
-        "model": fidelity.model, "cells_missing": fidelity.missing, "read_with": read_with,
+        "model": fidelity.model,
+        "cells_missing": fidelity.missing,
+        "read_with": read_with,
         "best_by_kl": fidelity.best().to_dicts(),
         "best_by_pooled_cosine": fidelity.best("pooled_cosine", False).to_dicts(),
         "claim": None if fidelity.verdict is None else fidelity.verdict.line,
-    }  # fmt: skip
+    }
     return [*written, write_json(out / "fidelity.json", facts)]
 
 
@@ -120,9 +122,13 @@ def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
     what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
     beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
     return fidelity_table(
-        rows, codes, shares, f"{fidelity.model}: {what}.{beside}", f"fidelity-{metric}",
+        rows,
+        codes,
+        shares,
+        f"{fidelity.model}: {what}.{beside}",
+        f"fidelity-{metric}",
         METRICS[metric].higher,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -185,8 +191,11 @@ def fidelity_table(
         k = "" if row.k is None else str(row.k)
         lines.append(" & ".join([first, second, k, *cells]) + r" \\")
     lines += [
-        r"\end{tabular}}", rf"\caption{{{caption}}}", rf"\label{{table:{label}}}", r"\end{table*}",
-    ]  # fmt: skip
+        r"\end{tabular}}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{table:{label}}}",
+        r"\end{table*}",
+    ]
     return "\n".join(lines) + "\n"
 
 

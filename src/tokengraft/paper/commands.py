@@ -220,16 +220,21 @@ def fidelity(
     texts = {path.stem: list(lines_of(path)) for path in files}
     with drawing() as progress:
         measured = reproducing.run(
-            model, load(corpus), languages or None, judged=load(corpus, split=split),
+            model,
+            load(corpus),
+            languages or None,
+            judged=load(corpus, split=split),
             text=texts if text is not None else None,
             mode=DefaultMode(method or METHODS, budget, steps),
             settings=Settings(lines, positions),
             running=reproducing.Running(
-                work=out / ".work", device=device,
+                work=out / ".work",
+                device=device,
                 seconds=None if minutes is None else 60 * minutes,
-                progress=progress, last_layer=last_layer,
+                progress=progress,
+                last_layer=last_layer,
             ),
-        )  # fmt: skip
+        )
     said = reproducing.read_with(split, last_layer)
     written = save_fidelity(measured, out, said)
     if json:
@@ -314,9 +319,10 @@ def equiprobable(
     cells = [[cell.text for cell in row] for row in table.rows]
     name, code, *figures = ([row[n] for row in cells] for n in range(len(table.header)))
     print_table(
-        stdout, [text_column("", name), code_column("", code)],
+        stdout,
+        [text_column("", name), code_column("", code)],
         [Column(title, column) for title, column in zip(table.header[2:], figures, strict=True)],
-    )  # fmt: skip
+    )
 
 
 @paper.command("adapt-input", cls=Command)
@@ -368,9 +374,18 @@ def adapt_input(
     assert lines is not None
     with drawing() as progress:
         made = run_adapt_input(
-            model, plan, out, lines, kind=kind, minutes=minutes, steps=steps, device=device,
-            seed=seed, force=force, progress=progress,
-        )  # fmt: skip
+            model,
+            plan,
+            out,
+            lines,
+            kind=kind,
+            minutes=minutes,
+            steps=steps,
+            device=device,
+            seed=seed,
+            force=force,
+            progress=progress,
+        )
     warn(*made.rows.notes)
     scores = {"start": made.rows.start, "floor": made.rows.floor, "trained": made.rows.held_out}
     kl = {name: None if score is None else score.kl for name, score in scores.items()}

@@ -170,9 +170,13 @@ def run_default(
             row = named(method)
             more = {"cache": grid.work} if "cache" in row.takes and grid.work else {}
             made = derive_rows(
-                grid.model, parts, method, tokenizer=tokenizer,
-                options=replace(options, more=more), text=lines if row.needs == "text" else None,
-            )  # fmt: skip
+                grid.model,
+                parts,
+                method,
+                tokenizer=tokenizer,
+                options=replace(options, more=more),
+                text=lines if row.needs == "text" else None,
+            )
             if on_rows is not None:
                 on_rows(code, name, made)
             return {"strategy": method, "seconds": made.seconds}, made.rows
@@ -246,11 +250,15 @@ def run(
         raise UsageError(f"{loaded.name} is not a causal model, which the paper's table needs")
     lock = None if work is None else hold(work)
     grid = Grid(
-        loaded, (judged or corpus).select(codes), settings,
+        loaded,
+        (judged or corpus).select(codes),
+        settings,
         Cells(None if work is None else work / "cells"),
-        None if work is None else work / "states", deadline, running.progress,
+        None if work is None else work / "states",
+        deadline,
+        running.progress,
         running.last_layer == "norm",
-    )  # fmt: skip
+    )
     texts = [code for code in codes if (text or {}).get(code)]
     strategies = len(grid.strategy_names())
     each = [strategies if method == PAPER else 1 for method in mode.methods]

@@ -248,9 +248,18 @@ class Grid:
                 self.progress(Progress(stage, self._done, self.total, unit="cells"))
             for metric, values in cell["scores"].items():
                 self.rows.append(
-                    {"mode": mode, "language": code, "method": name, "layer": None,
-                     "strategy": None, "k": None, **cell["labels"], "metric": metric, **values}
-                )  # fmt: skip
+                    {
+                        "mode": mode,
+                        "language": code,
+                        "method": name,
+                        "layer": None,
+                        "strategy": None,
+                        "k": None,
+                        **cell["labels"],
+                        "metric": metric,
+                        **values,
+                    }
+                )
 
     def _key(
         self,
@@ -272,8 +281,10 @@ class Grid:
         """The paper's 40 by name, layer by layer."""
         layers = paper_layers(self.model.layers, self.normed)
         ways: list[tuple[str, Sequence[int | None]]] = [
-            ("knn", KNN_K), ("linear", (None,)), ("local-linear", LOCAL_K),
-        ]  # fmt: skip
+            ("knn", KNN_K),
+            ("linear", (None,)),
+            ("local-linear", LOCAL_K),
+        ]
         return [str(Strategy(layer, way, k)) for layer in layers for way, ks in ways for k in ks]
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
@@ -303,9 +314,13 @@ class _Base:
         settings = grid.settings
         self.grid, self.case = grid, case
         self.reading = BaseReading(
-            grid.model, case, most_positions=settings.positions, seed=settings.seed,
-            keep_bytes=settings.keep_bytes, tokens=settings.batch_tokens,
-        )  # fmt: skip
+            grid.model,
+            case,
+            most_positions=settings.positions,
+            seed=settings.seed,
+            keep_bytes=settings.keep_bytes,
+            tokens=settings.batch_tokens,
+        )
         known = grid.cells.get(side)
         if known is None:
             known = {
@@ -329,9 +344,11 @@ class _Base:
         new = NewRows(self.case.first_new, given)
         figures: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),
-            self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
+            self.against["unrelated"],
+            self.against["mean_row"],
+            self.against["ceiling"],
             drawn,
-        )  # fmt: skip
+        )
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
             figures |= self.continuation.scores(bits, drawn, floors=False)

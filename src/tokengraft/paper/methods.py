@@ -42,9 +42,13 @@ class FromStates:
         synthetic, cache = count_of(more, "synthetic", 0), more.get("cache")
         hidden = part_states(model, task.parts, [layer])[layer]
         known = vocabulary_states(
-            model, list(dict.fromkeys((0, layer))), task.first_new, cache=cache,
-            key="" if cache is None else model_hash(model.folder), progress=task.tell("states"),
-        )  # fmt: skip
+            model,
+            list(dict.fromkeys((0, layer))),
+            task.first_new,
+            cache=cache,
+            key="" if cache is None else model_hash(model.folder),
+            progress=task.tell("states"),
+        )
         task.params = {"layer": layer, "k": k, "synthetic": synthetic}
         anchors, rows = known[layer], known[0]
         if synthetic:
@@ -99,9 +103,13 @@ _NEAR = (*_STATES, "k")
 
 
 def _row(
-    name: str, summary: str, reference: str, needs: Needs, derive: Callable[[Task], Rows],
+    name: str,
+    summary: str,
+    reference: str,
+    needs: Needs,
+    derive: Callable[[Task], Rows],
     takes: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     name = f"paper.{name}"
     METHODS[name] = Method(name, summary, reference, needs, derive, (), tuple(takes))
 
@@ -112,37 +120,64 @@ def register() -> None:
     _row("last-part", "the last part's row", _MEAN_URL, "rows", last_part)
     _row("mean-calibrated", "mean, rescaled to the norm of old rows", _MEAN_URL, "rows", calibrated)
     _row(
-        "knn", "k nearest anchors, weight 1/d (the paper's)", _KNN_URL, "states",
-        FromStates(lambda k, device: _KNN(k, device=device)), _NEAR,
-    )  # fmt: skip
+        "knn",
+        "k nearest anchors, weight 1/d (the paper's)",
+        _KNN_URL,
+        "states",
+        FromStates(lambda k, device: _KNN(k, device=device)),
+        _NEAR,
+    )
     _row(
-        "linear", "affine least squares (the paper's)", _RIDGE_URL, "states",
-        FromStates(lambda k, device: _LINEAR(device=device)), _STATES,
-    )  # fmt: skip
+        "linear",
+        "affine least squares (the paper's)",
+        _RIDGE_URL,
+        "states",
+        FromStates(lambda k, device: _LINEAR(device=device)),
+        _STATES,
+    )
     _row(
-        "local-linear", "least squares on k nearest anchors, weight exp(−d) (the paper's)",
-        _LOCAL_URL, "states", FromStates(lambda k, device: _LOCAL(k, device=device)), _NEAR,
-    )  # fmt: skip
+        "local-linear",
+        "least squares on k nearest anchors, weight exp(−d) (the paper's)",
+        _LOCAL_URL,
+        "states",
+        FromStates(lambda k, device: _LOCAL(k, device=device)),
+        _NEAR,
+    )
     _row(
-        "ridge", "affine least squares with shrinkage", _RIDGE_URL, "states",
-        FromStates(lambda k, device: _LINEAR(ridge=0.1, device=device)), _STATES,
-    )  # fmt: skip
+        "ridge",
+        "affine least squares with shrinkage",
+        _RIDGE_URL,
+        "states",
+        FromStates(lambda k, device: _LINEAR(ridge=0.1, device=device)),
+        _STATES,
+    )
     _row(
-        "procrustes", "rotation and scale", "https://doi.org/10.1007/BF02289451", "states",
-        FromStates(lambda k, device: _PROCRUSTES()), _STATES,
-    )  # fmt: skip
+        "procrustes",
+        "rotation and scale",
+        "https://doi.org/10.1007/BF02289451",
+        "states",
+        FromStates(lambda k, device: _PROCRUSTES()),
+        _STATES,
+    )
     _row(
-        "superstrings", "mean-late, blended with rows of tokens that contain the new one",
-        "https://aclanthology.org/Q17-1010/", "pieces",
+        "superstrings",
+        "mean-late, blended with rows of tokens that contain the new one",
+        "https://aclanthology.org/Q17-1010/",
+        "pieces",
         Later("tokengraft.paper.superstrings:derive"),
-    )  # fmt: skip
+    )
     _row(
-        "split-anchor", "regression on tokens the model knows whole, forced through bytes",
-        "https://aclanthology.org/D17-1010/", "bytes",
+        "split-anchor",
+        "regression on tokens the model knows whole, forced through bytes",
+        "https://aclanthology.org/D17-1010/",
+        "bytes",
         Later("tokengraft.paper.split_anchor:derive"),
-    )  # fmt: skip
+    )
     _row(
-        "context", "states averaged over text, mapped by ridge regression",
-        "https://aclanthology.org/2020.acl-main.431/", "text",
-        Later("tokengraft.paper.context:derive"), ("layer",),
-    )  # fmt: skip
+        "context",
+        "states averaged over text, mapped by ridge regression",
+        "https://aclanthology.org/2020.acl-main.431/",
+        "text",
+        Later("tokengraft.paper.context:derive"),
+        ("layer",),
+    )

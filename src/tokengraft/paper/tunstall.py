@@ -94,9 +94,11 @@ def equiprobable(corpus: ParallelCorpus, pivot: str, size: int, resamples: int) 
     unit = np.repeat(cost[:, [codes.index(pivot)]], len(codes), axis=1)
     estimates = estimate(cost, unit, resamples)
     figures = {
-        "n": estimates.n, "premium": estimates.mean_of_ratios,
-        "premium_low": estimates.mean_low, "premium_high": estimates.mean_high,
-    }  # fmt: skip
+        "n": estimates.n,
+        "premium": estimates.mean_of_ratios,
+        "premium_low": estimates.mean_low,
+        "premium_high": estimates.mean_high,
+    }
     rows = [{"language": code, **about(code), "strings": size} for code in codes]
     return without_nan(pl.DataFrame(rows, infer_schema_length=None).with_columns(**figures))
 

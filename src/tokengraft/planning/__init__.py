@@ -34,12 +34,13 @@ MODES: dict[str, PlanMode] = {
     mode.name: mode
     for mode in (
         PlanMode(
-            "merges", "continued BPE on the old tokens, which saves most",
+            "merges",
+            "continued BPE on the old tokens, which saves most",
             "Sennrich, Haddow and Birch 2016",
         ),
         PlanMode("characters", "completes split characters, no more", "tokengraft"),
     )
-}  # fmt: skip
+}
 
 
 def mode_named(name: str, recorded: bool = False) -> PlanMode:
