@@ -182,7 +182,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
         result[f"{name}_seconds"] = fit
 
     timed("knn", KNN(10, device=device))
-    timed("linear", Linear(device=device))
+    timed("linear", Linear())
     timed("local_linear", LocalLinear(10, device=device))
     queries = torch.from_numpy(hidden).to(device)
     pinned = torch.from_numpy(known[depth])

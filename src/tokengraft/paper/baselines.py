@@ -75,8 +75,8 @@ def by_unigram(learner: Learner, budget: int, least: int) -> Choose:
         vocab_size=_MANY * budget + len(set("".join(words))) + 1,
         max_piece_length=16,
         special_tokens=["<unk>"],
-        unk_token="<unk>",
-        show_progress=False,  # noqa: S106
+        unk_token="<unk>",  # noqa: S106 - no password
+        show_progress=False,
     )
     lines = (text for text, times in words.items() for _ in range(times))
     model.train_from_iterator(lines, trainer)

@@ -93,7 +93,7 @@ def paper_rows(
                 yield Strategy(layer, "knn", k), blend(distances[:, :k], known[0], index[:, :k])
         yield (
             Strategy(layer, "linear", None),
-            Linear(device=device).fit(states, known[0]).derive(here),
+            Linear().fit(states, known[0]).derive(here),
         )
         for k in LOCAL_K:
             if k <= most:

@@ -132,7 +132,7 @@ def register() -> None:
         "affine least squares (the paper's)",
         _RIDGE_URL,
         "states",
-        FromStates(lambda k, device: _LINEAR(device=device)),
+        FromStates(lambda k, device: _LINEAR()),
         _STATES,
     )
     _row(
@@ -148,7 +148,7 @@ def register() -> None:
         "affine least squares with shrinkage",
         _RIDGE_URL,
         "states",
-        FromStates(lambda k, device: _LINEAR(ridge=0.1, device=device)),
+        FromStates(lambda k, device: _LINEAR(ridge=0.1)),
         _STATES,
     )
     _row(
