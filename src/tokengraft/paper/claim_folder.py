@@ -31,16 +31,20 @@ _MARKS = {"reproduced": "", "known difference": "*", "differs": "!", "missing": 
 
 def write_verdict(verdict: ClaimVerdict, out: Path) -> list[Path]:
     """Write `NAME` as csv, parquet, json, md and tex into `out`, all or none; returns the paths."""
-    name = verdict.claim.name
     table = printed(verdict)
     schema = {"paper": pl.Float64, "ours": pl.Float64, "low": pl.Float64, "high": pl.Float64}
     frame = pl.DataFrame(
         [asdict(cell) for cell in verdict.cells], schema_overrides=schema, infer_schema_length=None
     )
+    return write_table(table, frame, out)
+
+
+def write_table(table: Printed, frame: pl.DataFrame, out: Path) -> list[Path]:
+    """Write a table as data, Markdown and LaTeX into `out`, all or none; returns the paths."""
     with adding(out) as new:
-        paths = write_data(frame, new / name)
-        paths.append(write_text(new / f"{name}.md", markdown(table)))
-        paths.append(write_text(new / f"{name}.tex", latex(table)))
+        paths = write_data(frame, new / table.name)
+        paths.append(write_text(new / f"{table.name}.md", markdown(table)))
+        paths.append(write_text(new / f"{table.name}.tex", latex(table)))
     return [out / path.name for path in paths]
 
 
@@ -222,23 +226,22 @@ def _strategy_cell(
 
 def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
     """Print a claim cell by cell, what differs, and whether it holds."""
-    claim, (rows, columns) = verdict.claim, verdict.axes
-    marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
-    down, across = rows, columns
-    if len(columns) > len(rows):  # terminals are taller than wide
-        down, across = columns, rows
-        marks = {(column, row): mark for (row, column), mark in marks.items()}
-    table = Table("", *across, title=claim.title)
-    for name in down:
-        table.add_row(name, *(marks.get((name, other), "") for other in across))
+    claim, shown = verdict.claim, printed(verdict)
+    grid = [list(shown.header), *([cell.text for cell in row] for row in shown.rows)]
+    if len(grid[0]) > len(grid):  # terminals are taller than wide
+        grid = [list(column) for column in zip(*grid, strict=True)]
+    table = Table(*grid[0], title=claim.title)
+    for row in grid[1:]:
+        table.add_row(*row)
     console.print(table)
+    rows, columns = verdict.axes
     judged = [column for column in columns if column not in claim.besides]
     exact = [column for column in judged if verdict.exact(column)]
     console.print(f"{len(exact)} of {len(judged)} columns exact for all {len(rows)} rows.")
     for column in claim.besides:
         console.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
-    if claim.known:
-        console.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
+    for note in shown.notes[1:]:
+        console.print(note, markup=False)
     for cell in verdict.cells:
         if cell.verdict in ("differs", "missing"):
             ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
@@ -247,16 +250,6 @@ def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
                 f"paper {cell.paper:g}, {ours}"
             )
     console.print(verdict.line, markup=False)
-
-
-def _mark(cell: ClaimCell, decimals: int) -> str:
-    paper = f"{cell.paper:.{decimals}f}"
-    if cell.verdict == "reproduced":
-        return f"[green]{paper}[/green]"
-    if cell.ours is None:
-        return f"[red]{paper} → ?[/red]"
-    colour = "yellow" if cell.verdict == "known difference" else "red"
-    return f"[{colour}]{paper} → {cell.ours:.{decimals}f}[/{colour}]"
 
 
 def show_fidelity(console: Console, fidelity: Fidelity) -> None:

@@ -35,7 +35,7 @@ from tokengraft.corpus.lines_of import lines_of
 from tokengraft.deriving.known_methods import METHODS
 from tokengraft.grafting.output_policies import POLICIES
 from tokengraft.languages.codes import listed as listed_languages
-from tokengraft.paper.claim_folder import show_fidelity, show_verdict
+from tokengraft.paper.claim_folder import show_fidelity, show_verdict, write_table
 from tokengraft.planning import MODES
 from tokengraft.render.terminal import Column, code_column, print_table, text_column
 
@@ -301,7 +301,7 @@ def equiprobable(
     """
     from tokengraft.api.verbs import open_corpus
     from tokengraft.paper.tunstall import equiprobable as measure
-    from tokengraft.paper.tunstall import printed, write
+    from tokengraft.paper.tunstall import printed
 
     check_out(out, _any_folder)
     loaded = open_corpus(corpus, split)
@@ -309,12 +309,12 @@ def equiprobable(
     if language:
         loaded = loaded.select([pivot, *listed_languages(language)])
     frame = measure(loaded, pivot, strings, RESAMPLES)
+    table = printed(frame, pivot)
     if out is not None:
-        say_written(write(frame, pivot, out), out)
+        say_written(write_table(table, frame, out), out)
     if json:
         print_json(frame.to_dicts())
         return
-    table = printed(frame, pivot)
     stdout.print(f"{table.caption}.", markup=False)
     cells = [[cell.text for cell in row] for row in table.rows]
     name, code, *figures = ([row[n] for row in cells] for n in range(len(table.header)))

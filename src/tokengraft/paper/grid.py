@@ -115,8 +115,7 @@ class Key:
 
     def digest(self) -> str:
         """A hash of it all, for a file name."""
-        value = [VERSION, *(getattr(self, name) for name in self.__dataclass_fields__)]
-        return sha256(json.dumps(value).encode())[:32]
+        return sha256(json.dumps([VERSION, *asdict(self).values()]).encode())[:32]
 
 
 class Cells:

@@ -5,12 +5,13 @@ V_l[t] = state at layer l of old token t, read alone
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from tokengraft.core.files import writing
 from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.states import Layer, OnDone, check_layers, layer_states, reopen, reserve
 from tokengraft.model.frozen import FrozenModel, NewRows
@@ -38,36 +39,23 @@ def vocabulary_states(
     rows = len(model.weight)
     total = rows if count is None else min(count, rows)  # tokens beyond the table have no row
     shape = (total, model.dimensions)
-    ready: dict[Layer, Rows] = {}
     files = {layer: _file(cache, key, layer, total, model) for layer in layers}
-    for layer, file in files.items():
-        if file is not None and (kept := reopen(file, shape, np.float32)) is not None:
-            ready[layer] = kept
-    missing = [layer for layer in layers if layer not in ready]
-    if not missing:
-        return ready
-    arrays: dict[Layer, Rows] = {}
-    scratch: dict[Layer, Path] = {}
-    try:
-        for layer in missing:
-            file = files[layer]
+    ready = {
+        layer: None if file is None else reopen(file, shape, np.float32)
+        for layer, file in files.items()
+    }
+    missing = {layer: files[layer] for layer, states in ready.items() if states is None}
+    with contextlib.ExitStack() as stack:
+        arrays: dict[Layer, Rows] = {}
+        for layer, file in missing.items():
             if file is None:
                 arrays[layer] = np.empty(shape, np.float32)
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            scratch[layer] = file.with_name(f".{file.stem}.{os.getpid()}.npy")
-            arrays[layer] = reserve(scratch[layer], shape, np.float32)
-        _fill(model, arrays, total, batch, progress)
-        for layer, temporary in scratch.items():
-            arrays[layer].flush()  # type: ignore[attr-defined]
-            file = files[layer]
-            assert file is not None
-            temporary.replace(file)
-            arrays[layer] = np.load(file, mmap_mode="r")
-    finally:
-        for temporary in scratch.values():
-            temporary.unlink(missing_ok=True)
-    return {layer: ready.get(layer, arrays.get(layer)) for layer in layers}  # type: ignore[misc]
+            else:
+                temporary = stack.enter_context(writing(file))
+                arrays[layer] = reserve(temporary, shape, np.float32)
+        if arrays:
+            _fill(model, arrays, total, batch, progress)
+    return {layer: arrays.get(layer, ready[layer]) for layer in layers}  # type: ignore[misc]
 
 
 def mixed_states(

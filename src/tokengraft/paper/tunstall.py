@@ -18,19 +18,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, pairwise
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tokengraft.auditing.frames import about, without_nan
 from tokengraft.auditing.premium import estimate
-from tokengraft.core.files import adding, write_text
 from tokengraft.corpus.lines_of import count_chunks
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.languages.codes import language
-from tokengraft.render.latex import latex
-from tokengraft.render.tables import Cell, Printed, markdown, write_data
+from tokengraft.render.tables import Cell, Printed
 
 LONGEST = 32  # characters of a string
 _END = "\0"
@@ -121,13 +118,3 @@ def printed(frame: pl.DataFrame, pivot: str) -> Printed:
 
 def _number(value: float | None) -> Cell:
     return Cell("" if value is None else f"{value:.2f}", value)
-
-
-def write(frame: pl.DataFrame, pivot: str, out: Path) -> list[Path]:
-    """Write the table as data, Markdown and LaTeX into `out`; returns the paths."""
-    table = printed(frame, pivot)
-    with adding(out) as new:
-        paths = write_data(frame, new / table.name)
-        paths.append(write_text(new / f"{table.name}.md", markdown(table)))
-        paths.append(write_text(new / f"{table.name}.tex", latex(table)))
-    return [out / path.name for path in paths]
