@@ -178,7 +178,7 @@ def commands_in(text: str) -> list[str]:
     return [line for line in lines if line.startswith("tokengraft ") and "…" not in line]
 
 
-def verbs() -> dict[str, Any]:
+def every_verb() -> dict[str, Any]:
     """Every command by its name, those of plugins too."""
     plugged = {name: get_command(verb) for name, verb in APPS.items()}
     return {**get_command(app).commands, **plugged}  # type: ignore[attr-defined]
@@ -194,7 +194,7 @@ def test_every_command_of_the_docs_is_one_that_can_be_given() -> None:
     assert len(commands) > 40
     for line in [*commands, "tokengraft evaluate a b --prompts prompts.txt"]:
         words = shlex.split(line, comments=True)[1:]
-        command = verbs()[words.pop(0)]
+        command = every_verb()[words.pop(0)]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         if line in commands:
@@ -246,7 +246,7 @@ def test_every_link_within_the_docs_leads_somewhere() -> None:
 def test_every_cell_of_the_field_leads_somewhere() -> None:
     """A dash, or a link; ours name options that exist."""
     docs = Path(__file__).parents[2] / "docs"
-    commands = verbs()
+    commands = every_verb()
     rows = [line for line in (docs / "field.md").read_text("utf-8").splitlines() if line[:1] == "|"]
     assert len(rows) > 12 and len({row.count(" | ") for row in (rows[0], *rows[2:])}) == 1
     for row in rows[2:]:
